@@ -6,7 +6,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 COPY pyproject.toml ./
 COPY service/client/pyproject.toml service/client/
 RUN python -m venv --without-pip /opt/agentops-memory \
- && python -c "import tomllib; p, c = (tomllib.load(open(f'{at}pyproject.toml', 'rb'))['project'] for at in ('', 'service/client/')); print(*p['dependencies'], *(it for extra in ('mcp', 'otlp', 'postgresql') for it in p['optional-dependencies'][extra]), *c['dependencies'], sep='\n')" > requirements.txt \
+ && python -c "import tomllib; p, c = (tomllib.load(open(f'{at}pyproject.toml', 'rb'))['project'] for at in ('', 'service/client/')); print(*p['dependencies'], *(it for extra in ('otlp', 'postgresql') for it in p['optional-dependencies'][extra]), *c['dependencies'], sep='\n')" > requirements.txt \
  && python -m pip --python /opt/agentops-memory/bin/python install --no-compile -r requirements.txt
 
 COPY README.md LICENSE ./

@@ -107,5 +107,5 @@ clean: ## remove what the other targets made
 
 $(READY): pyproject.toml service/client/pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[test]'
+	$(BIN)/pip install --quiet --editable '.[test,lint,checks]'
 	touch $@

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BytesIO
 from itertools import islice
@@ -52,8 +53,11 @@ database.commit()
 database.close()
 """
 
-Turn = Callable[[Subject, int], int]
-"""What one service is asked in the turn of a number; how many requests, or rows, that was."""
+Turn = Callable[[Subject, int], tuple[int, Callable[[], None]]]
+"""What one service is asked in the turn of a number: how many requests, or rows, and the asking.
+
+The texts are made before, as they take a client longer than the service takes for a read.
+"""
 
 
 @dataclass(slots=True)
@@ -134,37 +138,39 @@ def _kinds(made: Bench) -> dict[str, Turn]:
 
 
 def _asking(requests: Callable[[Subject, int], list[Request]], connections: int) -> Turn:
-    def turn(asked: Subject, _: int) -> int:
+    def turn(asked: Subject, _: int) -> tuple[int, Callable[[], None]]:
         given = requests(asked, REQUESTS if connections > 1 else REQUESTS // 4)
-        _drive(asked, given, connections)
-        return len(given)
+        return len(given), partial(_drive, asked, given, connections)
 
     return turn
 
 
 def _asking_anew(made: Bench) -> Turn:
-    def turn(asked: Subject, number: int) -> int:
+    def turn(asked: Subject, number: int) -> tuple[int, Callable[[], None]]:
         given = reads.RUN.reads(made, asked, REQUESTS, turn=100 + number)
-        _drive(asked, [reads.request(read) for read in given], CONNECTIONS)
-        return len(given)
+        requests = [reads.request(read) for read in given]
+        return len(given), partial(_drive, asked, requests, CONNECTIONS)
 
     return turn
 
 
 def _saving(seed: int, connections: int) -> Turn:
-    def turn(asked: Subject, number: int) -> int:
+    def turn(asked: Subject, number: int) -> tuple[int, Callable[[], None]]:
         count = REQUESTS if connections > 1 else REQUESTS // 4
         source = saves.requests(asked, seed * 1_000 + number * 10 + connections)
-        _drive(asked, list(islice(source, count)), connections)
-        return count
+        return count, partial(_drive, asked, list(islice(source, count)), connections)
 
     return turn
 
 
 def _importing(seed: int) -> Turn:
-    def turn(asked: Subject, number: int) -> int:
-        imported(asked.service.port, exported(ROWS, seed + 100 + number))
-        return ROWS
+    def turn(asked: Subject, number: int) -> tuple[int, Callable[[], None]]:
+        document = exported(ROWS, seed + 100 + number)
+
+        def ask() -> None:
+            imported(asked.service.port, document)
+
+        return ROWS, ask
 
     return turn
 
@@ -176,8 +182,9 @@ def _drive(asked: Subject, requests: list[Request], connections: int) -> None:
 
 
 def _measure(asked: Subject, turn: Turn, number: int, measured: Measured) -> None:
+    count, ask = turn(asked, number)
     spent, began = _processor_time(asked.service.pid), time.perf_counter()
-    count = turn(asked, number)
+    ask()
     measured.rates.append(count / (time.perf_counter() - began))
     measured.processor.append((_processor_time(asked.service.pid) - spent) / count * 1e3)
 

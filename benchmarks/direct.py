@@ -12,8 +12,8 @@ from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import project_name
 from agentops_memory.recall.recall import context, search
 from agentops_memory.recall.text.query import Query, understood
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from .seeding import START
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.projects import ProjectTable
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from . import corpus, direct, saves
 from .agent import Agent

@@ -21,9 +21,9 @@ from uuid import uuid4
 
 import psycopg
 
-from agentops_memory.postgresql.base.connection import translated
+from agentops_memory.postgresql.connection import with_placeholders
 from agentops_memory.postgresql.schema.migrate import schema_of
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from .client import Client, Request, get, post
 from .figures import Figure, at_most, show
@@ -88,11 +88,11 @@ class _Postgres:
         self._connection = psycopg.connect(url, autocommit=True, options=options)
 
     def execute(self, statement: str, parameters: Any = None) -> Any:
-        return self._connection.execute(translated(statement).encode(), parameters)
+        return self._connection.execute(with_placeholders(statement).encode(), parameters)
 
     def executemany(self, statement: str, rows: Any) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            cursor.executemany(translated(statement).encode(), rows)
+            cursor.executemany(with_placeholders(statement).encode(), rows)
 
     def close(self) -> None:
         self._connection.close()

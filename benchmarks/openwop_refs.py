@@ -11,8 +11,8 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntryBody, put_entry
 from agentops_memory.openwop.refs import RefEntryId
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from . import corpus
 from .seeding import BATCH, CACHE, START

@@ -15,9 +15,9 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.space import Space, project_name
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from .corpus import Piece, pieces
 

@@ -27,7 +27,7 @@ async def opened_engine(
     quota = settings.tenant_quota if is_limited else None
     index_cache = IndexCache(settings.index_cache) if is_limited else None
     if settings.database_url:
-        from .postgresql.engine.engine import PostgresEngine  # noqa: PLC0415 - an extra
+        from .postgresql.engine import PostgresEngine  # noqa: PLC0415 - an extra
 
         async with PostgresEngine.opened(
             settings.database_url,
@@ -44,7 +44,7 @@ async def opened_engine(
             yield database
         return
     from .sqlite import SqliteEngine  # noqa: PLC0415
-    from .sqlite.engine.tenants import tenant_file  # noqa: PLC0415
+    from .sqlite.tenants import tenant_file  # noqa: PLC0415
 
     async with SqliteEngine.opened(
         tenant_file(settings.db_path, tenant),

@@ -26,15 +26,13 @@ from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .http.edge.app import application, scrape
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.edge.health import Probes, well
-from .http.edge.middleware import ALWAYS, host_of, local_names
+from .http.edge.middleware import ALWAYS, Probes, host_of, local_names, well
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.runner import attempted, repeating
 from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
 from .local import LocalService, agentops_over, redaction_of, utc_now
 from .mcp import http as mcp
-from .mcp.connection import Connections
 from .memory.model.access import Caller, TenantId
 from .memory.model.keys import KeyStore
 from .memory.redactor import Redaction, RulesOf
@@ -308,7 +306,7 @@ class _Wiring(Wiring):
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         transfer = Transfer(engine=engine, rules=self.rules)
         services = self.services(engine, transfer, jobs.erased.set, jobs.due.set)
-        connections = Connections(
+        connections = mcp.Connections(
             profile=self.settings.profile, service=self.local(services.agentops), clock=self.clock
         )
         agents = mcp.McpOverHttp(connections)
@@ -319,7 +317,6 @@ class _Wiring(Wiring):
             jobs.running(storage, services.openwop.runs, services.openwop.passes, backups),
             watching_the_loop(metrics),
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
-            agents.opened(),
             noting(services.openintent.entries),
         ):
             running = Running(

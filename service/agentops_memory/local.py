@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from agentops_memory_client.contract.call import Call
 from agentops_memory_client.contract.errors import refused
@@ -23,8 +23,8 @@ from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
 from .engine.callbacks import AuditLog, noop
 from .errors import Refusal
-from .http.refusals import STATUS
-from .http.requests import Query
+from .http.query import Query
+from .lazy import Lazy
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.space import project_name
 from .memory.projects import Projects
@@ -42,6 +42,11 @@ StrPath = str | os.PathLike[str]
 Clock = Callable[[], datetime]
 
 utc_now: Clock = partial(datetime.now, UTC)  # the wall clock
+
+if TYPE_CHECKING:
+    from .http import protocol
+else:
+    protocol = Lazy(__package__, ".http.protocol")
 
 # Rows that an import by a command stores at once, and how long a service on the same file can save
 # before the next.
@@ -152,7 +157,7 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        raise refused(STATUS[refusal.code], str(refusal)) from refusal
+        raise refused(protocol.STATUS[refusal.code], str(refusal)) from refusal
 
 
 def _opened(path: Path) -> BinaryIO:

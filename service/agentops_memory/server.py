@@ -71,6 +71,7 @@ async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = Non
             service = await signals.unless_one_comes(starting)
             if service is not None:
                 gc.freeze()  # what is there now stays: no request waits until it is looked through
+                gc.enable()
                 _announce(settings, service.address)
                 await _drained(service.gate, signals, settings.drain)
     finally:

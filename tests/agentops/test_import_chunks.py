@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from datetime import timedelta
 from functools import wraps
 from pathlib import Path
@@ -39,7 +38,7 @@ from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
 from agentops_memory.memory import limits
 from agentops_memory.memory.imports import Tally
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.memory import Draft, Memory, SessionId, Text
+from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.saves import SAVE
@@ -95,17 +94,17 @@ def of(**parts: object) -> Document:
     return made
 
 
-async def exported(engine: Engine) -> list[object]:
+async def exported(engine: Engine) -> dict[str, Any]:
     """All that is stored, as far as two imports of one document agree on it."""
-    service = Transfer(engine=engine)
-    sessions = [row async for page in service.sessions(OPERATOR, None) for row in page]
-    memories = [row async for page in service.memories(OPERATOR, None) for row in page]
-    return [*sessions, *(replace(memory, uid="") for memory in memories)]
+    pieces = [it async for it in Transfer(engine=engine).export(OPERATOR, None, Clock()())]
+    found: dict[str, Any] = json.loads(b"".join(pieces))
+    for row in found["observations"]:
+        del row["uid"]
+    return {"sessions": found["sessions"], "observations": found["observations"]}
 
 
 async def contents(engine: Engine) -> set[str]:
-    found = await exported(engine)
-    return {row.text.content for row in found if isinstance(row, Memory)}
+    return {row["content"] for row in (await exported(engine))["observations"]}
 
 
 async def in_one_transaction(engine: Engine, given: Document) -> Imported:
@@ -308,7 +307,7 @@ async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: i
         with pytest.raises(OverQuota):
             await Transfer(engine=engine).import_all(OPERATOR, document(size))
 
-        assert await exported(engine) == []
+        assert await exported(engine) == {"sessions": [], "observations": []}
 
 
 @awaited
@@ -320,7 +319,7 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
         with pytest.raises(OverQuota):
             await Transfer(engine=engine).import_all(OPERATOR, of(sessions=[TOLD]))
 
-        assert await exported(engine) == []
+        assert await exported(engine) == {"sessions": [], "observations": []}
 
 
 @pytest.mark.heavy
@@ -437,7 +436,7 @@ async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> N
         service = Transfer(engine=engine)
         plan = await service.plan_import(OPERATOR, document(LARGE))
         assert (plan.stored, plan.sessions.total()) == (LARGE, 1)
-        assert await exported(engine) == []
+        assert await exported(engine) == {"sessions": [], "observations": []}
 
         await service.import_all(OPERATOR, document(LARGE))
         before = await exported(engine)

@@ -24,9 +24,9 @@ from agentops_memory.memory.model.memory import UNSAVED
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.recall.text.instants import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.files import NOW
 from ..support.samples import sampled

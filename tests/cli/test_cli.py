@@ -146,7 +146,8 @@ def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(tmp_path: P
 
     assert done.stdout.startswith("#1 [discovery] Queue")
     package = r"agentops_memory\."
-    for module in ("uvicorn", "prometheus_client", "rich", rf"{package}compose",
+    for module in ("uvicorn", r"starlette\.requests", "pydantic", "prometheus_client",
+                   "rich", "email", rf"{package}compose",
                    rf"{package}openwop\.routes", rf"{package}openintent\.routes"):  # fmt: skip
         assert not re.search(rf"\| +{module}$", done.stderr, re.MULTILINE), module
 

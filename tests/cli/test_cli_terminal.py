@@ -81,6 +81,26 @@ def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
     assert max(map(width, lines)) <= 40
 
 
+@pytest.mark.sqlite_files
+@pytest.mark.parametrize(
+    ("arguments", "label", "last"),
+    [
+        (["doctor"], "Examining", "100%"),
+        (["index", "--check"], "Examining", "partition 0: exact"),
+        (["migrate"], "Migrating", "There is nothing to do."),
+    ],
+)
+def test_long_work_has_a_bar_at_a_terminal_alone(
+    at: Terminal, arguments: list[str], label: str, last: str
+) -> None:
+    seen = watched(at, *arguments, COLUMNS="100")
+
+    assert label in seen
+    assert seen.rindex(last) > seen.index(label)
+    done = at.run(*arguments)
+    assert label not in done.stdout + done.stderr
+
+
 @contextmanager
 def watched_service(path: Path, **variables: str) -> Iterator[tuple[str, Callable[[str], str]]]:
     """A service at a terminal: its address, and a wait for a line that matches a pattern."""

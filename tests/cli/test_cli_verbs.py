@@ -360,6 +360,32 @@ def test_a_command_that_is_none_is_told_what_was_meant(written: str, meant: str)
     assert f"No such command '{written}'. Did you mean '{meant}'?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("edit 1 --content x", "CONTENT has no name before it: agentops-memory edit ID [CONTENT]"),
+        ("search x --tpye y", "Did you mean '--type'?"),
+        ("save x --tags y", "Did you mean '--tag'?"),
+        ("backup --out x", "Did you mean '--to'?"),
+        ("serve --port 80", "Did you mean '--listen'?"),
+        ("keys craete", "Did you mean 'create'?"),
+    ],
+)
+def test_an_option_that_is_none_is_told_what_was_meant(written: str, told: str) -> None:
+    done = Terminal().run(*written.split())
+
+    assert done.exit_code == 2
+    assert done.stderr.rstrip().endswith(told)
+
+
+@pytest.mark.parametrize("written", ["edit 1 --zzz x", "list --since 3d", "keys frobnicate", "foo"])
+def test_nothing_is_suggested_where_nothing_is_near(written: str) -> None:
+    done = Terminal().run(*written.split())
+
+    assert done.exit_code == 2
+    assert "mean" not in done.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_example_of_a_help_is_understood(name: str) -> None:
     first, *words = shlex.split(COMMANDS[name].example)

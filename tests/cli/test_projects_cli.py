@@ -19,8 +19,14 @@ from agentops_memory.errors import Refusal
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.saves import save
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine.tenant_files import counted, make, remove, tenants_of
-from agentops_memory.sqlite.engine.tenants import TenantsEngine, tenant_file
+from agentops_memory.sqlite.tenants import (
+    TenantsEngine,
+    counted,
+    make,
+    remove,
+    tenant_file,
+    tenants_of,
+)
 
 from ..support.callers import audit, calling, made_key
 from ..support.database import assert_index_is_whole

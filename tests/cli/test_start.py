@@ -15,7 +15,7 @@ import pytest
 
 from agentops_memory import __version__
 from agentops_memory.settings.parsing import default_db_path
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.forks import PROGRAM
 from ..support.process import ANEW, Program, free_port, program, run, served, until

@@ -16,7 +16,7 @@ from starlette.types import Message
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.http.edge import middleware
 from agentops_memory.http.edge.middleware import StartupGate
-from agentops_memory.sqlite.base.connection import APPLICATION_ID
+from agentops_memory.sqlite.connection import APPLICATION_ID
 
 from ..support.callers import made_key, revoke
 from ..support.engine import turns

@@ -21,12 +21,9 @@ from agentops_memory_client import (
     Misconfigured,
     Unreachable,
 )
-from agentops_memory_client.contract import calls
-from agentops_memory_client.contract.models import (
-    Saved,
-    Stats,
-)
-from agentops_memory_client.contract.service import MemoryService
+from agentops_memory_client.contract.method import Method
+from agentops_memory_client.contract.models import Observation, Saved, Stats
+from agentops_memory_client.contract.service import MemoryService, Questions
 from agentops_memory_client.transport.address import tls_context
 
 from ..docs.test_architecture import modules
@@ -93,22 +90,25 @@ def test_the_awaited_client_is_a_memory_service(served: Service) -> None:
 
 def test_both_clients_show_the_signatures_and_texts_of_the_questions() -> None:
     questions = {
-        name: question
-        for name, question in inspect.getmembers(calls, inspect.isfunction)
-        if question.__module__ == calls.__name__ and not name.startswith("_")
+        name: method.awaited
+        for name, method in inspect.getmembers_static(Questions)
+        if isinstance(method, Method)
     }
 
+    assert len(questions) == 17
     for client in (MemoryClient, AsyncMemoryClient):
         for name, question in questions.items():
             method = getattr(client, name)
-            shown, whole = inspect.signature(method), inspect.signature(question)
-            assert list(shown.parameters.values())[1:] == list(whole.parameters.values())
-            assert list(shown.parameters) == ["self", *whole.parameters]
-            assert f"Call[{inspect.formatannotation(shown.return_annotation)}]" in str(whole)
+            assert inspect.signature(method) == inspect.signature(question)
             assert (method.__name__, method.__doc__) == (name, question.__doc__)
+            assert method.__doc__
+            assert inspect.iscoroutinefunction(method) is (client is AsyncMemoryClient)
         exporting = inspect.signature(client.export_to)
         assert list(exporting.parameters) == ["self", "path", "project", "progress"]
-    assert inspect.iscoroutinefunction(AsyncMemoryClient.save)
+    assert list(inspect.signature(MemoryClient.update).parameters)[:4] == [
+        "self", "observation", "type", "title",
+    ]  # fmt: skip
+    assert inspect.signature(MemoryClient.recent).return_annotation == list[Observation]
 
 
 def test_the_environment_names_the_service(

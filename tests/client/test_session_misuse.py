@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from agentops_memory_client import MemoryClient
-from agentops_memory_client.runtime import MemorySession, ToolHooks, WorkingMemory
-from agentops_memory_client.runtime.unsent import Unsent
+from agentops_memory_client.runtime import MemorySession, ToolHooks, Unsent, WorkingMemory
 
 from ..support.agent_memory import MAKE, Way, agent, client_on, one_turn, session
 from ..support.samples import for_each

@@ -14,11 +14,11 @@ from agentops_memory_client.runtime import (
     ChatMessage,
     MemorySession,
     ToolHooks,
+    Unsent,
     WorkingMemory,
     backlog,
 )
 from agentops_memory_client.runtime.backlog import MOST_UNSENT
-from agentops_memory_client.runtime.unsent import Unsent
 
 from ..support.agent_memory import (
     MAKE,

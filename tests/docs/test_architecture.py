@@ -18,7 +18,7 @@ APP = {"__main__", "server", "compose", "wiring", "backend", "local", "jobs", "o
 PROTOCOLS = {"agentops", "stores", "openintent", "openwop", "mcp"}
 ENGINES = {"sqlite", "postgresql"}
 CORE = {"memory", "recall", "secrets"}
-BASE = {"engine", "errors", "record", "steps", "client", ""}
+BASE = {"engine", "errors", "lazy", "record", "steps", "client", ""}
 SIDE = {"http", "telemetry", "settings"}
 
 # Rooms: the rooms that they may import. Protocols and engines know none of their own kind.
@@ -35,9 +35,8 @@ ALLOWED: Mapping[frozenset[str], set[str]] = {
 
 # Imports against the table that are still there, by the rooms; a number may only fall.
 CROSSINGS: Mapping[tuple[str, str], int] = {
-    ("engine", "memory"): 25,
-    ("engine", "recall"): 6,
-    ("http", "agentops"): 1,
+    ("engine", "memory"): 24,
+    ("engine", "recall"): 5,
     ("postgresql", "operations"): 2,
     ("sqlite", "openintent"): 1,
 }

@@ -13,10 +13,10 @@ from ..support.programs import assert_programs_print
 from ..support.service import serving
 from .test_docs import ROOT
 
-README, GUIDE, TRUE = ROOT / "README.md", ROOT / "docs" / "client.md", ROOT / "docs" / "true.md"
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "client.md"
 
 
-@pytest.mark.parametrize("document", [README, GUIDE, TRUE], ids=lambda path: path.name)
+@pytest.mark.parametrize("document", [README, GUIDE], ids=lambda path: path.name)
 def test_the_programs_of_a_document_print_what_they_say(
     document: Path,
     tmp_path: Path,

@@ -180,6 +180,40 @@ def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
         assert target.startswith("http") or (document.parent / target).exists(), target
 
 
+HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
+
+
+def anchors(document: Path, levels: range = range(1, 7)) -> set[str]:
+    """The parts of a document that a link can name: its headings, and what it marks itself."""
+    text = FENCE.sub("", document.read_text("utf-8"))
+    headings = [title.lower() for signs, title in HEADING.findall(text) if len(signs) in levels]
+    names = {re.sub(r"[^\w\- ]", "", title).replace(" ", "-") for title in headings}
+    return names | set(re.findall(r'<a id="([^"]+)"', text))
+
+
+@for_each("document", DOCUMENTS)
+def test_every_link_to_a_part_of_a_document_leads_to_one(document: Path) -> None:
+    for target, part in re.findall(r"\]\(([^)#]*)#([^)]+)\)", document.read_text("utf-8")):
+        path = document.parent / target if target else document
+        if path.suffix == ".md":
+            assert part in anchors(path), (target, part)
+
+
+@for_each("name", ["api", "client", "mcp", "memory-stores", "openintent", "openwop", "runtime"])
+def test_a_long_page_begins_with_links_to_its_sections(name: str) -> None:
+    document = ROOT / "docs" / f"{name}.md"
+    begin, _, _ = document.read_text("utf-8").partition("\n## ")
+
+    assert anchors(document, range(2, 3)) - set(re.findall(r"\]\(#([^)]+)\)", begin)) == set()
+
+
+def test_the_index_links_every_page() -> None:
+    text = (ROOT / "docs" / "README.md").read_text("utf-8")
+
+    pages = {it.name for it in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert {name for name in pages if f"]({name})" not in text} == set()
+
+
 def api_text() -> str:
     """What the documents say of routes."""
     return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)

@@ -14,7 +14,7 @@ from agentops_memory.engine import engine as ports
 from agentops_memory.engine.maintenance import RowCounts, Sizes
 from agentops_memory.jobs import schedule as figures
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.sqlite.engine.tenants import tenant_file
+from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry import measures as m
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support import planted, unreadable
 from ..support.files import disk

@@ -2,6 +2,7 @@
 
 import inspect
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,20 @@ def test_the_programs_of_the_guide_print_what_they_say(
     monkeypatch.chdir(tmp_path)
     with serving(tmp_path / "memory.db") as service:
         assert_programs_print(GUIDE, service.url, capsys)
+
+
+def test_the_example_of_a_blocking_loop_is_a_session_with_memories(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        service.save("The payment provider needs up to 12 s.", project="shop")
+        monkeypatch.setenv("MEMORY_URL", service.url)
+
+        runpy.run_path(str(GUIDE.parent / "examples" / "blocking.py"))
+
+    printed = capsys.readouterr().out
+    assert "The payment provider needs up to 12 s.\n</memory:context>" in printed
+    assert "Session: 2 messages (1 user, 1 assistant)." in printed
 
 
 @for_each("kind", [WorkingMemory, MemorySession, Report, Lost, ToolHooks])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.database import assert_index_is_whole
 

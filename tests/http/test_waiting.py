@@ -12,9 +12,8 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine import engine, readers
+from agentops_memory.sqlite import SqliteEngine, engine, readers
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
 from ..support.process import until

@@ -11,7 +11,7 @@ import pytest
 
 from agentops_memory.cli.program import main
 from agentops_memory.mcp.connection import Arguments
-from agentops_memory.mcp.server import offered
+from agentops_memory.mcp.tools import offered
 from agentops_memory.settings.parsing import ALL_TOOLS, Profile
 
 TEXT = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
@@ -42,7 +42,7 @@ def test_every_configuration_names_a_command_or_an_address_that_there_is() -> No
     commands = [server["args"] for server in servers if "command" in server]
     urls = [server.get("url") or server.get("httpUrl") for server in servers]
 
-    assert len(commands) == 3
+    assert len(commands) == 2
     for name, *arguments in commands:
         command = main.commands[name]
         context = command.make_context(name, arguments)

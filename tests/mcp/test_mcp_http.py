@@ -98,6 +98,69 @@ def test_whatever_is_sent_has_a_clear_answer(shared: Service) -> None:
     assert shared.http.post("/mcp/any", json=PING).json()["result"] == {}
 
 
+OF = "io.modelcontextprotocol/"
+ENVELOPE = {f"{OF}protocolVersion": BARE, f"{OF}clientCapabilities": {}}
+CALL: dict[str, Any] = {"name": "mem_context", "arguments": {}}
+HEADERS = {"MCP-Protocol-Version": BARE, "Mcp-Method": "tools/call", "Mcp-Name": "mem_context"}
+
+
+def enveloped(method: str = "tools/call", **params: object) -> dict[str, object]:
+    """A request without a handshake."""
+    return {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"_meta": ENVELOPE, **params}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "message", "status", "code"),
+    [
+        (HEADERS, enveloped(**CALL), 200, None),
+        ({**HEADERS, "Mcp-Name": "=?base64?bWVtX2NvbnRleHQ=?="}, enveloped(**CALL), 200, None),
+        ({**HEADERS, "Mcp-Name": "mem_save"}, enveloped(**CALL), 400, -32020),
+        ({**HEADERS, "Mcp-Name": "=?base64?!?="}, enveloped(**CALL), 400, -32020),
+        ({**HEADERS, "Mcp-Method": "ping"}, enveloped(**CALL), 400, -32020),
+        ({**HEADERS, "MCP-Protocol-Version": "2031-01-01"}, enveloped(**CALL), 400, -32020),
+        (HEADERS, enveloped(name="mem_nothing"), 400, -32020),
+        (HEADERS, {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": CALL}, 400, -32602),
+        ({**HEADERS, "Mcp-Method": "ping"}, enveloped("ping"), 404, -32601),
+        ({}, {"jsonrpc": "2.0", "id": 7, "method": "no/such"}, 200, -32601),
+        (
+            {},
+            {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 7}},
+            200,
+            -32602,
+        ),
+        ({}, {"jsonrpc": "2.0", "id": [7], "method": 7}, 400, -32600),
+    ],
+)
+def test_what_a_request_says_of_itself_must_agree(
+    shared: Service, headers: dict[str, str], message: dict[str, object], status: int,
+    code: int | None,
+) -> None:  # fmt: skip
+    answer = shared.http.post("/mcp/any", json=message, headers=headers)
+
+    assert answer.status_code == status, answer.text
+    assert answer.json().get("error", {}).get("code") == code
+
+
+def test_a_header_that_is_sent_twice_is_refused(shared: Service) -> None:
+    twice = [*HEADERS.items(), ("Mcp-Name", "mem_save")]
+    answer = shared.http.post("/mcp/any", json=enveloped(**CALL), headers=twice)
+
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
+
+
+@pytest.mark.parametrize(("version", "status"), [(BARE, 202), ("2031-01-01", 400), ("", 202)])
+def test_a_notification_has_no_answer_but_to_its_version(
+    shared: Service, version: str, status: int
+) -> None:
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    headers = {"MCP-Protocol-Version": version} if version else {}
+    answer = shared.http.post("/mcp/any", json=note, headers=headers)
+
+    assert answer.status_code == status
+    if status == 400:
+        assert answer.json()["error"]["data"] == {"supported": [BARE], "requested": version}
+
+
 def test_text_that_was_cut_inside_a_character_is_saved(shared: Service) -> None:
     head = b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"mem_save","arguments":'
     for title in (b"cut \\ud83d", b"cut \xf0\x9f"):
@@ -294,20 +357,6 @@ def test_what_a_tool_does_is_a_span_in_the_trace_of_its_request(tmp_path: Path) 
     assert [span.trace for span in searches] == [TRACE, TRACE]
     assert [spans[span.parent].name for span in searches] == ["memory.mcp", "memory.mcp"]
     assert searches[0].attributes["memory.project"] == "traced"
-
-
-def test_a_service_without_the_sdk_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        with monkeypatch.context() as without:
-            without.setattr("agentops_memory.mcp.http.find_spec", lambda _: None)
-            answers = [service.http.post("/mcp/any", json=PING) for _ in range(2)]
-        installed = service.http.post("/mcp/any", json=INITIALIZE)
-
-    assert [answer.status_code for answer in answers] == [404, 404]
-    assert "pip install 'mcp<3,>=2.3'" in answers[1].json()["error"]["message"]
-    assert installed.status_code == 200
 
 
 def test_the_names_of_sessions_are_bounded() -> None:

@@ -91,6 +91,26 @@ def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
     assert all(json.loads(line) for line in spoken.stderr.splitlines())
 
 
+META = "io.modelcontextprotocol/"
+ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
+
+
+@pytest.mark.slow
+def test_the_first_request_decides_how_a_host_speaks(tmp_path: Path) -> None:
+    tools = {"method": "tools/list", "params": {"_meta": ENVELOPE}}
+    place = ["--project", "p", "--db", str(tmp_path / "memory.db")]
+    for first, second, code in (
+        ({**HELLO, "id": 1}, {**tools, "id": 2}, -32600),
+        ({**tools, "id": 1}, {**HELLO, "id": 2}, -32022),
+        ({"id": 1, "method": "ping"}, {"id": 2, "method": "tools/list"}, -32602),
+    ):
+        spoken = _mcp(*place, sent=[_message(**first), _message(**second)])
+        answers = {it["id"]: it for it in map(json.loads, spoken.stdout.splitlines())}
+
+        assert "result" in answers[1]
+        assert answers[2]["error"]["code"] == code
+
+
 @pytest.mark.slow
 def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: Path) -> None:
     save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "cut \ud83d"}}
@@ -135,21 +155,6 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
         assert (refused.returncode, refused.stdout) == (1, b""), refused
         assert sentence in refused.stderr.decode()
         assert refused.stderr.startswith(b"agentops-memory: ")
-
-
-@pytest.mark.slow
-def test_a_missing_extra_is_named() -> None:
-    start = "import sys; sys.modules['mcp'] = None; from agentops_memory.cli import main"
-    refused = subprocess.run(
-        [sys.executable, "-c", f"{start}; main()", "mcp", "--project", "p"],
-        env=environment({}), capture_output=True, timeout=120, check=False,
-    )  # fmt: skip
-
-    assert (refused.returncode, refused.stdout) == (1, b"")
-    sentence, hint = refused.stderr.decode().splitlines()
-    assert " needs the package mcp, version 2: " in sentence
-    assert sentence.endswith("pip install '.[mcp]'")
-    assert hint.startswith("Hint: Use the pip of the environment ")
 
 
 @pytest.mark.slow

@@ -19,11 +19,9 @@ from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.saves import SAVE
 from agentops_memory.recall.inverted_index import cache
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.base.open_files import OpenFiles, file_id, in_use
-from agentops_memory.sqlite.fts import partitions
-from agentops_memory.sqlite.maintenance import scrub
+from agentops_memory.sqlite import SqliteEngine, partitions, scrub
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.open_files import OpenFiles, file_id, in_use
 from agentops_memory.sqlite.schema import upgrade
 
 from ..support import engine as engines

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agentops_memory import server
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engine import locked
 from ..support.files import assert_sound

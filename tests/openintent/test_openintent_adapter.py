@@ -1,7 +1,9 @@
 """The programs of the guide to agents' memory run, and the package's agents remember by them."""
 
+import ast
 import asyncio
 from collections.abc import Awaitable, Callable
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -15,12 +17,19 @@ from ..support.requirements import requirement
 from ..support.service import Service
 
 GUIDE = ROOT / "docs" / "openintent.md"
-PROGRAM, STORY, ADAPTER = blocks(GUIDE, "python")
-(TOLD,) = blocks(GUIDE, "text")  # what the story prints
+EXAMPLES = ROOT / "docs" / "examples"
+(PROGRAM,) = blocks(GUIDE, "python")
+ADAPTER = (EXAMPLES / "openintent_memory.py").read_text("utf-8")
+HANDOVER = (EXAMPLES / "openintent_handover.py").read_text("utf-8")
 
 
 def run(program: str) -> None:
     exec(compile(program, GUIDE.name, "exec"), {})  # noqa: S102 - that is what it is for
+
+
+def printed(program: str) -> str:
+    """What a program says in its docstring that it prints."""
+    return dedent((ast.get_docstring(ast.parse(program)) or "").partition("It prints:\n\n")[2])
 
 
 @pytest.fixture
@@ -65,15 +74,23 @@ def test_the_program_of_the_five_minutes_runs(
 def test_the_story_of_a_task_that_another_agent_takes_over_prints_what_the_guide_says(
     service: Service, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "http://localhost:7437" in STORY
+    assert "http://localhost:7437" in HANDOVER
 
-    run(STORY.replace("http://localhost:7437", service.url))
+    run(HANDOVER.replace("http://localhost:7437", service.url))
 
-    assert capsys.readouterr().out == TOLD
+    assert capsys.readouterr().out.strip() == printed(HANDOVER).strip() != ""
+
+
+def test_the_guide_names_the_examples() -> None:
+    text = GUIDE.read_text("utf-8")
+
+    assert [it.name for it in EXAMPLES.glob("openintent_*.py") if it.name not in text] == []
 
 
 def test_the_adapter_is_short() -> None:
-    assert len(ADAPTER.splitlines()) <= 40
+    _, _, code = ADAPTER.partition("\nfrom openintent")
+
+    assert 0 < len(code.splitlines()) <= 40
 
 
 def test_the_package_by_itself_has_no_memory_which_is_why_there_is_an_adapter(

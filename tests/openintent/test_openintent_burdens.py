@@ -7,10 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.memory.model.intents import Guardrails
+from agentops_memory.memory.guardrails import Guardrails
 from agentops_memory.memory.sight import OPENS
 from agentops_memory.openintent import changes, participants
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import quota
 from ..support.openintent_agents import BATCH, Agent, ok, refused
@@ -117,4 +117,4 @@ def test_coordinators_who_have_ended_are_not_read_for_their_guardrails(
     assert read == []
     team.coordinate({"id": task["intent_id"]}, max_working_memory_per_task=9)
     working(team.ada, task, "more")
-    assert {it.most_working for it in read} == {9}
+    assert {it.max_working_memory_per_task for it in read} == {9}

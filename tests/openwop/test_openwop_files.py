@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.schema import migrate
 from agentops_memory.sqlite.schema.migrate import MIGRATIONS, migrated
 

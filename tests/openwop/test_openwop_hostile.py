@@ -10,8 +10,8 @@ import pytest
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.openwop.adapter import delete_entry, get_entry, provenance_of
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.engines import rows
 from ..support.openwop_hosts import REF, H, Host, Json, ok, refused

@@ -21,8 +21,8 @@ from agentops_memory.operations.backup import ArchiveRefused, Scope, make_archiv
 from agentops_memory.operations.files import keys as key_file
 from agentops_memory.operations.files.audit import record
 from agentops_memory.settings.settings import settings
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.tenants import tenant_file
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.tenants import tenant_file
 
 from ..support.archives import all_rows, at, backed_up
 from ..support.callers import calling, made_key

@@ -20,12 +20,12 @@ from agentops_memory.operations import copying as tenants
 from agentops_memory.operations.copied_files import Files, Table
 from agentops_memory.operations.copying import WORDS, DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
-from agentops_memory.postgresql.engine import transactions
-from agentops_memory.postgresql.engine.claims import number_of
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql import transactions
+from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.schema.migrate import brought_up_to_date, prepare
+from agentops_memory.postgresql.transaction import number_of
 from agentops_memory.recall.text.features import ALL
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support import planted
 from ..support.database import assert_index_is_whole

@@ -17,8 +17,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import Full
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine import writer
+from agentops_memory.sqlite import SqliteEngine, writer
 
 from ..support import engine
 from ..support.files import assert_sound, beside, disk

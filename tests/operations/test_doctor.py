@@ -26,10 +26,10 @@ from agentops_memory.operations.doctor import (
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.settings.settings import settings_or_defaults
-from agentops_memory.sqlite.base.connection import Subject, connect
-from agentops_memory.sqlite.engine.tenant_files import storage_stats
-from agentops_memory.sqlite.maintenance import examination
+from agentops_memory.sqlite import examination
+from agentops_memory.sqlite.connection import Subject, connect
 from agentops_memory.sqlite.schema.migrate import planned
+from agentops_memory.sqlite.tenants import storage_stats
 
 from ..support.damages import CASES, Case, beside, running
 from ..support.engines import rows as stored
@@ -172,7 +172,7 @@ def section(heading: str) -> list[list[str]]:
 
 
 def test_every_finding_is_documented() -> None:
-    documented = {code.strip("`"): what for code, what, _ in section("Doctor")}
+    documented = {code.strip("`"): what for code, what in section("Doctor")}
 
     assert documented == CODES
 
@@ -500,7 +500,7 @@ def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
 ) -> None:
     looks = []
 
-    def looked(subject: Subject) -> list[Finding]:
+    def looked(subject: Subject, _: object) -> list[Finding]:
         looks.append(subject)
         if len(looks) == 1:
             os.utime(path, (1, 1))

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.local import LocalService
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.another import another
 from ..support.engines import rows

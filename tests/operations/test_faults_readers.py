@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.sqlite.base import open_files as wal
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite import open_files as wal
+from agentops_memory.sqlite.connection import connect
 
 from ..support.losses import Losses
 from ..support.onlookers import looked_on

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.sqlite.base.copies import kept_name
-from agentops_memory.sqlite.maintenance import snapshots as replacing
+from agentops_memory.sqlite import snapshots as replacing
+from agentops_memory.sqlite.open_files import kept_name
 
 from ..support.archives import at, backed_up
 from ..support.files import beside

@@ -17,15 +17,14 @@ import httpx
 import pytest
 
 from agentops_memory.errors import StartRefused, Unavailable
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.memory.model.access import OPERATOR, TenantId
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base import connection as transactions
-from agentops_memory.sqlite.base.connection import connect, connection
-from agentops_memory.sqlite.base.open_files import GONE, LINKED, LOG_GONE
-from agentops_memory.sqlite.engine import engine as opening
-from agentops_memory.sqlite.engine.tenant_files import remove
-from agentops_memory.sqlite.engine.tenants import tenant_file
+from agentops_memory.sqlite import connection as transactions
+from agentops_memory.sqlite import engine as opening
+from agentops_memory.sqlite.connection import connect, connection
+from agentops_memory.sqlite.open_files import GONE, LINKED, LOG_GONE
+from agentops_memory.sqlite.tenants import remove, tenant_file
 
 from ..support import engine
 from ..support.callers import calling, made_key

@@ -19,11 +19,11 @@ from agentops_memory.memory.model.access import TenantId
 from agentops_memory.operations import restore as restores
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.base.copies import copies_of, kept_name
-from agentops_memory.sqlite.engine.tenants import tenant_file
-from agentops_memory.sqlite.maintenance import snapshots as replacing
-from agentops_memory.sqlite.maintenance.snapshots import RestoreRefused
+from agentops_memory.sqlite import snapshots as replacing
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.open_files import copies_of, kept_name
+from agentops_memory.sqlite.snapshots import RestoreRefused
+from agentops_memory.sqlite.tenants import tenant_file
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke

@@ -11,10 +11,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agentops_memory.errors import SettingRefused, Unavailable
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.jobs import backups as backing_up
 from agentops_memory.jobs.backups import Backups
 from agentops_memory.operations.backup import Archive
@@ -23,14 +22,13 @@ from agentops_memory.telemetry import Metrics
 
 from ..support.damaged_values import NO_TEXT, damage
 from ..support.files import disk
-from ..support.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, ROOT
+from ..support.manifests import DEPLOY, RESTRICTED_CONTAINER, RESTRICTED_POD, pod
 from ..support.process import run, stored, until
 from ..support.samples import for_each
 from ..support.service import START, Clock, Service, serving
 
 MADE, FAILED = 'memory_backups_total{outcome="made"}', 'memory_backups_total{outcome="failed"}'
 LAST = "memory_backup_last_success_timestamp_seconds"
-DEPLOYMENT = ROOT / "docs" / "deployment.md"
 WELL = {"status": "ok"}
 
 
@@ -307,11 +305,9 @@ def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
     with backed_up(folder) as service:
         until(lambda: names(folder))
         service.save("A mistake")
-    blocks = re.findall(r"```yaml\n(.*?)```", DEPLOYMENT.read_text("utf-8"), re.DOTALL)
-    jobs = (it for it in map(yaml.safe_load, blocks) if it.get("kind") == "Job")
-    (pod,) = (it["spec"]["template"]["spec"] for it in jobs if "restore" in it["metadata"]["name"])
-    (container,) = pod["containers"]
-    claims = {it["name"]: it["persistentVolumeClaim"]["claimName"] for it in pod["volumes"]}
+    job = pod(DEPLOY / "jobs" / "restore.yaml")
+    (container,) = job["containers"]
+    claims = {it["name"]: it["persistentVolumeClaim"]["claimName"] for it in job["volumes"]}
     mounts = {it["mountPath"]: claims[it["name"]] for it in container["volumeMounts"]}
     (name,) = names(folder)
     words = [re.sub(r"memory-\w+\.zip", name, word) for word in container["command"]]
@@ -324,7 +320,7 @@ def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
     assert stored(service.path).keys() == {"apple"}
     assert "A mistake" in stored(service.path.with_name("memory.db.before-restore"))
     assert mounts == {"/data": "agentops-memory", "/backup": "agentops-memory-backup"}
-    assert pod["securityContext"] == RESTRICTED_POD
+    assert job["securityContext"] == RESTRICTED_POD
     assert container["securityContext"] == RESTRICTED_CONTAINER
 
 

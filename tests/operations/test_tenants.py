@@ -20,10 +20,8 @@ from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine import tenants
-from agentops_memory.sqlite.engine.tenant_files import remove
-from agentops_memory.sqlite.engine.tenants import Engines, TenantsEngine, tenant_file
+from agentops_memory.sqlite import SqliteEngine, tenants
+from agentops_memory.sqlite.tenants import Engines, TenantsEngine, remove, tenant_file
 
 from ..support.callers import calling, made_key
 from ..support.engine import draft

@@ -18,7 +18,7 @@ from agentops_memory.engine.engine import is_within_one_project
 from agentops_memory.memory.lifecycles import SupersessionTable
 from agentops_memory.memory.model.access import DEFAULT_TENANT
 from agentops_memory.memory.revisions import RevisionTable
-from agentops_memory.postgresql.engine import claims
+from agentops_memory.postgresql import transaction
 from agentops_memory.postgresql.schema.migrate import schema_of
 
 from ..support.databases import Databases
@@ -34,7 +34,7 @@ OF_CLAIMED_MEMORIES = {RevisionTable, SupersessionTable}
 def another_writes(url: str) -> Iterator[None]:
     """Inside, another write shares the tenant: who would be alone waits for it."""
     with psycopg.connect(url) as stranger:
-        number = claims.number_of(schema_of(DEFAULT_TENANT))
+        number = transaction.number_of(schema_of(DEFAULT_TENANT))
         stranger.execute("SELECT pg_advisory_xact_lock_shared(%s)", (number,))
         yield
 
@@ -87,7 +87,7 @@ def test_a_write_that_touches_more_waits_for_others_to_end(
 ) -> None:
     """What cannot be claimed, such as a global memory, is made alone."""
     with furnished(tmp_path / "alone", databases) as one, psycopg.connect(one.url) as stranger:
-        number = claims.number_of(schema_of(DEFAULT_TENANT))
+        number = transaction.number_of(schema_of(DEFAULT_TENANT))
         stranger.execute("SELECT pg_advisory_xact_lock_shared(%s)", (number,))
 
         def end_once_it_waits(http: httpx.Client) -> None:
@@ -130,9 +130,11 @@ def test_a_write_beside_others_reaches_only_what_is_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken: list[str] = []
-    monkeypatch.setattr(claims.Claims, "_claim", lambda _, kind, __: taken.append(kind))
+    monkeypatch.setattr(transaction.Claims, "_claim", lambda _, kind, __: taken.append(kind))
     tx = Transaction(taken=taken, **dict.fromkeys(HARMLESS))
-    within = claims.WithinOneProject(cast("Any", tx), claims.Claims(cast("Any", None), "t"))
+    within = transaction.WithinOneProject(
+        cast("Any", tx), transaction.Claims(cast("Any", None), "t")
+    )
     subject = SimpleNamespace(id="s", key=b"k", scope="project", project="p", hex=str)
     subject.traits = SimpleNamespace(has_project=True)
     subject.space = subject
@@ -140,15 +142,15 @@ def test_a_write_beside_others_reaches_only_what_is_claimed(
     assert vars(within).keys() - HARMLESS == {"_tx", "_tables"}
     for table, its in vars(within)["_tables"].items():
         if table not in OF_CLAIMED_MEMORIES:
-            assert isinstance(its, claims.Claimed)
+            assert isinstance(its, transaction.Claimed)
             for method in vars(its)["_claims"]:
                 taken.clear()
                 assert getattr(its, method)(subject), f"{table.__name__}.{method} claims nothing"
 
 
 def test_what_is_not_claimed_cannot_be_touched() -> None:
-    with pytest.raises(claims.NeedsToBeAlone):
-        claims.Claimed(None, {}).refs  # noqa: B018 - it is the reading that is refused
+    with pytest.raises(transaction.NeedsToBeAlone):
+        transaction.Claimed(None, {}).refs  # noqa: B018 - it is the reading that is refused
 
 
 def declared() -> list[Callable[..., object]]:

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from agentops_memory.memory.model.access import DEFAULT_TENANT
-from agentops_memory.postgresql.engine import group_commit, transactions
-from agentops_memory.postgresql.engine.claims import number_of
+from agentops_memory.postgresql import transaction, transactions
 from agentops_memory.postgresql.schema.migrate import schema_of
+from agentops_memory.postgresql.transaction import number_of
 
 from ..support.cutting import Cut, way
 from ..support.measures import key, measured
@@ -57,10 +57,10 @@ KINDS = {
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes until all wait."""
     long = timedelta(minutes=5)
-    monkeypatch.setattr(group_commit, "PATIENCE", long)
+    monkeypatch.setattr(transaction, "PATIENCE", long)
     monkeypatch.setattr(transactions, "PATIENCE", long)
     monkeypatch.setattr(transactions, "LONGEST", 2 * long)
-    monkeypatch.setattr(group_commit, "LONGEST", long)
+    monkeypatch.setattr(transaction, "LONGEST", long)
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_writes_that_wait_for_each_other_share_a_commit(one: Pods, kind: str) ->
 def test_groups_that_have_no_time_for_all_leave_them_to_others(
     one: Pods, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "LONGEST", timedelta(0))
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(0))
     its = KINDS[kind]
 
     answers = waiting_together(one, its, [its.body(it) for it in range(WRITERS)])

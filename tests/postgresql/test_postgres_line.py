@@ -13,8 +13,8 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.postgresql.engine import group_commit
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql import transaction
+from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.engine import SOON, cancel, saving, together, turns
@@ -40,7 +40,7 @@ def test_rows_of_an_import_are_stored_in_no_transaction_of_others(
     postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All who share it would wait for them."""
-    monkeypatch.setattr(group_commit, "LONGEST", timedelta(seconds=SOON))
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(seconds=SOON))
     commits = list[int]()
 
     def read(tx: Transaction) -> int:
@@ -69,11 +69,11 @@ def test_what_its_caller_has_left_keeps_its_connection_until_it_ends(
         left = asyncio.create_task(engine.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         await cancel(left)
-        monkeypatch.setattr(group_commit, "PATIENCE", timedelta(milliseconds=10))
+        monkeypatch.setattr(transaction, "PATIENCE", timedelta(milliseconds=10))
         with pytest.raises(Busy):
             await engine.read(OPERATOR, lambda _: None)
         free.set()
-        monkeypatch.setattr(group_commit, "PATIENCE", timedelta(seconds=SOON))
+        monkeypatch.setattr(transaction, "PATIENCE", timedelta(seconds=SOON))
         assert await engine.read(OPERATOR, lambda _: "done") == "done"
 
     try:
@@ -112,10 +112,10 @@ def test_one_that_has_waited_for_too_long_is_refused_without_those_behind_it(
             async with at_work(engine):
                 other_works = asyncio.create_task(stack.enter_async_context(at_work(engine, other)))
                 await turns(5)
-                monkeypatch.setattr(group_commit, "PATIENCE", timedelta(milliseconds=200))
+                monkeypatch.setattr(transaction, "PATIENCE", timedelta(milliseconds=200))
                 first = asyncio.create_task(engine.write(OPERATOR, saving("first")))
                 await turns(5)
-                monkeypatch.setattr(group_commit, "PATIENCE", timedelta(seconds=SOON))
+                monkeypatch.setattr(transaction, "PATIENCE", timedelta(seconds=SOON))
                 second = asyncio.create_task(engine.write(OPERATOR, saving("second")))
                 await turns(5)
             await other_works
@@ -130,7 +130,7 @@ def test_one_that_has_waited_for_too_long_is_refused_without_those_behind_it(
 def test_what_its_caller_has_left_before_it_began_is_not_made(
     postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "LONGEST", timedelta(0))  # of a group one is made
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(0))  # of a group one is made
     began, free = threading.Event(), threading.Event()
 
     def waiting(_: Transaction) -> None:

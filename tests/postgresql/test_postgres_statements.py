@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from agentops_memory.postgresql.base.connection import PostgresConnection
+from agentops_memory.postgresql.connection import PostgresConnection
 
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving

@@ -13,9 +13,9 @@ from psycopg.conninfo import make_conninfo
 
 from agentops_memory.memory.model.access import DEFAULT_TENANT, Role, patterns
 from agentops_memory.memory.model.keys import issued
-from agentops_memory.postgresql.engine.claims import number_of
 from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.postgresql.schema.migrate import schema_of
+from agentops_memory.postgresql.transaction import number_of
 
 from ..support.callers import OPERATOR, calling
 from ..support.openwop_hosts import H

@@ -15,8 +15,8 @@ from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.postgresql import tenants
 from agentops_memory.postgresql import tenants as examination
-from agentops_memory.postgresql.engine.claims import number_of
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.engine import PostgresEngine
+from agentops_memory.postgresql.transaction import number_of
 
 from ..support import postgres
 from ..support.engine import impatient

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.shared.stems import TOKENIZER
 from agentops_memory.memory.model.ranking import WEIGHTS
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.explaining import assert_true, explained, plain_of
 from ..support.samples import examples

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.agentops import recall
-from agentops_memory.http import requests as http
+from agentops_memory.http import query as http
 from agentops_memory.memory.model.search import Budget, Context, Filter, Found
 from agentops_memory.recall import explanation
 from agentops_memory.recall.recall import packed

@@ -17,14 +17,13 @@ from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import Memory, MemoryId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Space, project_name
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.search.visibility import PRIOR
 from agentops_memory.recall.text.query import understood
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine import writer
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts import documents, index
-from agentops_memory.sqlite.fts.partitions import Partitions, table
+from agentops_memory.sqlite import documents, index, writer
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.partitions import Partitions, table
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.database import assert_index_is_whole, imported
 from ..support.requirements import requirement

@@ -18,8 +18,8 @@ PROJECTS = 6
 SIZE = Size(rows=100 * PROJECTS, projects=PROJECTS)
 MADE_BY = [
     tracemalloc.Filter(True, f"*/agentops_memory/{it}")
-    for it in ("recall/inverted_index/*", "sqlite/fts/search.py", "agentops/fast_reads.py")
-] + [tracemalloc.Filter(False, "*/prompt_words.py")]  # which is not of the memories
+    for it in ("recall/inverted_index/*", "sqlite/search.py", "agentops/fast_reads.py")
+]
 SLACK = 0.25  # of the estimate: the allocator's own share is in it, and tracemalloc sees none
 
 

@@ -18,7 +18,7 @@ from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.recall.inverted_index.cache import IndexCache
 from agentops_memory.recall.recall import Recall
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.sqlite import SqliteEngine
 

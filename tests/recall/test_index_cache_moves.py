@@ -33,6 +33,7 @@ from agentops_memory.recall.inverted_index.cache import IndexCache
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
 
+from ..support.chart import CHECKS
 from ..support.engine import Work, raising, save, statement, together
 from ..support.service import Clock
 from .test_index import small_partitions
@@ -162,7 +163,9 @@ def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterat
         patched.setattr(group, "LARGE", 1)
         patched.setattr(group, "DENSE", dense)
         patched.setattr(area, "LEAST_ADDED", 1)
-        if not have_numpy:
+        if have_numpy:
+            pytest.importorskip("numpy", reason=CHECKS)
+        else:
             patched.setitem(sys.modules, "numpy", None)
         group.numpy_or_none.cache_clear()
         yield

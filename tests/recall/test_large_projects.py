@@ -8,8 +8,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from agentops_memory.recall.inverted_index import group, lanes
+from agentops_memory.recall.inverted_index import group
 
+from ..support.chart import CHECKS
 from ..support.fast_reads import Counted, both, counted, held
 from ..support.samples import for_each
 from ..support.service import observation, serving
@@ -29,28 +30,30 @@ def test_the_likely_places_hold_the_best_and_are_few(seed: int) -> None:
     hidden = frozenset(chance.sample(range(size), chance.choice([0, 3, 200])))
     sums, total = [0.0] * size, 0
     for term in terms:
-        total += lanes.added(size, [(place, lanes.bound(it)) for place, it in term])
+        total += group.lanes_of(size, [(place, group.bound_of(it)) for place, it in term])
         for place, it in term:
             sums[place] += it
     seen = [0.0 if place in hidden else it for place, it in enumerate(sums)]
 
-    likely = lanes.likely(total, size, depth, len(terms), hidden)
+    likely = group.likely_places(total, size, depth, len(terms), hidden)
 
     least = sorted(seen, reverse=True)[depth - 1]
     assert {place for place, it in enumerate(seen) if it and it >= least} <= {*likely}
     assert hidden.isdisjoint(likely)
     assert likely == sorted(likely)
     # A sum and the least of the best may each be told larger by a unit a term.
-    least -= 2 * len(terms) / lanes.UNIT
+    least -= 2 * len(terms) / group.UNIT
     assert all(seen[place] >= least for place in likely)
 
 
 def test_the_best_is_likely_where_its_bound_has_a_smaller_upper_byte() -> None:
     size, many = 600, 10
     scores = [[(1, 0.397)] for _ in range(many)] + [[(2, 3.98)]]  # 4 is the first upper byte
-    total = sum(lanes.added(size, [(at, lanes.bound(it)) for at, it in each]) for each in scores)
+    total = sum(
+        group.lanes_of(size, [(at, group.bound_of(it)) for at, it in each]) for each in scores
+    )
 
-    assert 2 in lanes.likely(total, size, 1, len(scores), ())
+    assert 2 in group.likely_places(total, size, 1, len(scores), ())
 
 
 def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
@@ -63,14 +66,16 @@ def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
 @pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
-    ("has_numpy", "unit"), [(False, lanes.UNIT), (True, lanes.UNIT), (False, 64 * lanes.UNIT)]
+    ("has_numpy", "unit"), [(False, group.UNIT), (True, group.UNIT), (False, 64 * group.UNIT)]
 )
 def test_a_large_project_is_answered_as_the_long_way_answers(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, has_numpy: bool, unit: int
 ) -> None:
     """In the largest unit few sums fit into a lane."""
-    monkeypatch.setattr(lanes, "UNIT", unit)
-    if not has_numpy:
+    monkeypatch.setattr(group, "UNIT", unit)
+    if has_numpy:
+        pytest.importorskip("numpy", reason=CHECKS)
+    else:
         monkeypatch.setitem(sys.modules, "numpy", None)
     group.numpy_or_none.cache_clear()
     chance = random.Random(7)  # noqa: S311 - not secret

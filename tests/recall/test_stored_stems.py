@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import rows
 from ..support.fast_reads import LONG_WAY, Counted, counted, held

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.shared import stems
 from agentops_memory.engine.shared.stems import TOKENIZER, Stems
-from agentops_memory.recall.text.spelling import is_one_edit
-from agentops_memory.sqlite.base.connection import connect, in_snapshot, read_only
-from agentops_memory.sqlite.fts.partitions import Vocabularies
+from agentops_memory.recall.text.query import is_one_edit
+from agentops_memory.sqlite.connection import connect, in_snapshot, read_only
+from agentops_memory.sqlite.partitions import Vocabularies
 
 from ..support.database import assert_index_is_whole, imported, put_in_index
 from ..support.explaining import explained

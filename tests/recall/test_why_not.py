@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from agentops_memory.http import requests as http
+from agentops_memory.http import query as http
 from agentops_memory.memory import memories
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.memory import MemoryId
@@ -13,8 +13,7 @@ from agentops_memory.memory.model.search import Filter, Found
 from agentops_memory.memory.model.space import Project
 from agentops_memory.recall import explanation
 from agentops_memory.recall.explanation import Answer, failed_filters
-from agentops_memory.recall.search import query as index_query
-from agentops_memory.recall.search import search
+from agentops_memory.recall.search import search, visibility
 
 from ..support.files import reading
 from ..support.samples import for_each
@@ -250,7 +249,7 @@ def test_a_memory_behind_very_many_has_no_place(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "PLACES", 4)
-    monkeypatch.setattr(index_query, "PLACES", 4)
+    monkeypatch.setattr(visibility, "PLACES", 4)
     monkeypatch.setattr(explanation, "PLACES", 4)
     ids = [saved(service, "apple " + "and pears " * number) for number in range(6)]
 

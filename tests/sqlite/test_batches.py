@@ -10,9 +10,8 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Unavailable
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.errors import NeedsTransactionOfItsOwn
-from agentops_memory.sqlite.engine import engine, writer
+from agentops_memory.sqlite import SqliteEngine, engine, writer
+from agentops_memory.sqlite.dialect import NeedsTransactionOfItsOwn
 
 from ..support.engine import (
     SOON,

@@ -13,8 +13,7 @@ from agentops_memory.memory import changes
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine import writer
+from agentops_memory.sqlite import SqliteEngine, writer
 
 from ..support.engine import (
     Seen,

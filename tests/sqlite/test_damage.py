@@ -13,12 +13,12 @@ import pytest
 
 from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.connection import drop_statements
+from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole, put_in_index

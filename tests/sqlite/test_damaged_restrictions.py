@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agentops_memory.engine.shared.damage import COLUMNS
-from agentops_memory.http.edge import health
+from agentops_memory.http.edge import middleware as health
 from agentops_memory.memory.model.access import DEFAULT_TENANT
 from agentops_memory.memory.model.findings import Finding, Status, has_failed
 from agentops_memory.openwop.artifacts import ArtifactKind
@@ -27,7 +27,7 @@ from agentops_memory.openwop.proposals import ProposalState
 from agentops_memory.openwop.runs import RunEventType, RunKind, RunStatus
 from agentops_memory.operations.doctor import findings_of, fixed
 from agentops_memory.postgresql.tenants import check_schema
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..support import engines
 from ..support.damaged_values import NO_TEXT, is_of_a_restriction

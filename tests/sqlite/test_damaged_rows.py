@@ -16,7 +16,7 @@ import pytest
 
 from agentops_memory.memory.model.findings import Finding, Status
 from agentops_memory.operations.doctor import DoctorContext, findings_of, fixed
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from ..operations.test_doctor import patient
 from ..support.anthropic_sdk import STORES

@@ -12,10 +12,10 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import TimedOut
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.search import Filter
-from agentops_memory.postgresql.words import search as postgresql_search
+from agentops_memory.postgresql import search as postgresql_search
 from agentops_memory.recall.text.query import understood
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.fts import search as sqlite_search
+from agentops_memory.sqlite import search as sqlite_search
 
 from ..support.database import imported
 from ..support.engine import run, save, slow_words

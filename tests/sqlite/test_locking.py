@@ -12,9 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.sqlite.base import connection
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine import engine, readers
+from agentops_memory.sqlite import connection, engine, readers
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import rows
 from ..support.files import assert_sound

@@ -15,8 +15,8 @@ from agentops_memory.engine.shared.stems import rules
 from agentops_memory.errors import StartRefused
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.normalization import content_hash
-from agentops_memory.sqlite.base.connection import APPLICATION_ID, connect
-from agentops_memory.sqlite.fts.partitions import Partitions
+from agentops_memory.sqlite.connection import APPLICATION_ID, connect
+from agentops_memory.sqlite.partitions import Partitions
 from agentops_memory.sqlite.schema import migrate
 from agentops_memory.sqlite.schema.migrate import MIGRATIONS, apply_migrations, migrated, statements
 

@@ -11,7 +11,7 @@ import pytest
 from agentops_memory.agentops import transfer
 from agentops_memory.memory.model import space as kinds
 from agentops_memory.memory.model.space import IndexGroup
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.another import another

@@ -13,11 +13,11 @@ from agentops_memory.memory.model import space as kinds
 from agentops_memory.memory.model.access import OPERATOR, Caller
 from agentops_memory.memory.model.memory import Change, MemoryId
 from agentops_memory.memory.model.space import IndexGroup
-from agentops_memory.recall.search import document
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.search.visibility import PRIOR
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine.engine import SqliteMaintenance
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.engine import SqliteMaintenance
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import draft

@@ -22,15 +22,14 @@ from agentops_memory.memory.model.memory import Change, Draft, MemoryId, Session
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import Project, Space
 from agentops_memory.memory.projects import ProjectTable
-from agentops_memory.recall.search import document
-from agentops_memory.recall.text.columns import End, columns
+from agentops_memory.recall.search import visibility as document
 from agentops_memory.recall.text.features import ALL, Feature
+from agentops_memory.recall.text.normalization import End, columns
 from agentops_memory.recall.text.query import understood
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine import writer
-from agentops_memory.sqlite.engine.transaction import SqliteTransaction
-from agentops_memory.sqlite.fts.partitions import table
+from agentops_memory.sqlite import SqliteEngine, writer
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.partitions import table
+from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together

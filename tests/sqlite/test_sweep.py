@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.maintenance import Maintenance
+from agentops_memory.engine.shared.damage import REMEDY
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.schedule import tidy, tidying
 from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.recall.search import document
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.fts import partitions
+from agentops_memory.recall.search import visibility as document
+from agentops_memory.sqlite import partitions
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.telemetry import Metrics, Telemetry
 
+from ..support.damaged_values import damage as damage_row
 from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import locked, opened
 from ..support.otlp import Collector
@@ -90,6 +92,27 @@ def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
         service.save("apple")
 
     assert_index_is_whole(service.path)
+
+
+@pytest.mark.parametrize("place", ["1.5", "x'ff'"])
+def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        service.save("apple")
+        service.save("banana", project="other", session_id="another")
+    caplog.clear()
+    damage_row(path, "spaces", "partition", place)
+
+    swept(path, None, sweep_default)
+
+    assert caplog.messages == ["a row in the database is damaged: " + REMEDY]
+    with closing(connect(path)) as database:
+        database.execute("UPDATE spaces SET partition = 0")
+    assert_index_is_whole(path)
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        assert [it["title"] for it in search(service, "apple")] == ["apple"]
 
 
 @pytest.mark.slow

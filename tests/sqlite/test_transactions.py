@@ -13,8 +13,7 @@ from agentops_memory.errors import Unavailable
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.engine import engine, readers
+from agentops_memory.sqlite import SqliteEngine, engine, readers
 
 from ..support.engine import SOON, count, draft, run, save, statement
 

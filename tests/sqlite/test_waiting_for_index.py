@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine import writer
+from agentops_memory.sqlite import writer
+from agentops_memory.sqlite.connection import connect
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole, put_in_index

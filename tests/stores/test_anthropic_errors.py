@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
 from agentops_memory.http import requests as http
-from agentops_memory.http.refusals import STATUS
+from agentops_memory.http.protocol import STATUS
 from agentops_memory.stores import store as stores
 from agentops_memory.stores.anthropic import REFUSALS, refused
 

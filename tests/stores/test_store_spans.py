@@ -15,7 +15,7 @@ from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.saves import lookalikes, save
 from agentops_memory.memory.sessions import close_session, hear
-from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.recall import Recall, totals
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.recall.text.summary import Message
 from agentops_memory.secrets.redaction import DEFAULT_RULES
@@ -162,7 +162,7 @@ def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_p
 
     async def work(_: Telemetry, engine: Engine) -> None:
         await engine.write(OPERATOR, many)
-        assert (await Recall(engine=engine).totals(ADA, DEMO)).memories == MOST_STEPS + 1
+        assert (await engine.read(ADA, totals, DEMO)).memories == MOST_STEPS + 1
 
     trace(collector, tmp_path, work)
 

@@ -13,7 +13,7 @@ from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
-from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.recall import Recall, totals
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores import entry as entries
 from agentops_memory.stores import store as stores
@@ -72,8 +72,8 @@ def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -
             found = await recall.search(part, "apple", seen, 9)
             assert [hit.memory.text.content for hit in found.hits] == ["an apple too"]
         assert not (await recall.search(part, "apple", Filter(scope=store), 9)).hits
-        assert (await recall.totals(part, None)).projects == (Project("demo"),)
-        assert NO_PROJECT not in (await recall.totals(OPERATOR, None)).projects
+        assert (await engine.read(part, totals, None)).projects == (Project("demo"),)
+        assert NO_PROJECT not in (await engine.read(OPERATOR, totals, None)).projects
 
     engines.run(tmp_path / "memory.db", look)
 

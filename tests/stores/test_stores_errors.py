@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.http import requests as plumbing
 from agentops_memory.http.edge import http_limits as limits
-from agentops_memory.http.refusals import STATUS
+from agentops_memory.http.protocol import STATUS
 
 from ..cli.test_start import starting
 from ..sqlite.test_locking import TIMEOUT

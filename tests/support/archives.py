@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentops_memory.operations.backup import COMMENT
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from .engines import storage_at
 from .terminal import Terminal

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm" / "agentops-memory"
 GOLDEN = ROOT / "tests" / "golden" / "chart"
 RELEASE, NAMESPACE = "memory", "agents"
+CHECKS = "it needs the extra `checks`: pip install --editable '.[checks]'"
 
 Values = Mapping[str, Any]
 
@@ -349,3 +351,9 @@ def documented() -> list[Value]:
             found.append(Value(name=".".join(path), comment=" ".join(comments)))
         comments = []
     return found
+
+
+def validate(document: Mapping[str, Any], version: str) -> None:
+    """By the schemas of a version of Kubernetes, of 108 MB: without them the test is skipped."""
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=CHECKS)
+    assert kubernetes_validate.validate(document, version, strict=True) == version

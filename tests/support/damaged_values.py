@@ -14,8 +14,8 @@ import httpx
 
 from agentops_memory.engine.shared.damage import BY_PLACE, COLUMNS, DERIVED, named
 from agentops_memory.memory.model.agent_memory import Tier
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.base.errors import read_text
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.dialect import read_text
 from agentops_memory.sqlite.schema.migrate import apply_migrations
 
 from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 DAY = 24 * 3600  # seconds
 MICROS = 1_000_000

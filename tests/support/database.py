@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.fts.index import Index
-from agentops_memory.sqlite.fts.partitions import Partitions
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.index import Index
+from agentops_memory.sqlite.partitions import Partitions
 
 from .engine import opened
 from .engines import is_postgresql, rows

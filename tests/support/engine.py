@@ -19,15 +19,14 @@ from agentops_memory.memory.model.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.memory.model.memory import Draft, SessionId, Text
 from agentops_memory.memory.model.retention import Retentions, StorageStats
 from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.postgresql.engine import group_commit, transactions
-from agentops_memory.postgresql.engine.claims import number_of
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql import transaction, transactions
+from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.tenants import storage_stats as postgresql_stats
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.base import connection
-from agentops_memory.sqlite.base.connection import connect
-from agentops_memory.sqlite.engine import engine as sqlite
-from agentops_memory.sqlite.engine.tenant_files import storage_stats as sqlite_stats
+from agentops_memory.postgresql.transaction import number_of
+from agentops_memory.sqlite import SqliteEngine, connection
+from agentops_memory.sqlite import engine as sqlite
+from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.tenants import storage_stats as sqlite_stats
 
 from .engines import DATABASE_URL, is_postgresql, rows, storage_at
 from .service import Clock
@@ -166,7 +165,7 @@ def stats(path: Path, retention: Retentions, at: datetime) -> StorageStats:
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
-    for module in (group_commit, transactions):
+    for module in (transaction, transactions):
         monkeypatch.setattr(module, "PATIENCE", timeout)
 
 

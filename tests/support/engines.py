@@ -17,8 +17,8 @@ from psycopg.conninfo import make_conninfo
 
 from agentops_memory.engine.files import private_file
 from agentops_memory.operations.files.seals import SealKeys, written
-from agentops_memory.postgresql.base.connection import translated
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.postgresql.connection import with_placeholders
+from agentops_memory.sqlite.connection import connect
 
 from .. import MACHINE
 from . import postgres
@@ -140,7 +140,7 @@ def rows(path: Path, statement: str, **parameters: object) -> list[tuple[Any, ..
         with closing(connect(path)) as database:
             return database.execute(statement, parameters).fetchall()
     with psycopg.connect(_url(path)) as connection, connection.cursor() as cursor:
-        cursor.execute(translated(statement).encode(), parameters)
+        cursor.execute(with_placeholders(statement).encode(), parameters)
         return cursor.fetchall() if cursor.description else []
 
 

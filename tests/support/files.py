@@ -15,7 +15,7 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.model.access import OPERATOR
 from agentops_memory.memory.model.search import Filter
 from agentops_memory.recall.recall import Recall
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.schema.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole

@@ -5,7 +5,7 @@ import subprocess
 from contextlib import closing
 from pathlib import Path
 
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 WORDS = tuple(f"memories_fts_0_{part}" for part in ("data", "idx", "docsize", "config"))
 

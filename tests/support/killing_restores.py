@@ -11,12 +11,12 @@ from typing import Any
 from agentops_memory.engine import files as atomic
 from agentops_memory.operations import restore as restores
 from agentops_memory.settings.settings import settings
-from agentops_memory.sqlite.base import copies
-from agentops_memory.sqlite.maintenance import snapshots as replacing
+from agentops_memory.sqlite import open_files
+from agentops_memory.sqlite import snapshots as replacing
 
 from .archives import at
 
-TRACED = {module.__file__ for module in (copies, replacing, atomic)}
+TRACED = {module.__file__ for module in (open_files, replacing, atomic)}
 
 
 def before_each_line(archive: Path, path: Path) -> None:
@@ -29,7 +29,7 @@ def before_each_line(archive: Path, path: Path) -> None:
         left = _names(path)
         at(path).say("save", "Title", f"About {line}", "--project", "shop")
         print(left, _names(path), flush=True)  # noqa: T201
-        for name in copies.copies_of(path):
+        for name in open_files.copies_of(path):
             name.unlink()
         if not path.with_name("kept").exists():
             path.unlink()

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from agentops_memory.engine.files import private_file
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.schema.migrate import migrated
 
 VERSIONS = range(2**60, 2**62)  # SQLite stores them in eight bytes each

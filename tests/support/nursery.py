@@ -10,7 +10,7 @@ import os
 import socket
 import sys
 
-LOADED = ("agentops_memory.cli.commands.serve", "agentops_memory.server", "uvloop")
+LOADED = ("agentops_memory.cli.commands.service", "agentops_memory.server", "uvloop")
 MOST = 64 * 1024  # bytes of an order
 
 

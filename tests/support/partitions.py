@@ -11,7 +11,7 @@ from agentops_memory.engine.maintenance import Tidied
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.model.access import Caller
 from agentops_memory.memory.model.space import Space, project_name
-from agentops_memory.sqlite.engine.engine import SqliteEngine, SqliteMaintenance
+from agentops_memory.sqlite.engine import SqliteEngine, SqliteMaintenance
 
 from .engine import Work, draft, run
 from .engines import rows

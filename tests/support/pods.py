@@ -15,8 +15,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.postgresql.base.connection import translated
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.connection import with_placeholders
+from agentops_memory.postgresql.engine import PostgresEngine
 
 from .database import assert_areas_are_whole
 from .engines import DATABASE_URL
@@ -91,7 +91,7 @@ def two(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
 def looked(url: str, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
     """What a statement answers in the schema of the default tenant."""
     with psycopg.connect(make_conninfo(url, options='-c search_path="t_default"')) as connection:
-        cursor = connection.execute(translated(statement).encode(), parameters)
+        cursor = connection.execute(with_placeholders(statement).encode(), parameters)
         return cursor.fetchall() if cursor.description else []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 
 from agentops_memory.openwop import routes as openwop
-from agentops_memory.postgresql.engine.engine import PostgresEngine
+from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.server import running
 from agentops_memory.settings.settings import Settings, settings
 from agentops_memory.telemetry import Telemetry

@@ -8,7 +8,7 @@ from contextlib import closing
 
 from agentops_memory.engine.shared.stems import Stems
 from agentops_memory.recall.text.normalization import indexed
-from agentops_memory.recall.text.spelling import MOST_TERMS, MOST_WORDS, is_one_edit
+from agentops_memory.recall.text.query import MOST_TERMS, MOST_WORDS, is_one_edit
 
 SAID = (
     "worker workers working worked windows window2 widow noise noises noisy database databases "

@@ -6,8 +6,7 @@ from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.memory.model.access import AgentId
-from agentops_memory.memory.model.agent_events import EventType
-from agentops_memory.memory.model.intents import IntentId
+from agentops_memory.memory.model.intents import EventType, IntentId
 from agentops_memory.openintent.api import AlreadyThere, BadField
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.intents import IntentBody

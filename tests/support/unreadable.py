@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from agentops_memory.memory.model.rows import micros
-from agentops_memory.sqlite.base.connection import connect
+from agentops_memory.sqlite.connection import connect
 
 from .planted import MARK, text
 

@@ -146,15 +146,21 @@ def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
-def test_a_start_without_the_extra_for_grpc_says_how_to_install_it() -> None:
-    missing = "import sys; sys.modules['opentelemetry.exporter.otlp.proto.grpc'] = None"
+@pytest.mark.parametrize(
+    ("protocol", "absent"),
+    [("grpc", "opentelemetry.exporter.otlp.proto.grpc"), ("http/protobuf", "opentelemetry.sdk")],
+)
+def test_a_start_without_the_extra_says_how_to_install_it(protocol: str, absent: str) -> None:
+    missing = f"import sys; sys.modules[{absent!r}] = None"
     code = f"{missing}; from agentops_memory.cli import main; main()"
-    variables = {"MEMORY_LISTEN": "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4317"}
+    variables = {
+        "MEMORY_LISTEN": "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4317",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
+    }  # fmt: skip
     refused = run("serve", variables=variables, code=code)
 
     assert (refused.returncode, refused.stdout) == (1, "")
     sentence, hint = refused.stderr.splitlines()
-    assert "sending over gRPC needs an extra: " in sentence
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT: sending needs an extra: " in sentence
     assert "[otlp]'" in sentence or "opentelemetry-exporter-otlp-proto-grpc" in sentence
-    assert "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf" in sentence
     assert hint.startswith("Hint: ")

@@ -10,7 +10,7 @@ from opentelemetry.trace import INVALID_SPAN, NoOpTracer, get_current_span
 from agentops_memory import __version__
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Busy, Conflict, Full, Invalid, InvalidFields, NotFound, Refusal
-from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.recall import totals
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry, annotate, events, traced
 
@@ -108,7 +108,7 @@ def test_a_malformed_traceparent_is_ignored(
 def test_a_caller_that_does_not_sample_is_not_traced(collector: Collector, tmp_path: Path) -> None:
     async def work(telemetry: Telemetry, engine: Engine) -> None:
         with telemetry.operation("stats", {"traceparent": f"00-{TRACE}-{AGENT}-00"}):
-            await Recall(engine=engine).totals(ADA, None)
+            await engine.read(ADA, totals, None)
 
     trace(collector, tmp_path, work)
 

@@ -3,21 +3,197 @@
 Most are nouns of the contract, of which `wire` makes JSON; those of erasures are made here.
 """
 
-from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, RootModel, create_model
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
+from agentops_memory_client.contract.models import Explanation
 
+from ..http.paging import ENTRY, STORE, public_id
 from ..memory.erasure import Erasure
+from ..memory.model.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
+from ..memory.model.memory import NO_LINKS
+from ..memory.model.search import (
+    Budget,
+    Found,
+    Hit,
+    Matched,
+    Packed,
+    Reason,
+    Wanted,
+)
+from ..memory.model.search import Explanation as Why
 from ..memory.model.space import Project
 from ..memory.projects import Extent
+from ..recall.explanation import MAX_EXPLAINED
+from ..recall.recall import whole_memory
 from ..recall.text.instants import rendered
+from ..recall.text.query import Corrections, Term
 from . import transfer, wire
-from .explain import AnswerExplanation, ItemExplanation
 from .models import Instant
+
+
+class MatchedTerm(BaseModel):
+    """A term in a memory, what it adds to the score of a sentence, and the fields' shares."""
+
+    sentence: int
+    term: str = Field(description="As it was looked for; `*` at its end means any ending.")
+    instead_of: str | None = Field(
+        default=None, description="The word that nobody wrote, if this one stands for it."
+    )
+    score: float
+    fields: dict[str, float]
+
+
+class ItemExplanation(BaseModel):
+    """Why a memory is in an answer. One found by its age or topic key alone has no score."""
+
+    id: int
+    place: int
+    store_id: str | None = Field(default=None, description="The memory store that it lies in.")
+    memory_id: str | None = Field(default=None, description="Its id in that store.")
+    entry_id: str | None = Field(default=None, description="Its id in agents' memory.")
+    namespace: str | None = Field(default=None, description="Its namespace there.")
+    source_place: int | None = Field(
+        default=None, description="Its place in its project or store, before these were merged."
+    )
+    rank: float
+    method: str
+    tier: str | None = None
+    score: float | None = None
+    matched: list[MatchedTerm]
+    fields: dict[str, float] | None = None
+    sentences: list[SentencePart] | None = None
+    following: list[FollowingPart] | None = None
+    content_cut: bool | None = None
+    superseded: list[int] | None = Field(default=None, description="What it supersedes.")
+
+
+class BudgetUse(BaseModel):
+    """What a context takes of a prompt, and what had no room."""
+
+    max_tokens: int | None = None
+    max_chars: int | None = None
+    tokens: int
+    chars: int
+    summaries_left_out: int
+    left_out: list[LeftOutEntry]
+
+
+class AnswerExplanation(BaseModel):
+    """How a text was understood, and what became of it."""
+
+    method: str
+    terms: list[list[str]]
+    dropped: list[str]
+    corrected: dict[str, list[str]]
+    degraded: bool
+    timed_out: bool
+    explained: int
+    budget: BudgetUse | None = None
+    why_not: WhyNotAnswer | None = None
+
+
+def explained_item(
+    hit: Hit, place: int, found: Found, *, is_cut: bool | None = None
+) -> Explanation:
+    """Why the memory at a place is in the answer, which has an explanation."""
+    assert found.explanation is not None
+    memory = whole_memory(hit)
+    explained, traits = found.explanation.items.get(memory.id), memory.space.traits
+    links = found.explanation.links.get(memory.id, NO_LINKS)
+    plain = ItemExplanation(
+        id=memory.id, place=place, source_place=hit.place, rank=hit.rank, method=hit.method.value,
+        store_id=public_id(STORE, memory.space.scope) if traits.has_entries else None,
+        memory_id=public_id(ENTRY, memory.uid) if traits.has_entries else None,
+        entry_id=public_id(ENTRY, memory.uid) if traits.is_json else None,
+        # The title of an entry of agents' memory is its namespace and its key.
+        namespace=memory.text.title.removesuffix(f"/{memory.key}") if traits.is_json else None,
+        tier=hit.tier and hit.tier.value, matched=[], content_cut=is_cut,
+        superseded=list(links.supersedes) or None,
+    )  # fmt: skip
+    if explained is None:
+        return _told(plain)
+    stands_for = _stands_for(_corrections(hit, found), found.explanation)
+    scored = {
+        "score": explained.score,
+        "matched": [_matched(one, stands_for) for one in explained.matched],
+        "fields": {name.value: share for name, share in explained.fields.items()},
+        "sentences": explained.sentences,
+        "following": explained.following or None,
+    }
+    return _told(plain.model_copy(update=scored))
+
+
+def explained_answer(
+    found: Found, wanted: Wanted, *, budget: Budget | None = None, packed: Packed | None = None
+) -> Explanation:
+    """How the text was understood, and why the wanted memory is not in the answer."""
+    why = found.explanation
+    assert why is not None
+    use = None
+    if budget is not None and packed is not None:
+        use = BudgetUse(
+            max_tokens=budget.max_tokens, max_chars=budget.max_chars, tokens=packed.tokens,
+            chars=packed.chars, summaries_left_out=packed.summaries_left_out,
+            left_out=list(packed.left_out),
+        )  # fmt: skip
+    return _told(
+        AnswerExplanation(
+            method=found.method.value,
+            terms=[list(map(_term, sentence.terms)) for sentence in found.query.sentences],
+            dropped=list(why.dropped),
+            corrected={word: list(terms) for word, terms in found.query.corrections.items()},
+            degraded=found.is_degraded, timed_out=why.is_timed_out,
+            explained=min(len(found.hits), MAX_EXPLAINED) if wanted.explain else 0,
+            budget=use, why_not=why.why_not,
+        )
+    )  # fmt: skip
+
+
+def of_shown(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
+    """The explanation, when one answer could hold these hits alone."""
+    why = explanation.get("why_not")
+    if why is None or why["reason"] != Reason.NONE.value:
+        return explanation
+    if any(hit.memory.id == why["id"] for hit in hits):
+        return explanation
+    return {**explanation, "why_not": {**why, "reason": Reason.SIZE.value}}
+
+
+def _told(explanation: BaseModel) -> Explanation:
+    return explanation.model_dump(exclude_none=True)
+
+
+def _corrections(hit: Hit, found: Found) -> Corrections:
+    for source in found.sources:
+        if any(hit.memory.id == one.memory.id for one in source.hits):
+            return source.query.corrections
+    return found.query.corrections
+
+
+def _stands_for(corrections: Corrections, why: Why) -> dict[Term, str]:
+    """The words that nobody wrote, by the terms that are looked for in their place."""
+    return {
+        term: word
+        for word, terms in corrections.items()
+        for term in (Term(text=text) for text in terms)
+        if term not in why.asked
+    }
+
+
+def _matched(one: Matched, stands_for: Mapping[Term, str]) -> MatchedTerm:
+    return MatchedTerm(
+        sentence=one.sentence + 1, term=_term(one.term), instead_of=stands_for.get(one.term),
+        score=one.score, fields={name.value: share for name, share in one.fields.items() if share},
+    )  # fmt: skip
+
+
+def _term(term: Term) -> str:
+    return f"{term.text}*" if term.starts else term.text
 
 
 def _noun(
@@ -29,7 +205,7 @@ def _noun(
     return create_model(name, __doc__=says, __config__=_LATER, **{**told, **instead})
 
 
-def _field(field: Field[Any], noun: type[Any]) -> tuple[Any, Any]:
+def _field(field: Any, noun: type[Any]) -> tuple[Any, Any]:
     """Its type and default. A list without entries is absent, unless the noun tells of it."""
     kind: Any = field.type
     if field.default is MISSING or (field.default == () and noun in wire.EMPTY_IS_TOLD):
@@ -94,12 +270,6 @@ class Problem(BaseModel):
     """Every refusal."""
 
     error: str
-
-
-class Health(BaseModel):
-    """GET /health."""
-
-    status: str
 
 
 class ExplainedSearch(BaseModel):

@@ -19,7 +19,7 @@ from ..errors import InvalidFields
 from ..memory import redactor as limits
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL
 from ..memory.model.space import project_name
-from ..recall.text.instants import zoned
+from ..recall.text.instants import parsed
 from ..recall.text.normalization import clean
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -32,7 +32,7 @@ def _folded(name: Any) -> Any:
 
 
 def _instant(given: Any) -> datetime:
-    at = zoned(given) if isinstance(given, str) else None
+    at = parsed(given, needs_zone=True) if isinstance(given, str) else None
     if at is None:
         raise PydanticCustomError("instant", "no instant")
     return at
@@ -275,7 +275,6 @@ _FAULTS = {
 
 
 def _fault(fault: Mapping[str, object], place: str) -> str:
-    """One fault of a body as a phrase."""
     location = fault["loc"]
     assert isinstance(location, tuple)
     name = place

@@ -2,17 +2,19 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.callbacks import noop
 from ..errors import Invalid, Unavailable
-from ..http.requests import amount, asks_for, is_true, parameter, row_count, whole_number
+from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
+from ..lazy import Lazy
 from ..memory.changes import AMEND, CONFIRM, ERASE, FORGET, RESTORE, get, history, recent
 from ..memory.erasure import ErasureId, receipt_of
-from ..memory.imports import RowOutcome, Tally
+from ..memory.imports import RowOutcome
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
@@ -34,12 +36,16 @@ from ..recall.text.summary import Message, Transcript
 from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
-from . import answers as a
-from . import models as m
 from . import wire
 from .recall import Question, RecallOperations, filter_of, project_of
-from .transfer import Document, Progress, Transfer, exported, import_plan
+from .transfer import Document, Progress, Transfer, import_plan
 from .wire import Rows, held
+
+if TYPE_CHECKING:
+    from . import answers as a
+    from . import models as m
+else:  # what reads needs none of them
+    a, m = Lazy(__package__, ".answers"), Lazy(__package__, ".models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,36 +65,40 @@ class AgentOps(RecallOperations):
         session = redactor.session_id(SessionId(given.id))
         opened = await self.engine.write(caller, OPEN, session, project)
         annotate(_session_span(opened))
-        return wire.session_opened(opened, redactor.count, warning_of(opened, project))
+        begun = replace(opened, ended_at=None, summary="")  # whatever became of it
+        return wire.session(begun, redacted=redactor.count, warning=warning_of(opened, project))
 
     async def append_messages(self, asked: Question) -> c.Appended:
         session, project = _session(asked)
-        messages = wire.messages(await asked.body())
-        said = await self._heard(asked, messages)
-        caller = await _writer(asked)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        grown = await self.engine.write(caller, APPEND, id_, said, project)
-        annotate(_session_span(grown))
-        redacted = redactor.count + said.redacted
+        said = await self._heard(asked, wire.messages(await asked.body()))
+        grown, redacted = await self._told(asked, APPEND, session, said, project)
         return c.Appended(redacted=redacted, warning=warning_of(grown, project))
 
     async def end_session(self, asked: Question) -> c.SessionEnd:
         session, project = _session(asked)
         async with asked.transcript() as messages:
             said = await self._heard(asked, messages)
-        caller = await _writer(asked)
-        redactor = Redactor(self.rules(caller))
-        id_ = redactor.session_id(session)
-        ended = await self.engine.write(caller, CLOSE, id_, said, project)
-        annotate(_session_span(ended))
-        redacted = redactor.count + said.redacted
-        return wire.session_ended(ended, redacted, warning_of(ended, project))
+        ended, redacted = await self._told(asked, CLOSE, session, said, project)
+        return c.SessionEnd(
+            session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
+            redacted=redacted, warning=warning_of(ended, project),
+        )  # fmt: skip
 
     async def _heard(self, asked: Question, messages: Iterable[Message]) -> Transcript:
         caller = asked.caller()
         caller.require(Role.WRITER)
         return await hear(self.rules(caller), messages)
+
+    async def _told(
+        self, asked: Question, work: Callable[..., Session], session: SessionId,
+        said: Transcript, project: Project | None,
+    ) -> tuple[Session, int]:  # fmt: skip
+        """The session that was told what was said, and how many secrets were removed."""
+        caller = await _writer(asked)
+        redactor = Redactor(self.rules(caller))
+        stored = await self.engine.write(caller, work, redactor.session_id(session), said, project)
+        annotate(_session_span(stored))
+        return stored, redactor.count + said.redacted
 
     async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
         before = parameter(asked.query, "before_id")
@@ -194,7 +204,7 @@ class AgentOps(RecallOperations):
             self.projects.on_erased(caller)
         return erasure
 
-    async def delete_project(self, asked: Question) -> a.ErasureReceipt | a.ErasurePlan:
+    async def delete_project(self, asked: Question) -> "a.ErasureReceipt | a.ErasurePlan":
         project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
         annotate({"memory.project": project})
         is_dry = asks_for(asked.query, "dry_run")
@@ -205,14 +215,14 @@ class AgentOps(RecallOperations):
         erasure = await self.projects.erase(caller, project)
         return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
-    async def get_erasure(self, asked: Question) -> a.ErasureReceipt:
+    async def get_erasure(self, asked: Question) -> "a.ErasureReceipt":
         erasure = ErasureId(clean(asked.path_params["id"]))
         receipt = await receipt_of(self.engine, asked.caller(), erasure)
         annotate({"memory.project": receipt.project})
         return a.erasure(receipt)
 
     def export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
-        return exported(self.transfer, caller, project, self.clock())
+        return self.transfer.export(caller, project, self.clock())
 
     async def import_all(
         self, caller: Caller, document: Document, progress: Progress = noop
@@ -228,7 +238,13 @@ class AgentOps(RecallOperations):
 
     async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
         plan = await self.transfer.plan_import(caller, document)
-        annotate(_plan_span(plan))
+        annotate(  # without a word of what the document says
+            {
+                "memory.import.dry_run": True,
+                "memory.import.sessions": plan.sessions[RowOutcome.NEW],
+                "memory.import.observations": plan.stored,
+            }
+        )
         return import_plan(plan)
 
 
@@ -245,7 +261,6 @@ def _session(asked: Question) -> tuple[SessionId, Project | None]:
 
 
 def _similar(asked: Question) -> int:
-    """How many look-alikes of what is saved are to be told."""
     similar = amount(asked.query, "similar") or 0
     if similar > MAX_SIMILAR:
         raise Invalid(f"similar must be at most {MAX_SIMILAR}.")
@@ -269,13 +284,4 @@ def _observation_span(of: Memory) -> Attributes:
         "memory.project": of.space.project,
         "memory.observation.id": of.id,
         "memory.observation.type": of.text.type,
-    }
-
-
-def _plan_span(plan: Tally) -> Attributes:
-    """What would be stored; without a word of what the document says."""
-    return {
-        "memory.import.dry_run": True,
-        "memory.import.sessions": plan.sessions[RowOutcome.NEW],
-        "memory.import.observations": plan.stored,
     }

@@ -5,14 +5,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
 from ..engine.engine import Engine
-from ..errors import Invalid
-from ..http.ids import STORE, known_uid
-from ..http.requests import (
+from ..errors import Invalid, Unreadable
+from ..http.paging import STORE, known_uid
+from ..http.query import (
     Query,
     amount,
     asks_for,
@@ -22,17 +22,13 @@ from ..http.requests import (
     several,
     whole_number,
 )
-from ..memory.lifecycles import (
-    ReviewItem,
-    ReviewList,
-    ReviewPeriods,
-    ReviewPlace,
-    ReviewReason,
-    review,
-)
+from ..lazy import Lazy
+from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPlace, ReviewReason, review
+from ..memory.limits import NO_STORE
 from ..memory.model.access import Caller, Role, asking
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.memory import MemoryId
+from ..memory.model.rows import instant, micros
 from ..memory.model.search import (
     MOST_SHOWN,
     SHOWN,
@@ -45,16 +41,19 @@ from ..memory.model.search import (
     Wanted,
 )
 from ..memory.model.space import Project, StoreId, project_name
-from ..memory.stores import NO_STORE
-from ..recall.recall import Joining, Recall, whole_memory
-from ..recall.text.instants import EPOCH, MICROSECOND
+from ..recall.recall import Joining, Recall, timeline, totals, whole_memory
 from ..recall.text.query import MAX_PROMPT
 from ..recall.text.summary import Message
 from ..telemetry import Cut, OwnText, annotate, count, events
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import Attributes
-from . import explain, wire
+from . import wire
 from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes
+
+if TYPE_CHECKING:
+    from . import answers as a
+else:
+    a = Lazy(__package__, ".answers")
 
 _REASONS = ", ".join(ReviewReason)
 _PLACE = re.compile(
@@ -77,19 +76,12 @@ def _review_place(text: str | None) -> ReviewPlace | None:
     match = _PLACE.fullmatch(text)
     if match is None:
         raise Invalid("before is not the next of a list of reviews.")
-    micros, reason, memory, other = match.groups()
+    since, reason, memory, other = match.groups()
     try:
-        at = EPOCH + int(micros) * MICROSECOND
-    except OverflowError:
+        at = instant(int(since))
+    except Unreadable:
         raise Invalid("before is not the next of a list of reviews.") from None
     return ReviewPlace(at, ReviewReason(reason), MemoryId(int(memory)), MemoryId(int(other)))
-
-
-async def _listed_reviews(told: ReviewList) -> c.ReviewList:
-    """The lines that one answer can hold, and where the next begin."""
-    fit = await wire.held(list(map(_item, told.items)), beside=MOST_BESIDE)
-    follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
-    return c.ReviewList(items=fit, next=None if follows is None else _place_name(follows))
 
 
 def _item(item: ReviewItem) -> c.ReviewItem:
@@ -98,11 +90,6 @@ def _item(item: ReviewItem) -> c.ReviewItem:
         other=None if item.other is None else wire.observation(item.other),
         score=None if item.score is None else round(item.score, 2),
     )  # fmt: skip
-
-
-def _place_name(place: ReviewPlace) -> str:
-    at = (place.at - EPOCH) // MICROSECOND
-    return f"{at}-{place.reason.value}-{place.memory}-{place.other}"
 
 
 MOST_STORES = 8  # of one context
@@ -172,7 +159,7 @@ class RecallOperations:
         named = parameter(asked.query, "observation_id")
         memory_id = MemoryId(whole_number(named, "observation_id"))
         before, after = row_count(asked.query, "before", 3), row_count(asked.query, "after", 3)
-        memories = await self.recall.timeline(asked.caller(), memory_id, before, after)
+        memories = await self.engine.read(asked.caller(), timeline, memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
         return await held(list(map(wire.timeline_entry, memories)), centre=centre)
@@ -186,12 +173,22 @@ class RecallOperations:
             asked.caller(), review, Filter(project=project), limit, wanted, self.periods, before
         )
         annotate({"memory.project": project, "memory.review.count": len(told.items)})
-        return await _listed_reviews(told)
+        fit = await held(list(map(_item, told.items)), beside=MOST_BESIDE)
+        follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
+        next_ = None
+        if follows is not None:
+            at = micros(follows.at)
+            next_ = f"{at}-{follows.reason.value}-{follows.memory}-{follows.other}"
+        return c.ReviewList(items=fit, next=next_)
 
     async def stats(self, asked: Question) -> c.Stats:
-        totals = await self.recall.totals(asked.caller(), project_of(asked))
-        annotate({"memory.project": project_of(asked)})
-        return wire.stats(totals)
+        project = project_of(asked)
+        stored = await self.engine.read(asked.caller(), totals, project)
+        annotate({"memory.project": project})
+        return c.Stats(
+            total_sessions=stored.sessions, total_observations=stored.memories,
+            projects=stored.projects,
+        )  # fmt: skip
 
 
 def project_of(asked: Question) -> Project | None:
@@ -226,8 +223,7 @@ def _budget(asked: Question) -> Budget:
 
 
 def _joining(asked: Question) -> Joining:
-    """What joins the project: memory stores, and what an agent remembers."""
-    namespaces = tuple(dict.fromkeys(_listed(asked, "namespaces")))
+    namespaces, stores = _listed(asked, "namespaces"), _listed(asked, "stores")
     if len(namespaces) > MOST_STORES:
         raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
     episodic = asks_for(asked.query, "episodic")
@@ -236,20 +232,17 @@ def _joining(asked: Question) -> Joining:
         caller = asked.caller()
         agent = asking(caller, parameter(asked.query, "agent") or "")
         eyes = Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+    if len(stores) > MOST_STORES:
+        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
+    uids = [known_uid(STORE, it.strip(), NO_STORE) for it in stores]
     return Joining(
-        stores=tuple(_stores(asked)), eyes=eyes, episodic=episodic, namespaces=namespaces
+        stores=tuple(map(StoreId, uids)), eyes=eyes, episodic=episodic, namespaces=namespaces
     )
 
 
-def _listed(asked: Question, name: str) -> list[str]:
-    return [it for it in (parameter(asked.query, name) or "").split(",") if it]
-
-
-def _stores(asked: Question) -> list[StoreId]:
-    shown = dict.fromkeys(filter(None, (parameter(asked.query, "stores") or "").split(",")))
-    if len(shown) > MOST_STORES:
-        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
-    return [StoreId(known_uid(STORE, id_.strip(), NO_STORE)) for id_ in shown]
+def _listed(asked: Question, name: str) -> tuple[str, ...]:
+    values = (parameter(asked.query, name) or "").split(",")
+    return tuple(dict.fromkeys(filter(None, values)))
 
 
 async def _found(of: Found, wanted: Wanted) -> c.Found:
@@ -259,30 +252,30 @@ async def _found(of: Found, wanted: Wanted) -> c.Found:
             hit.memory,
             hit.rank,
             superseded_by=hit.memory.links.superseded_by,
-            explain=explain.item(hit, place, of) if wanted.explain else None,
+            explain=a.explained_item(hit, place, of) if wanted.explain else None,
         )
         for place, hit in enumerate(of.hits, start=1)
     ]
-    why = explain.answer(of, wanted) if wanted else None
+    why = a.explained_answer(of, wanted) if wanted else None
     fit = await held(hits, beside=len(json_bytes(why)) if why else 0)
     return c.Found(
-        hits=fit,
-        omitted=fit.omitted,
-        explanation=why and explain.of_shown(why, of.hits[: len(fit)]),
+        hits=fit, omitted=fit.omitted, explanation=why and a.of_shown(why, of.hits[: len(fit)])
     )
 
 
 async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
     summaries = list(map(SummaryLine, of.summaries))
     lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
-    why = explain.answer(of.found, wanted, budget=budget, packed=of.packed) if wanted else None
+    why = None
+    if wanted:
+        why = a.explained_answer(of.found, wanted, budget=budget, packed=of.packed)
     fit = await held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
     kept = fit.after(len(summaries))
     return c.Context(
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
         observations=cast("Rows[c.Line]", kept),
         omitted=fit.omitted,
-        explanation=why and explain.of_shown(why, of.found.hits[: len(kept)]),
+        explanation=why and a.of_shown(why, of.found.hits[: len(kept)]),
     )
 
 
@@ -291,7 +284,7 @@ def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
     text = hit.memory.text
     if wanted.explain and of.packed:
         is_cut = len(text.content) > budget.content_chars
-        why = explain.item(hit, of.packed.places[place], of.found, is_cut=is_cut)
+        why = a.explained_item(hit, of.packed.places[place], of.found, is_cut=is_cut)
     line = wire.line(text, budget.content_chars, explain=why)
     if not wanted.links:
         return line

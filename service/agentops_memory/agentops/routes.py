@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -13,17 +13,9 @@ from starlette.responses import Response, StreamingResponse
 from ..errors import Invalid, Refusal
 from ..http.endpoint import admission, current_caller
 from ..http.json_reader import entries
-from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol
-from ..http.refusals import Refusals
-from ..http.requests import (
-    Query,
-    asks_for,
-    is_empty,
-    json_object,
-    query_of,
-    read_key,
-    spooled,
-)
+from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
+from ..http.query import Query, asks_for
+from ..http.requests import is_empty, json_object, query_of, read_key, spooled
 from ..memory.model.access import Caller, Role
 from ..recall.text.summary import Message
 from ..telemetry import annotate
@@ -183,156 +175,96 @@ BUDGET = (
 
 def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
     build_serializers()
-    api, of = handlers.agentops, handlers.of
     deleted = (200, a.Deleted) if delete_answer == "json" else (204, None)
+
+    def op(method: str, path: str, name: str, summary: str, **more: Any) -> Operation:
+        """A row; unless it says otherwise, its handler is of the operation that is called so."""
+        if "handler" not in more:
+            more["handler"] = handlers.of(getattr(handlers.agentops, name))
+        role = Role.READER if method == "GET" else Role.WRITER
+        row = {"role": role, "refusals": (404,) if "{id" in path else ()} | more
+        return Operation(method=method, path=path, name=name, summary=summary, **row)
+
     return (
-        Operation(
-            method="POST", path="/sessions", name="create_session", status=201,
-            role=Role.WRITER, is_limited=False,
-            summary="Open a session; a known id is answered with what is stored.",
-            handler=of(api.create_session), body=m.SessionBody, answer=a.SessionOpened,
-            headers=WARNS, takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/sessions/recent", name="recent_sessions", role=Role.READER,
-            summary="Sessions, newest first.",
-            handler=of(api.recent_sessions), answer=a.SessionRow, is_list=True,
-            query=(PROJECT, _rows("limit", 5), _before("session", "string")),
-        ),
-        Operation(
-            method="POST", path="/sessions/{id:path}/messages", name="append_messages", status=204,
-            role=Role.WRITER,
-            summary="Tell a session's messages as they come; an end without any sums them up.",
-            handler=of(api.append_messages), body=m.AppendBody, query=(LATE,),
-            headers=WARNS, takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="POST", path="/sessions/{id:path}/end", name="end_session",
-            role=Role.WRITER, is_limited=False,
-            summary="End a session with its transcript; the last transcript wins.",
-            handler=of(api.end_session), body=m.EndBody, body_required=False, answer=a.SessionEnded,
-            query=(LATE,), headers=WARNS, takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="POST", path="/observations", name="add_observation", status=201,
-            role=Role.WRITER,
-            summary="Save an observation: by topic key, as a duplicate, or as new.",
-            handler=of(api.add_observation), body=m.ObservationBody, answer=a.ObservationSaved,
-            query=(SIMILAR,), headers=WARNS, takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/observations/recent", name="recent_observations", role=Role.READER,
-            summary="Observations, newest first.",
-            handler=of(api.recent_observations), answer=a.Observation, is_list=True,
-            query=(PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 20),
-                   _before("observation", "id")),
-        ),
-        Operation(
-            method="GET", path="/observations/{id}", name="get_observation", role=Role.READER,
-            summary="One observation.",
-            handler=of(api.get_observation), answer=a.Observation, refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/observations/{id}/history", name="observation_history",
-            role=Role.READER,
-            summary="The revisions of an observation, newest first.",
-            handler=of(api.observation_history), answer=a.RevisionRow, is_list=True,
-            refusals=(404,),
-        ),
-        Operation(
-            method="POST", path="/observations/{id}/restore", name="restore_observation",
-            role=Role.WRITER,
-            summary="Bring a revision back as a new one.",
-            handler=of(api.restore_observation), body=m.RestoreBody, answer=a.Observation,
-            takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="POST", path="/observations/{id}/confirm", name="confirm_observation",
-            role=Role.WRITER,
-            summary="Say that an observation still holds.",
-            handler=of(api.confirm_observation), answer=a.Observation,
-            takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="PATCH", path="/observations/{id}", name="update_observation", role=Role.WRITER,
-            summary="Change parts of an observation.",
-            handler=of(api.update_observation), body=m.ChangeBody, answer=a.Observation,
-            takes_key=True, refusals=(404,),
-        ),
-        Operation(
-            method="DELETE", path="/observations/{id}", name="delete_observation",
-            status=deleted[0], role=Role.WRITER,
-            summary="Delete an observation; with hard=true, without a trace.",
-            handler=handlers.delete_observation, answer=deleted[1],
-            query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
-            headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
-            takes_key=True,
-        ),
-        Operation(
-            method="DELETE", path="/projects/{name:path}", name="delete_project", role=Role.ADMIN,
-            summary="Erase a project for good, with its sessions and its global memories.",
-            handler=handlers.delete_project, answer=a.ProjectErasure,
-            query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
-                   Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
-                             kind="boolean")),
-            headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
-            refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/erasures/{id:path}", name="get_erasure", role=Role.READER,
-            summary="The receipt of an erasure, and whether its bytes are gone.",
-            handler=of(api.get_erasure), answer=a.ErasureReceipt, refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/search", name="search", role=Role.READER,
-            summary="Observations by their words, best first.",
-            handler=of(api.search), answer=a.SearchAnswer,
-            query=(Parameter(name="q", help="Any text; none finds nothing."),
-                   PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 10), SUPERSEDED,
-                   EXPLAIN, WHY_NOT),
-        ),
-        Operation(
-            method="GET", path="/context", name="fetch_context", role=Role.READER,
-            summary="What to remind an agent of before a turn.",
-            handler=of(api.fetch_context), answer=a.ContextAnswer,
-            query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
-                   PROJECT, SCOPE, TAG, TYPE, EXCLUDED, _rows("limit", 5), *JOINING, *BUDGET,
-                   AGES, EXPLAIN, WHY_NOT),
-            refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/timeline", name="timeline", role=Role.READER,
-            summary="An observation among its neighbours in time.",
-            handler=of(api.timeline), answer=a.TimelineEntry, is_list=True,
-            query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
-                   _rows("before", 3), _rows("after", 3)), refusals=(404,),
-        ),
-        Operation(
-            method="GET", path="/review", name="review", role=Role.READER,
-            summary="What somebody should look at, the newest reason first.",
-            handler=of(api.review), answer=a.ReviewList,
-            query=(PROJECT, Parameter(name="reason", help="Only `review_due`, `expires_soon` or "
-                                      "`similar`."), _rows("limit", 20),
-                   Parameter(name="before", help="The `next` of a list.")),
-        ),
-        Operation(
-            method="GET", path="/stats", name="stats", role=Role.READER,
-            summary="How much is stored.",
-            handler=of(api.stats), answer=a.Stats, query=(PROJECT,),
-        ),
-        Operation(
-            method="GET", path="/export", name="export", role=Role.ADMIN,
-            summary="Every session and every observation, streamed.",
-            handler=handlers.export, answer=a.Export, query=(PROJECT,), is_large=True,
-        ),
-        Operation(
-            method="POST", path="/import", name="import", role=Role.ADMIN,
-            summary="Store what an export holds and this service does not.",
-            handler=handlers.import_all, body=m.ImportBody, answer=a.ImportOutcome,
-            query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
-                             "stored.", kind="boolean"),),
-            refusals=(408, 413, 507),
-        ),
+        op("POST", "/sessions", "create_session",
+           "Open a session; a known id is answered with what is stored.", status=201,
+           is_limited=False, body=m.SessionBody, answer=a.SessionOpened, headers=WARNS,
+           takes_key=True, refusals=(404,)),
+        op("GET", "/sessions/recent", "recent_sessions", "Sessions, newest first.",
+           answer=a.SessionRow, is_list=True,
+           query=(PROJECT, _rows("limit", 5), _before("session", "string"))),
+        op("POST", "/sessions/{id:path}/messages", "append_messages",
+           "Tell a session's messages as they come; an end without any sums them up.", status=204,
+           body=m.AppendBody, query=(LATE,), headers=WARNS, takes_key=True),
+        op("POST", "/sessions/{id:path}/end", "end_session",
+           "End a session with its transcript; the last transcript wins.", is_limited=False,
+           body=m.EndBody, body_required=False, answer=a.SessionEnded, query=(LATE,),
+           headers=WARNS, takes_key=True),
+        op("POST", "/observations", "add_observation",
+           "Save an observation: by topic key, as a duplicate, or as new.", status=201,
+           body=m.ObservationBody, answer=a.ObservationSaved, query=(SIMILAR,), headers=WARNS,
+           takes_key=True, refusals=(404,)),
+        op("GET", "/observations/recent", "recent_observations", "Observations, newest first.",
+           answer=a.Observation, is_list=True,
+           query=(PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 20),
+                  _before("observation", "id"))),
+        op("GET", "/observations/{id}", "get_observation", "One observation.",
+           answer=a.Observation),
+        op("GET", "/observations/{id}/history", "observation_history",
+           "The revisions of an observation, newest first.", answer=a.RevisionRow, is_list=True),
+        op("POST", "/observations/{id}/restore", "restore_observation",
+           "Bring a revision back as a new one.", body=m.RestoreBody, answer=a.Observation,
+           takes_key=True),
+        op("POST", "/observations/{id}/confirm", "confirm_observation",
+           "Say that an observation still holds.", answer=a.Observation, takes_key=True),
+        op("PATCH", "/observations/{id}", "update_observation",
+           "Change parts of an observation.", body=m.ChangeBody, answer=a.Observation,
+           takes_key=True),
+        op("DELETE", "/observations/{id}", "delete_observation",
+           "Delete an observation; with hard=true, without a trace.", status=deleted[0],
+           handler=handlers.delete_observation, answer=deleted[1],
+           query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
+           headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
+           takes_key=True, refusals=()),
+        op("DELETE", "/projects/{name:path}", "delete_project",
+           "Erase a project for good, with its sessions and its global memories.",
+           role=Role.ADMIN, handler=handlers.delete_project, answer=a.ProjectErasure,
+           query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
+                  Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
+                            kind="boolean")),
+           headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
+           refusals=(404,)),
+        op("GET", "/erasures/{id:path}", "get_erasure",
+           "The receipt of an erasure, and whether its bytes are gone.", answer=a.ErasureReceipt),
+        op("GET", "/search", "search", "Observations by their words, best first.",
+           answer=a.SearchAnswer,
+           query=(Parameter(name="q", help="Any text; none finds nothing."),
+                  PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 10), SUPERSEDED,
+                  EXPLAIN, WHY_NOT)),
+        op("GET", "/context", "fetch_context", "What to remind an agent of before a turn.",
+           answer=a.ContextAnswer,
+           query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
+                  PROJECT, SCOPE, TAG, TYPE, EXCLUDED, _rows("limit", 5), *JOINING, *BUDGET,
+                  AGES, EXPLAIN, WHY_NOT),
+           refusals=(404,)),
+        op("GET", "/timeline", "timeline", "An observation among its neighbours in time.",
+           answer=a.TimelineEntry, is_list=True,
+           query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
+                  _rows("before", 3), _rows("after", 3)), refusals=(404,)),
+        op("GET", "/review", "review", "What somebody should look at, the newest reason first.",
+           answer=a.ReviewList,
+           query=(PROJECT, Parameter(name="reason", help="Only `review_due`, `expires_soon` or "
+                                     "`similar`."), _rows("limit", 20),
+                  Parameter(name="before", help="The `next` of a list."))),
+        op("GET", "/stats", "stats", "How much is stored.", answer=a.Stats, query=(PROJECT,)),
+        op("GET", "/export", "export", "Every session and every observation, streamed.",
+           role=Role.ADMIN, handler=handlers.export, answer=a.Export, query=(PROJECT,),
+           is_large=True),
+        op("POST", "/import", "import", "Store what an export holds and this service does not.",
+           role=Role.ADMIN, handler=handlers.import_all, body=m.ImportBody,
+           answer=a.ImportOutcome,
+           query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
+                            "stored.", kind="boolean"),), refusals=(408, 413, 507)),
     )  # fmt: skip
 
 

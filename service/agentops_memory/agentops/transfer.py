@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain, islice
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 from uuid import UUID
 
 from agentops_memory_client.contract import models as c
@@ -22,11 +22,11 @@ from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.json_reader import entries, members
+from ..lazy import Lazy
 from ..memory.imports import (
     CONFLICTS,
     Importing,
     Row,
-    RowConflict,
     RowOutcome,
     Supersession,
     Tally,
@@ -54,8 +54,12 @@ from ..memory.redactor import Redactor, RulesOf, default_rules
 from ..memory.sessions import SessionTable
 from ..recall.text.instants import parsed, rendered
 from ..telemetry import hidden
-from . import models as m
-from .wire import columns, json_bytes, said, session
+from .wire import json_bytes, memory_as, said, session
+
+if TYPE_CHECKING:
+    from . import models as m
+else:
+    m = Lazy(__package__, ".models")
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
@@ -224,16 +228,17 @@ def imported_memory(given: object, place: str, now: datetime, named: Named) -> M
     row = m.body(m.ImportedObservation, given, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
+    older = tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes or ())
     return Memory(
         uid=_uid(row.uid, f"{place}.uid"), **said(row, named(row.project)),
         revision=row.revision_count or 1, duplicates=row.duplicate_count or 1,
         last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
         promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
-        lifecycle=_lifecycle(row, place, now), links=_links(row, place),
+        lifecycle=_lifecycle(row, place, now), links=Links(uids=older) if older else NO_LINKS,
     )  # fmt: skip
 
 
-def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecycle:
+def _lifecycle(row: "m.ImportedObservation", place: str, now: datetime) -> Lifecycle:
     if not any((row.pinned, row.pinned_at, row.expires_at, row.review_at, row.confirmed_at)):
         return NO_LIFECYCLE
     pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
@@ -244,12 +249,6 @@ def _lifecycle(row: m.ImportedObservation, place: str, now: datetime) -> Lifecyc
         confirmed_at=_instant(row.confirmed_at, f"{place}.confirmed_at"),
     )
     return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
-
-
-def _links(row: m.ImportedObservation, place: str) -> Links:
-    if not row.supersedes:
-        return NO_LINKS
-    return Links(uids=tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes))
 
 
 _ROWS: dict[str, Callable[[object, str, datetime, Named], Row]] = {
@@ -277,30 +276,29 @@ def _uid(given: str | None, name: str) -> str:
 
 
 def exported_memory(memory: Memory) -> ExportedObservation:
-    given = columns(memory) | {"supersedes": memory.links.uids}
-    return ExportedObservation(**given, uid=memory.uid, pinned_at=memory.lifecycle.pinned_at)
+    return memory_as(
+        ExportedObservation, memory, supersedes=memory.links.uids, uid=memory.uid,
+        pinned_at=memory.lifecycle.pinned_at,
+    )  # fmt: skip
 
 
 def import_plan(plan: Tally) -> c.ImportPlan:
-    memories = plan.memories
+    sessions, memories = plan.sessions, plan.memories
     return c.ImportPlan(
-        new_sessions=plan.sessions[RowOutcome.NEW],
-        same_sessions=plan.sessions[RowOutcome.SAME],
-        conflicting_sessions=plan.sessions[RowOutcome.CHANGED],
+        new_sessions=sessions[RowOutcome.NEW], same_sessions=sessions[RowOutcome.SAME],
+        conflicting_sessions=sessions[RowOutcome.CHANGED],
         new_observations=memories[RowOutcome.NEW],
         restored_observations=memories[RowOutcome.RESTORED],
         same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.RECORDED],
         conflicting_observations=sum(memories[outcome] for outcome in CONFLICTS),
-        conflicts=tuple(map(_import_conflict, plan.conflicts)),
-    )
-
-
-def _import_conflict(conflict: RowConflict) -> c.ImportConflict:
-    return c.ImportConflict(
-        place=conflict.place, id=conflict.existing,
-        reason="changed" if conflict.outcome is RowOutcome.CHANGED else "topic_key",
-        kept="imported" if conflict.outcome is RowOutcome.LATER else "stored",
-        project=conflict.project, title=conflict.title,
+        conflicts=tuple(
+            c.ImportConflict(
+                place=it.place, id=it.existing, project=it.project, title=it.title,
+                reason="changed" if it.outcome is RowOutcome.CHANGED else "topic_key",
+                kept="imported" if it.outcome is RowOutcome.LATER else "stored",
+            )
+            for it in plan.conflicts
+        ),
     )  # fmt: skip
 
 
@@ -405,24 +403,23 @@ class Transfer:
     most: int = CHUNK
     rest: timedelta = timedelta()
 
-    async def sessions(
-        self, caller: Caller, project: Project | None
-    ) -> AsyncIterator[list[Session]]:
+    async def export(
+        self, caller: Caller, project: Project | None, now: datetime
+    ) -> AsyncIterator[bytes]:
+        """The document, in pieces: every session, then every live memory, in the order of ids."""
         caller.require(Role.ADMIN)
-        after = 0
-        while page := await self.engine.read(caller, session_page, project, after):
-            yield [session for _, session in page]
-            after, _ = page[-1]
-
-    async def memories(
-        self, caller: Caller, project: Project | None
-    ) -> AsyncIterator[list[Memory]]:
-        """Every live memory in id order, in pages, with the `uids` of what it supersedes."""
-        caller.require(Role.ADMIN)
-        after = UNSAVED
-        while page := await self.engine.read(caller, memory_page, project, after):
-            yield page
-            after = page[-1].id
+        piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
+        comma, number = b"", 0
+        while sessions := await self.engine.read(caller, session_page, project, number):
+            number, _ = sessions[-1]
+            yield piece + comma + json_bytes([session(it) for _, it in sessions])[1:-1]
+            piece, comma = b"", b","
+        piece, comma, last = piece + b'],"observations":[', b"", UNSAVED
+        while memories := await self.engine.read(caller, memory_page, project, last):
+            last = memories[-1].id
+            yield piece + comma + json_bytes(list(map(exported_memory, memories)))[1:-1]
+            piece, comma = b"", b","
+        yield piece + b"]}"
 
     async def import_all(
         self, caller: Caller, document: Iterable[Row], progress: Progress = noop
@@ -495,25 +492,6 @@ class Transfer:
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise
         return tally
-
-
-async def exported(
-    transfer: Transfer, caller: Caller, project: Project | None, now: datetime
-) -> AsyncIterator[bytes]:
-    piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
-    comma = b""
-    async for sessions in transfer.sessions(caller, project):
-        yield piece + comma + _joined(list(map(session, sessions)))
-        piece, comma = b"", b","
-    piece, comma = piece + b'],"observations":[', b""
-    async for memories in transfer.memories(caller, project):
-        yield piece + comma + _joined(list(map(exported_memory, memories)))
-        piece, comma = b"", b","
-    yield piece + b"]}"
-
-
-def _joined(rows: Sequence[object]) -> bytes:
-    return json_bytes(rows)[1:-1]
 
 
 def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:

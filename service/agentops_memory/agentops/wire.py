@@ -1,20 +1,15 @@
 """Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
-from typing import Any, TypeVar
-
-from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_json
-from starlette.responses import Response
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
 
-from ..http import requests
-from ..http.large_answers import paced
-from ..http.protocol import REDACTED
+from ..http import query
+from ..lazy import Lazy
 from ..memory.model.memory import (
     UNSET,
     Change,
@@ -31,10 +26,24 @@ from ..memory.model.memory import (
 )
 from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ..memory.saves import Lookalike, Saved
-from ..recall.recall import Totals
 from ..recall.text.normalization import cut
 from ..recall.text.summary import Message
-from . import models as m
+
+# A search in a file needs none of these, which take longer than it does.
+if TYPE_CHECKING:
+    import pydantic
+    import pydantic_core
+    from starlette import responses
+
+    from ..http import large_answers, protocol
+    from . import models as m
+else:
+    pydantic, pydantic_core = Lazy(None, "pydantic"), Lazy(None, "pydantic_core")
+    responses = Lazy(None, "starlette.responses")
+    large_answers, protocol = (
+        Lazy(__package__, f"..http.{it}") for it in ("large_answers", "protocol")
+    )
+    m = Lazy(__package__, ".models")
 
 T = TypeVar("T")
 
@@ -49,24 +58,11 @@ EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
-def session_opened(opened: Session, redacted: int, warning: str | None) -> c.Session:
-    """A session as it began, whatever became of it."""
-    begun = replace(opened, ended_at=None, summary="")
-    return session(begun, redacted=redacted, warning=warning)
-
-
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
         id=of.id, project=of.project, started_at=_seconds(of.started_at),
         message_count=of.message_count,
         ended_at=None if of.ended_at is None else _seconds(of.ended_at), summary=of.summary or None,
-        redacted=redacted, warning=warning,
-    )  # fmt: skip
-
-
-def session_ended(ended: Session, redacted: int, warning: str | None) -> c.SessionEnd:
-    return c.SessionEnd(
-        session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
         redacted=redacted, warning=warning,
     )  # fmt: skip
 
@@ -101,7 +97,23 @@ def line(text: Text, most: int, **more: Any) -> c.Line:
 
 
 def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
-    return c.Observation(**columns(memory), redacted=redacted)
+    return memory_as(c.Observation, memory, redacted=redacted, supersedes=memory.links.supersedes)
+
+
+def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
+    """A memory as an observation of the contract, with what it does not say itself."""
+    text, lifecycle = memory.text, memory.lifecycle
+    return noun(
+        id=memory.id, session_id=memory.session, type=text.type, title=text.title,
+        content=text.content, tags=text.tags, project=memory.space.project,
+        scope=memory.space.scope, topic_key=memory.key, normalized_hash=memory.content_hash,
+        revision_count=memory.revision, duplicate_count=memory.duplicates,
+        last_seen_at=_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,
+        created_at=_seconds(memory.created_at), updated_at=_seconds(memory.updated_at),
+        expires_at=lifecycle.expires_at, expired=memory.is_expired,
+        pinned=lifecycle.pinned_at is not None, superseded_by=memory.links.superseded_by,
+        review_at=lifecycle.review_at, confirmed_at=lifecycle.confirmed_at, **more,
+    )  # fmt: skip
 
 
 def revision(of: Revision) -> c.Revision:
@@ -117,43 +129,7 @@ def timeline_entry(memory: Memory) -> c.TimelineEntry:
     )  # fmt: skip
 
 
-def stats(totals: Totals) -> c.Stats:
-    sessions, observations = totals.sessions, totals.memories
-    return c.Stats(
-        total_sessions=sessions, total_observations=observations, projects=totals.projects
-    )
-
-
-def columns(memory: Memory) -> dict[str, Any]:
-    return {
-        "id": memory.id,
-        "session_id": memory.session,
-        "type": memory.text.type,
-        "title": memory.text.title,
-        "content": memory.text.content,
-        "tags": memory.text.tags,
-        "project": memory.space.project,
-        "scope": memory.space.scope,
-        "topic_key": memory.key,
-        "normalized_hash": memory.content_hash,
-        "revision_count": memory.revision,
-        "duplicate_count": memory.duplicates,
-        "last_seen_at": _seconds(memory.last_seen_at),
-        "promoted_to": memory.promoted_to,
-        "created_at": _seconds(memory.created_at),
-        "updated_at": _seconds(memory.updated_at),
-        "expires_at": memory.lifecycle.expires_at,
-        "expired": memory.is_expired,
-        "pinned": memory.lifecycle.pinned_at is not None,
-        "supersedes": memory.links.supersedes,
-        "superseded_by": memory.links.superseded_by,
-        "review_at": memory.lifecycle.review_at,
-        "confirmed_at": memory.lifecycle.confirmed_at,
-    }
-
-
 def _seconds(at: datetime) -> datetime:
-    """The instant as it is shown: in whole seconds."""
     return at.replace(microsecond=0)
 
 
@@ -171,8 +147,6 @@ class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no att
 
 @dataclass(frozen=True, slots=True)
 class SummaryLine:
-    """A session in a context."""
-
     summary: str
 
 
@@ -180,9 +154,11 @@ async def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[
     """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
     if not beside and _are_small(parts):
         return Rows(parts)
-    room, json = requests.MAX_ANSWER - 1024 - beside, {}
+    room, json = query.MAX_ANSWER - 1024 - beside, {}
     nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
-    async for at, part in paced(((at, json_bytes(parts[at])) for at in nearest), _size):
+    async for at, part in large_answers.paced(
+        ((at, json_bytes(parts[at])) for at in nearest), _size
+    ):
         room -= len(part) + 1
         if room < 0:
             break
@@ -201,15 +177,15 @@ def _are_small(parts: Sequence[object]) -> bool:
     """Whether they fit whatever they say, so that nothing has to be measured."""
     texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
     characters = sum(map(len, filter(None, texts)))
-    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < requests.MAX_ANSWER
+    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < query.MAX_ANSWER
 
 
 def json_bytes(noun: object) -> bytes:
     """A noun, or a list of one kind, as JSON; parts without a value are absent."""
     kind: Any = type(noun)
+    if hasattr(kind, "model_dump_json"):
+        return cast(bytes, kind.model_dump_json(noun, exclude_none=True).encode())
     match noun:
-        case BaseModel():
-            return noun.model_dump_json(exclude_none=True).encode()
         case c.Found():
             return _found(noun)
         case c.Context():
@@ -219,7 +195,7 @@ def json_bytes(noun: object) -> bytes:
         case [first, *_]:
             kind, noun = list[type(first)], list(noun)  # type: ignore[misc]
         case list() | tuple() | dict():
-            return to_json(noun)
+            return pydantic_core.to_json(noun)
     return _adapter(kind).dump_json(
         noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
     )
@@ -235,12 +211,11 @@ def build_serializers() -> None:
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
+    return pydantic.TypeAdapter(kind)
 
 
 def _found(found: c.Found) -> bytes:
-    """A list of hits; beside their explanation, if one is wanted."""
     hits = json_bytes(found.hits)
     if found.explanation is None:
         return hits
@@ -255,18 +230,23 @@ def _context(context: c.Context) -> Iterator[bytes]:
         yield b'"explain":%b' % json_bytes(context.explanation)
 
 
-def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE) -> Response:
+def response(
+    answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE
+) -> "responses.Response":
     """What an operation answered: JSON, or nothing but headers."""
-    counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
+    counts = {
+        protocol.REDACTED: getattr(answer, "redacted", 0),
+        OMITTED: getattr(answer, "omitted", 0),
+    }
     every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
     if warning := getattr(answer, "warning", None):
         every[WARNING] = warning
     if answer is None or isinstance(answer, c.Appended):
-        return Response(None, 204, every)
-    return Response(json_bytes(answer), status, every, media_type=JSON)
+        return responses.Response(None, 204, every)
+    return responses.Response(json_bytes(answer), status, every, media_type=JSON)
 
 
-def said(given: m.MemoryBody, project: Project) -> dict[str, Any]:
+def said(given: "m.MemoryBody", project: Project) -> dict[str, Any]:
     """What a body says of a memory, as a draft and a memory have it."""
     return {
         "session": SessionId(given.session_id),
@@ -278,11 +258,11 @@ def said(given: m.MemoryBody, project: Project) -> dict[str, Any]:
     }
 
 
-def draft(given: m.ObservationBody) -> Draft:
+def draft(given: "m.ObservationBody") -> Draft:
     return Draft(**said(given, project_name(given.project)), lifecycle=lifecycle(given))
 
 
-def change(given: m.ChangeBody) -> Change:
+def change(given: "m.ChangeBody") -> Change:
     tags = None if given.tags is None else tuple(given.tags)
     return Change(
         type=given.type, title=given.title, content=given.content, tags=tags,
@@ -290,7 +270,7 @@ def change(given: m.ChangeBody) -> Change:
     )  # fmt: skip
 
 
-def lifecycle(given: m.LifecycleBody) -> LifecycleChange:
+def lifecycle(given: "m.LifecycleBody") -> LifecycleChange:
     """What a body sets; in a change `null` takes an instant away."""
     named = given.model_fields_set
     return LifecycleChange(

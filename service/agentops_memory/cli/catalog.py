@@ -1,6 +1,6 @@
 """The commands: where each is, what the help says of it, and how a help is laid out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
@@ -31,17 +31,17 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         ),
         "list": Entry("memories:list_", "List memories, newest first.", "list --type decision"),
         "show": Entry("memories:show_", "Show a memory in full.", "show 12"),
-        "edit": Entry("changes:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
-        "delete": Entry("changes:delete", "Delete memories; `restore` brings them back.",
+        "edit": Entry("memories:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
+        "delete": Entry("memories:delete", "Delete memories; `restore` brings them back.",
                         "delete 12"),
         "restore": Entry("backup:restore", "Bring back a memory, or all that an archive holds.",
                          "restore 12"),
-        "pin": Entry("changes:pin", "Put memories first in every context.", "pin 12"),
-        "unpin": Entry("changes:unpin", "Take memories from the first places.", "unpin 12"),
-        "supersede": Entry("changes:supersede", "Replace a memory by another, and keep both.",
+        "pin": Entry("memories:pin", "Put memories first in every context.", "pin 12"),
+        "unpin": Entry("memories:unpin", "Take memories from the first places.", "unpin 12"),
+        "supersede": Entry("memories:supersede", "Replace a memory by another, and keep both.",
                            'supersede 12 "Orders go through two queues."'),
-        "confirm": Entry("changes:confirm", "Confirm that memories are still true.", "confirm 12"),
-        "review": Entry("reviews:review", "Show which memories need a review.", "review"),
+        "confirm": Entry("memories:confirm", "Confirm that memories are still true.", "confirm 12"),
+        "review": Entry("memories:review", "Show which memories need a review.", "review"),
         "history": Entry("memories:history", "Show what changed in a memory.", "history 12"),
         "timeline": Entry("memories:timeline", "Show a memory among its neighbors in time.",
                           "timeline 12"),
@@ -49,28 +49,28 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "stats": Entry("memories:stats", "Show how much is stored.", "stats"),
     },
     "Agents": {
-        "mcp": Entry("mcp:mcp", "Give an agent the memories of a project, through MCP.", "mcp"),
-        "demo": Entry("demo:demo", "Show a running service at work.", "demo"),
+        "mcp": Entry("service:mcp", "Give an agent the memories of a project, through MCP.", "mcp"),
+        "demo": Entry("service:demo", "Show a running service at work.", "demo"),
     },
     "Operations": {
-        "serve": Entry("serve:serve", "Run the service (the default).", "serve --listen :7437"),
-        "status": Entry("status:status", "Show whether the service runs, and what is stored.",
+        "serve": Entry("service:serve", "Run the service (the default).", "serve --listen :7437"),
+        "status": Entry("service:status", "Show whether the service runs, and what is stored.",
                         "status"),
-        "open": Entry("status:open_", "Open the page of the API in a browser.", "open"),
-        "health": Entry("serve:health", "Exit with 0 if the service is healthy.", "health"),
+        "open": Entry("service:open_", "Open the page of the API in a browser.", "open"),
+        "health": Entry("service:health", "Exit with 0 if the service is healthy.", "health"),
         "doctor": Entry("doctor:doctor", "Find what is wrong with the files, and fix what is safe.",
                         "doctor --fix"),
         "backup": Entry("backup:backup", "Write all data into one archive.",
                         "backup --to memory.zip"),
         "export": Entry("transfer:export", "Write all memories, as JSON.", "export memories.json"),
         "import": Entry("transfer:import_", "Store what an export holds.", "import memories.json"),
-        "copy": Entry("copy:copy", "Copy all data from SQLite to PostgreSQL, or back.",
+        "copy": Entry("databases:copy", "Copy all data from SQLite to PostgreSQL, or back.",
                       "copy --to postgresql"),
-        "migrate": Entry("maintenance:migrate", "Bring the databases up to date.",
+        "migrate": Entry("databases:migrate", "Bring the databases up to date.",
                          "migrate --dry-run"),
-        "index": Entry("maintenance:index", "Check the full-text index of a file, and rebuild it.",
+        "index": Entry("databases:index", "Check the full-text index of a file, and rebuild it.",
                        "index --check"),
-        "scan": Entry("scan:scan", "Find secrets in what is stored, and remove them.",
+        "scan": Entry("doctor:scan", "Find secrets in what is stored, and remove them.",
                       "scan --redact"),
     },
     "Administration": {
@@ -78,13 +78,13 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
                       "keys create --name ci --role writer"),
         "projects": Entry("projects:projects", "List, rename, merge and erase projects.",
                           "projects list"),
-        "tenants": Entry("tenants:tenants", "Create, list, export and erase tenants.",
+        "tenants": Entry("keys:tenants", "Create, list, export and erase tenants.",
                          "tenants create acme"),
-        "agents": Entry("agents:agents", "List, limit, export and erase agents with their memory.",
-                        "agents list"),
-        "seal": Entry("seal:seal", "Renew the keys that encrypt confidential values.",
+        "agents": Entry("projects:agents",
+                        "List, limit, export and erase agents with their memory.", "agents list"),
+        "seal": Entry("keys:seal", "Renew the keys that encrypt confidential values.",
                       "seal rotate"),
-        "completion": Entry("completion:completion", "Print the completion script for a shell.",
+        "completion": Entry("service:completion", "Print the completion script for a shell.",
                             "completion bash"),
     },
 }  # fmt: skip
@@ -107,6 +107,16 @@ MEANT = {
     "keys": "key token tokens auth login",
 }
 SUGGESTED = {word: name for name, words in MEANT.items() for word in words.split()}
+# What others call an option or an argument.
+OPTIONS_MEANT = {
+    "--to": "out output file target dest destination", "--listen": "port host address bind",
+    "--db": "database path file", "--topic-key": "topic key", "--tag": "label labels",
+    "--limit": "max count number", "--project": "repo repository", "--dry-run": "plan simulate",
+    "--json": "format output", "--yes": "force confirm", "--type": "kind", "--ttl": "expires",
+    "CONTENT": "content body text message note", "ID": "id memory", "NEW": "new by with",
+    "WORDS": "query words text", "PROMPT": "query prompt text",
+}  # fmt: skip
+LIKE = 0.75  # of difflib; `--content` is not `--tenant`
 ALWAYS_SHOWN = ("listen", "db_path")  # of the settings: what a first start may need
 WHERE = ("url", "key_file", "db_path", "tenant")
 
@@ -123,6 +133,27 @@ class Documented(click.Command):
         if any(_section(it) == "Settings" for it in params):
             params.append(_HELP_ALL)
         return params
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise click.UsageError(self._no_such_option(ctx, error.option_name), ctx) from None
+
+    def _no_such_option(self, ctx: click.Context, written: str) -> str:
+        """That there is no such option, and which one is meant if that is likely."""
+        sentence, word = f"No such option '{written}'.", written.lstrip("-")
+        options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
+                   for name in it.opts if not it.hidden]  # fmt: skip
+        usage = " ".join(self.collect_usage_pieces(ctx)[1:])  # without [OPTIONS]
+        arguments = usage.translate(str.maketrans("[].", "   ")).split()
+        for meant, words in OPTIONS_MEANT.items():
+            if word in words.split() and meant in options:
+                return f"{sentence} Did you mean '{meant}'?"
+            if word in words.split() and meant in arguments:
+                return f"{sentence} {meant} has no name before it: {ctx.command_path} {usage}"
+        near = nearest(written, options)
+        return f"{sentence} Did you mean '{near}'?" if near else sentence
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         if entry := COMMANDS.get(ctx.info_name or "") if _is_below_program(ctx) else None:
@@ -145,6 +176,14 @@ class Documented(click.Command):
 
 class DocumentedGroup(Documented, click.Group):
     command_class = Documented
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            near = nearest(args[0], self.commands)
+            raise click.UsageError(
+                f"No such command {args[0]!r}.{f' Did you mean {near!r}?' if near else ''}", ctx
+            )
+        return super().resolve_command(ctx, args)
 
 
 Declared: TypeAlias = Callable[[Callable[..., Any]], T]
@@ -173,7 +212,14 @@ def is_id(text: str) -> bool:
 
 def suggested(word: str) -> str | None:
     """The command that somebody means who writes this."""
-    return SUGGESTED.get(word) or next(iter(get_close_matches(word, COMMANDS, n=1)), None)
+    return SUGGESTED.get(word) or nearest(word, COMMANDS)
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that is so nearly the word that it is meant; it begins with the same letter."""
+    start = word.lstrip("-")[:1]
+    likely = [name for name in names if name.lstrip("-").startswith(start)]
+    return next(iter(get_close_matches(word, likely, n=1, cutoff=LIKE)), None)
 
 
 def _is_below_program(ctx: click.Context) -> bool:

@@ -51,10 +51,6 @@ class NotWhole(CommandRefused):
     """An export ends early that has begun."""
 
 
-class NoMcp(CommandRefused):
-    """What speaks MCP is not installed."""
-
-
 # By the name of the class, or of the nearest one above it.
 HINTS = {
     "NoDatabase": "Name another file with --db or a service with --url; `save` and `import` make "
@@ -67,7 +63,6 @@ HINTS = {
     "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
     "backup in its place.",
     "NoService": "`agentops-memory serve` starts it; --url names another.",
-    "NoMcp": "Use the pip of the environment that this program runs in.",
     "ArchiveThere": "--force writes over it.",
     "BackupRefused": "Name another place with --to, or make room there.",
     "SnapshotRefused": "Nothing was changed. A database that is damaged is restored from an "

@@ -12,12 +12,12 @@ from ..settings.settings import VARIABLES
 from .catalog import SettingOption, is_id
 from .errors import FileRefused
 from .output import one_line
-from .project import project_here
+from .target import OPTIONS, URL, project_here, run_on_target
 
 if TYPE_CHECKING:
     from agentops_memory_client.contract.service import MemoryService
 
-URL, KEY, PROJECT = "MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT"
+KEY, PROJECT = "MEMORY_API_KEY", "MEMORY_PROJECT"
 
 T = TypeVar("T")
 Command = Callable[..., Any]
@@ -43,8 +43,6 @@ def completing(
     """What a shell offers, from the memories that the options name; nothing if they fail."""
 
     def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-        from .target import OPTIONS, run_on_target  # noqa: PLC0415 - which imports this
-
         where = {name: ctx.params.get(name) for name in OPTIONS}
         project = ctx.params.get("project") or None
         with suppress(Exception):
@@ -148,6 +146,17 @@ key_file_option = click.option(
     "--key-file", metavar="FILE", help=f"The file with the key of the service. [default: {KEY}]"
 )
 file_tenant_option = click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")
+
+
+def to_option(metavar: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
+    """Where something is written, which must have a name."""
+    return click.option("--to", metavar=metavar, required=True, help=help, callback=_required_name)
+
+
+def _required_name(context: click.Context, _: click.Parameter, to: str) -> str:
+    if not to:
+        raise click.UsageError("--to needs a name.", context)
+    return to
 
 
 def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:

@@ -6,10 +6,10 @@ What is stored may hold anything, escapes of a terminal too: `one_line` and `lin
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -27,6 +27,8 @@ UNITS = (
     (60, "minute"),
 )  # fmt: skip
 Rows = Sequence[Sequence[object]]
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
@@ -85,10 +87,14 @@ def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) 
 
 
 @contextmanager
-def progress_bar(label: str, *, beside_output: bool = False) -> Iterator[Progress | None]:
+def progress_bar(
+    label: str, *, beside_output: bool = False, place: tuple[int, int] | None = None
+) -> Iterator[Progress | None]:
     """The callback of a progress bar on standard error; None if nobody watches it.
 
-    It is told how much is done, of how much; in any unit.
+    It is told how much is done, of how much; in any unit. A bar that is one of several for the
+    steps of a command is told which step of how many it is, and leaves nothing behind. Nothing
+    may be printed inside: the bar would be drawn over it.
     """
     if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield None
@@ -102,13 +108,24 @@ def progress_bar(label: str, *, beside_output: bool = False) -> Iterator[Progres
         shown.TaskProgressColumn(),
         shown.TimeElapsedColumn(),
     )
-    with shown.Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=None)
+    done, of = place or (0, None)
+    with shown.Progress(
+        *columns, console=Console(stderr=True), redirect_stdout=False, transient=place is not None
+    ) as bar:
+        task = bar.add_task(label, completed=done, total=of)
 
         def advance(done: int, of: int | None) -> None:
             bar.update(task, completed=done, total=of)
 
         yield advance
+
+
+def watched(label: str, every: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
+    """What the work makes of each, with a bar of how many are done while it works."""
+    for done, each in enumerate(every):
+        with progress_bar(label, place=(done, len(every))):
+            made = work(each)
+        yield made
 
 
 def one_line(text: str) -> str:

@@ -1,38 +1,63 @@
 """Where a service keeps everything, as commands see it: in files, or in a database."""
 
 import asyncio
+import os
+import pwd
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
-from ..backend import opened_engine
+from ..backend import audit_of, opened_engine, registry_of
 from ..engine.engine import Engine
-from ..jobs.scrubbing import scrub_all
-from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..engine.files import make_folder, os_errors_as, require_local
+from ..errors import Unavailable
+from ..lazy import Lazy
+from ..memory.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
+from ..memory.model.retention import Counted, StorageStats
 from ..settings.settings import OF_FILES, Settings, settings
-from .errors import CommandRefused
-from .invocation import now
+from .errors import CommandRefused, FileRefused, NoDatabase, NoTenant
 from .output import is_terminal, say
 
 if TYPE_CHECKING:
-    from .service_database import DatabasePlace
-    from .service_files import FilesPlace
+    from ..postgresql import connection as connecting
+    from ..postgresql import tenants as schemas
+    from ..postgresql.schema import migrate as of_schemas
+    from ..sqlite import tenants as of_files
+    from ..sqlite.schema import migrate
+else:  # of either engine alone; the driver of the one is an extra
+    schemas = Lazy(__package__, "..postgresql.tenants")
+    connecting = Lazy(__package__, "..postgresql.connection")
+    of_schemas = Lazy(__package__, "..postgresql.schema.migrate")
+    of_files = Lazy(__package__, "..sqlite.tenants")
+    migrate = Lazy(__package__, "..sqlite.schema.migrate")
 
 T = TypeVar("T")
 Place: TypeAlias = "FilesPlace | DatabasePlace"
 Flags = Mapping[str, str | None]
+REVOKED = timedelta(seconds=1)  # until no pod lets a key in that was revoked
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def user() -> dict[str, object]:
+    """Who runs this, as the system knows it; a container may have a user without a name."""
+    uid, name = os.getuid(), ""
+    with suppress(KeyError):
+        name = pwd.getpwuid(uid).pw_name
+    return {"user": name, "uid": uid}
 
 
 def place_of(flags: Flags) -> Place:
     """The place that flags and environment name. SettingRefused or CommandRefused if none is."""
     chosen = chosen_settings(flags)
-    if chosen.database_url:
-        from .service_database import DatabasePlace  # noqa: PLC0415 - its driver is an extra
-
-        return DatabasePlace(chosen)
-    from .service_files import FilesPlace  # noqa: PLC0415 - nor is SQLite's engine needed there
-
-    return FilesPlace(chosen)
+    return DatabasePlace(chosen) if chosen.database_url else FilesPlace(chosen)
 
 
 def chosen_settings(flags: Flags) -> Settings:
@@ -66,6 +91,8 @@ def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Place, Te
 
 async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
+    from ..jobs.scrubbing import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
+
     if (still := place.still_there(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)
         await scrub_all(
@@ -83,3 +110,230 @@ def on_tenant(place: Place, tenant: TenantId, work: Callable[[Engine, Caller], A
             return await work(engine, Caller(tenant=tenant))
 
     return asyncio.run(worked())
+
+
+class FilesPlace:
+    """What there is of a service beside what its engine does. A service may be running."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.keys = registry_of(settings)
+        self.audit = audit_of(settings, now, lambda _: user())
+
+    @property
+    def called(self) -> str:
+        return str(self.settings.keys_file)
+
+    def prepare(self) -> None:
+        """Make what keys are kept in, if need be."""
+        make_folder(self.settings.db_path.parent)
+
+    def name_of(self, tenant: TenantId) -> str:
+        return str(self._file(tenant))
+
+    def tenants(self) -> Sequence[TenantId]:
+        """The tenants that have storage, the default one first."""
+        return of_files.tenants_of(self.settings.db_path)
+
+    def has(self, tenant: TenantId) -> bool:
+        return self._file(tenant).exists()
+
+    def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
+        """Refuse storage that a start would change, or that is missing and may not be made."""
+        path = self._file(tenant)
+        self._require_local(path)
+        if _is_there(path):
+            migrate.require_current(path, self.settings.recall, may_be_new=may_make)
+        elif tenant != DEFAULT_TENANT:
+            raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
+        elif not may_make:
+            raise NoDatabase(f"There is no database at {path}.")
+
+    def counted(self, tenant: TenantId) -> Counted | None:
+        path = self._file(tenant)
+        self._require_local(path)
+        return of_files.counted(path) if path.exists() else None
+
+    def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
+        return of_files.storage_stats(self._file(tenant), self.settings.retention, at)
+
+    def create(self, tenant: TenantId) -> None:
+        """Make a tenant's storage, audited; Conflict if it is there."""
+        path = self.settings.db_path
+        self._require_local(self._file(tenant))
+        self.prepare()
+        of_files.require_new(path, tenant)
+        self.audit(OPERATOR, "tenant.created", tenant=tenant)
+        of_files.make(path, tenant, now(), self.settings.recall)
+
+    def parts_of(self, tenant: TenantId) -> list[str]:
+        """What would be removed with the tenant; refused with Unavailable if it may not be."""
+        file = self._file(tenant)
+        if tenant == DEFAULT_TENANT:
+            raise Unavailable(
+                "The default tenant is the service's own database. Erase its projects with "
+                f"`agentops-memory projects erase`, or stop the service and remove {file}."
+            )
+        if file.is_symlink():
+            raise Unavailable(
+                f"{file} is a link, and what it leads to is not this program's to remove. Revoke "
+                "the tenant's keys, and remove both by hand."
+            )
+        return [str(it) for it in of_files.files_of(file)]
+
+    def erase(self, tenant: TenantId, **counts: object) -> list[str]:
+        """Remove a tenant's storage for good, audited; what was removed."""
+        self.audit(OPERATOR, "tenant.erased", tenant=tenant, **counts)
+        return [str(file) for file in of_files.remove(self._file(tenant))]
+
+    def rewrite(self, tenant: TenantId) -> None:
+        """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
+        raise Unavailable(
+            f"{self._file(tenant)} needs no rewriting: what is erased there is written over."
+        )
+
+    def still_there(self, tenant: TenantId) -> None:
+        """Where bytes are that were erased, and until when; None if a command waits for them."""
+
+    def _file(self, tenant: TenantId) -> Path:
+        return of_files.tenant_file(self.settings.db_path, tenant)
+
+    def _require_local(self, path: Path) -> None:
+        require_local(path, is_network_allowed=self.settings.allow_network_fs)
+
+
+def require_local_files(settings: Settings) -> None:
+    """Refuse databases on a file system of several machines with StartRefused."""
+    path, is_allowed = settings.db_path, settings.allow_network_fs
+    tenants = of_files.tenants_of(path)
+    for file in (
+        path,
+        of_files.tenants_folder(path),
+        *(of_files.tenant_file(path, it) for it in tenants),
+    ):
+        require_local(file, is_network_allowed=is_allowed)
+
+
+def _is_there(path: Path) -> bool:
+    with os_errors_as(FileRefused, f"The database {path} cannot be used"):
+        if path.is_dir():
+            raise FileRefused(f"{path} is a folder; a database is a file.")
+        return path.exists()
+
+
+class DatabasePlace:
+    """What FilesPlace is for files, for a database."""
+
+    called = "the database"
+
+    def __init__(self, settings: Settings) -> None:
+        assert settings.database_url  # else it is none
+        self.settings = settings
+        self._url = settings.database_url
+        self.keys = registry_of(settings)
+        self.audit = audit_of(settings, now, lambda _: user())
+
+    def prepare(self) -> None:
+        pass
+
+    def name_of(self, tenant: TenantId) -> str:
+        return f"the schema {of_schemas.schema_of(tenant)}"
+
+    def tenants(self) -> Sequence[TenantId]:
+        with connecting.control(self._url) as connection:
+            return schemas.tenants_of(connection)
+
+    def has(self, tenant: TenantId) -> bool:
+        return tenant in self.tenants()
+
+    def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
+        with connecting.control(self._url) as connection:
+            if tenant in schemas.tenants_of(connection):
+                schemas.require_current(connection, tenant)
+            elif tenant != DEFAULT_TENANT:
+                raise NoTenant(f"There is no tenant {tenant}: it would be {self.name_of(tenant)}.")
+            elif not may_make:
+                raise NoDatabase("The database has nothing of the service yet.")
+
+    def counted(self, tenant: TenantId) -> Counted | None:
+        with connecting.control(self._url) as connection:
+            if tenant not in schemas.tenants_of(connection):
+                return None
+            return schemas.counted(connection, tenant)
+
+    def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
+        with connecting.control(self._url) as connection:
+            return schemas.storage_stats(connection, tenant, self.settings.retention, at)
+
+    def create(self, tenant: TenantId) -> None:
+        with connecting.control(self._url, makes=True) as connection:
+            schemas.make(connection, tenant, now(), user())
+
+    def parts_of(self, tenant: TenantId) -> list[str]:
+        if tenant == DEFAULT_TENANT:
+            raise Unavailable(
+                "The default tenant is the service's own database. Erase its projects with "
+                "`agentops-memory projects erase`, or stop the service and drop the database."
+            )
+        return [of_schemas.schema_of(tenant)] if self.has(tenant) else []
+
+    def erase(self, tenant: TenantId, **counts: object) -> list[str]:
+        parts = self.parts_of(tenant)
+        time.sleep(REVOKED.total_seconds())  # else a request could make the schema again
+        with connecting.control(self._url, makes=True) as connection:
+            schemas.drop(connection, tenant, now(), user(), **counts)
+        return parts
+
+    def rewrite(self, tenant: TenantId) -> None:
+        with connecting.control(self._url) as connection:
+            schemas.rewrite(connection, tenant, now())
+
+    def still_there(self, tenant: TenantId) -> str:
+        kept = self.settings.database_retention
+        until = (
+            f"for {kept.total_seconds() / 86400:g} days" if kept else "as long as those are kept"
+        )
+        return (
+            "The rows are gone. Their bytes stay in pages of the database until these are written "
+            f"over (`agentops-memory tenants rewrite {tenant}` does that at once), and {until} in "
+            "its write-ahead log, replicas and backups."
+        )
+
+
+def refuse_own(to: str, settings: Settings) -> None:
+    """Refuse to write over what the service itself lives on."""
+    target, database, *own = (
+        Path(os.path.realpath(file))
+        for file in (to, settings.db_path, settings.keys_file, settings.redaction_file,
+                     settings.seal_file)
+    )  # fmt: skip
+    is_beside = target.parent == database.parent and target.name.startswith(database.name)
+    in_folder = Path(os.path.realpath(of_files.tenants_folder(settings.db_path))) in target.parents
+    if to != "-" and (is_beside or in_folder or target in own):
+        raise FileRefused(f"{target} is a file of the service itself; name another.")
+
+
+@contextmanager
+def written(to: str) -> Iterator[BinaryIO]:
+    """A file that is there at the end, whole; if anything raises, it is as it was."""
+    if to == "-":
+        if sys.stdout is None:
+            raise FileRefused("Standard output is closed.")
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    target = Path(os.path.realpath(to))
+    if target.exists() and not target.is_file():
+        with target.open("wb") as file:  # a device or a pipe
+            yield file
+        return
+    with os_errors_as(FileRefused, f"{target} cannot be written"):
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(descriptor)
+            Path(name).replace(target)
+        finally:
+            Path(name).unlink(missing_ok=True)

@@ -2,11 +2,11 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,8 +21,11 @@ from agentops_memory_client.contract.models import (
 from agentops_memory_client.contract.service import MemoryService
 
 from ..memory.model.space import project_name
-from ..recall.text.instants import parsed
+from ..recall.text.instants import parsed, rendered
 from .output import ago, counted, lines, one_line, print_table, say, show
+
+if TYPE_CHECKING:
+    from ..memory.model.keys import Key
 
 DONE = {
     "created": "Saved as new #{0.id}{1}.",
@@ -62,6 +65,21 @@ def print_records(
         click.echo(json.dumps(records))
     else:
         print_table(headings, [*map(row, records)], is_fitted=False)
+
+
+def parts(noun: object, names: str) -> dict[str, Any]:
+    """The named parts of a noun, as JSON has them; `shown=own` shows a part by another name."""
+    split = (name.partition("=") for name in names.split())
+    values = {shown: getattr(noun, own or shown) for shown, _, own in split}
+    return {name: rendered(it) if isinstance(it, datetime) else it for name, it in values.items()}
+
+
+def named(keys: "Iterable[Key]") -> list[dict[str, str]]:
+    return [{"id": key.id, "name": key.name} for key in keys]
+
+
+def tell(document: object, sentence: str, *, as_json: bool) -> None:
+    click.echo(json.dumps(document) if as_json else sentence)
 
 
 def cells(record: Record) -> dict[str, object]:

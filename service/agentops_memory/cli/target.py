@@ -1,8 +1,9 @@
-"""Which memories a command works on: those of a running service, or those of a database file."""
+"""Which memories a command works on: of which project, in a running service or a database file."""
 
 import asyncio
 import logging
 import os
+import re
 import tempfile
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -18,7 +19,6 @@ from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..settings.settings import VARIABLES, Settings
 from .errors import FileRefused, NoDatabase, file_errors
-from .options import URL
 from .output import say
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+URL = "MEMORY_URL"
 OPTIONS = ("url", "db_path", "tenant", "key_file")
 OF_FILES = {"tenant", *(variable.field for variable in VARIABLES)}
 MOST_READ = 4096  # bytes of a key file; a key has fewer
@@ -173,3 +174,54 @@ def silent(log: logging.Logger) -> Iterator[None]:
         yield
     finally:
         log.setLevel(level)
+
+
+FILE = ".agentops-memory.toml"  # has `project = "name"`
+_REMOTE = re.compile(r'^\s*\[remote "([^"]+)"\]|^\s*url\s*=\s*(\S+)', re.MULTILINE)
+
+
+def project_here(folder: Path | None = None) -> str:
+    """What FILE says in the folder or above it; else its repository's name, else its own name.
+
+    A repository has the name of its remote, so that every clone and worktree is one project;
+    without a remote it has the name of its top-level folder.
+    """
+    here = (folder or Path.cwd()).resolve()
+    for each in (here, *here.parents):
+        if (named := each / FILE).is_file():
+            return _named(named)
+        if (git := each / ".git").exists():
+            return _of_repository(each, git)
+    return here.name
+
+
+def _named(file: Path) -> str:
+    import tomllib  # noqa: PLC0415 - seldom needed
+
+    try:
+        name = tomllib.loads(file.read_text("utf-8"))["project"]
+    except (OSError, ValueError, KeyError) as error:
+        raise FileRefused(f'{file} cannot be read: it is TOML with project = "name".') from error
+    if not isinstance(name, str):
+        raise FileRefused(f"{file}: project is a text in quotes.")
+    return name
+
+
+def _of_repository(top: Path, git: Path) -> str:
+    try:
+        if git.is_file():  # of a worktree or a submodule: it names the folder
+            git = top / git.read_text("utf-8").partition("gitdir:")[2].strip()
+        if (common := git / "commondir").is_file():  # that of all worktrees
+            git = (git / common.read_text("utf-8").strip()).resolve()
+        config = (git / "config").read_text("utf-8")
+    except (OSError, ValueError):
+        return top.name
+    remotes: dict[str, str] = {}
+    section = ""
+    for remote, url in _REMOTE.findall(config):
+        section = remote or section
+        if url and section:
+            remotes.setdefault(section, url)
+    address = remotes.get("origin") or next(iter(remotes.values()), "")
+    name = re.split(r"[/:\\]", address.rstrip("/"))[-1].removesuffix(".git")
+    return name or (git.parent.name if git.name == ".git" else top.name)

@@ -12,7 +12,7 @@ from agentops_memory_client.contract import models as c
 from ..agentops.recall import filter_of
 from ..engine.engine import Transaction
 from ..engine.shared.stems import Stems
-from ..http.requests import row_count
+from ..http.query import row_count
 from ..memory.memories import MemoryTable
 from ..memory.model.memory import MemoryId, Shown, Text
 from ..memory.model.search import MOST_SHOWN, Hit

@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound
-from ..http.ids import ENTRY, STORE, VERSION, known_uid, public_id
+from ..http.paging import ENTRY, STORE, VERSION, known_uid, public_id
 from ..memory import sight
+from ..memory.limits import NO_STORE
 from ..memory.model.access import Role, asking
 from ..memory.model.agent_memory import AgentEntryId, Eyes, Tier
 from ..memory.model.space import MemoryRef, StoreId
 from ..memory.model.table import Sql
 from ..memory.redactor import Redactor
-from ..memory.stores import NO_STORE
 from ..openintent import agents, entries
 from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
 from ..openwop.api import BASE

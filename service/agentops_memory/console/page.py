@@ -23,9 +23,9 @@ from ..agentops.operations import AgentOps
 from ..engine.engine import Transaction
 from ..errors import Refusal
 from ..http.endpoint import current_caller
-from ..http.protocol import Operation, Protocol
-from ..http.refusals import NoPath, Refusals
-from ..http.requests import Query, query_of, whole_number
+from ..http.protocol import NoPath, Operation, Protocol, Refusals
+from ..http.query import Query, whole_number
+from ..http.requests import query_of
 from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
 from ..memory.model.space import Project

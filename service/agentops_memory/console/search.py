@@ -14,7 +14,7 @@ from ..agentops import wire
 from ..agentops.recall import filter_of
 from ..engine.engine import Transaction
 from ..errors import Invalid
-from ..http.requests import row_count
+from ..http.query import row_count
 from ..memory.lifecycles import with_links
 from ..memory.memories import MemoryTable
 from ..memory.model.access import Role

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..engine.maintenance import Maintenance
-from ..http.edge.health import READY, Readiness
+from ..http.edge.middleware import READY, Readiness
 from ..memory.erasure import Erasure, ReceiptTable
 from ..memory.model.access import DEFAULT_TENANT, KeyId, Role
 from ..memory.model.keys import Key, KeyRing

@@ -11,7 +11,7 @@ from agentops_memory_client.contract.errors import NotFound
 
 from ..agentops import wire
 from ..engine.engine import Transaction
-from ..http.requests import amount
+from ..http.query import amount
 from ..memory.model.liveness import live
 from ..memory.model.memory import MemoryId, SessionId
 from ..memory.model.search import Filter

@@ -15,7 +15,7 @@ from ..memory.model.retention import USUAL, Retentions
 from ..memory.model.space import Project
 from ..memory.model.table import Connection, Dialect, Index, Known, Table
 from ..recall.search.search import Search
-from ..recall.text.ids import Uids, uid_of
+from ..recall.text.instants import Uids, uid_of
 from .maintenance import Condition, Maintenance
 
 

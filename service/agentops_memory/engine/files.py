@@ -20,10 +20,6 @@ PAUSE = 0.002  # seconds between two tries to take a lock
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
 
 
-class LockTimeout(Exception):
-    """Another process keeps the lock."""
-
-
 @contextmanager
 def os_errors_as(refusal: type[Exception], sentence: str) -> Iterator[None]:
     """Raise what the system refuses as a refusal: the sentence, and the system's reason."""
@@ -134,15 +130,17 @@ def sync(file_or_folder: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path, flags: int, timeout: timedelta | None = None) -> Iterator[int]:
+def locked(
+    path: Path, flags: int, timeout: timedelta | None = None, busy: Exception | None = None
+) -> Iterator[int]:
     """A descriptor of the file at the path, made if it is missing, with an exclusive lock on it.
 
-    LockTimeout if another process keeps the lock; without a timeout it is waited for.
+    Raises `busy` if another process keeps the lock; without a timeout it is waited for.
     """
     while True:
         with private_file(path, flags) as file:
             if not has_locked(file, fcntl.LOCK_EX, timeout):
-                raise LockTimeout
+                raise busy or TimeoutError
             if is_at(path, file):  # else it was replaced while the lock was waited for
                 yield file
                 return
@@ -293,7 +291,9 @@ def file_system(path: Path) -> str | None:
 
     Such as ext4, nfs4 or fuse.sshfs; None where nobody can tell.
     """
-    path = _nearest(Path(os.path.realpath(path)))  # first: to look at it may mount it
+    real = Path(os.path.realpath(path))
+    # First: to look at it may mount it.
+    path = next((it for it in (real, *real.parents) if os.path.exists(it)), real)  # noqa: PTH110
     with suppress(OSError):
         return kind_at(path, MOUNTS.read_text("utf-8", "surrogateescape"))
     return None
@@ -320,10 +320,6 @@ def kind_at(path: Path, mounts: str) -> str | None:
         if point in places and len(point) >= depth:
             kind, depth = _unescaped(fields[fields.index(SEPARATOR) + 1]), len(point)
     return kind
-
-
-def _nearest(path: Path) -> Path:
-    return next((it for it in (path, *path.parents) if os.path.exists(it)), path)  # noqa: PTH110
 
 
 def _unescaped(field: str) -> str:

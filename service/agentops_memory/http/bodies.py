@@ -1,25 +1,24 @@
 """Bodies of one dialect: read by a model with faults in its own words, and written."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from json import dumps
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..errors import Invalid, Refusal
+from ..errors import BadFields, Invalid, Refusal
 from ..memory.model.access import Caller
 from ..telemetry import hidden
 from .endpoint import current_caller
-from .protocol import REDACTED
-from .refusals import Refusals
+from .protocol import REDACTED, Refusals
 from .requests import json_object, read_key
 
 JSON = "application/json"
@@ -58,13 +57,6 @@ class Bodies:
 
 def present(given: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in given.items() if value is not None}
-
-
-def json(
-    model: BaseModel, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
-) -> Response:
-    every = {**headers, REDACTED: str(redacted)} if redacted else headers
-    return Response(model.model_dump_json(), status, every, media_type=JSON)
 
 
 def answered(
@@ -108,3 +100,65 @@ class Refused(Response):
         self.headers["Content-Length"] = str(len(self.body))
         self.headers[REQUEST_ID] = id_
         await super().__call__(scope, receive, send)
+
+
+_FAULTS = {
+    "missing": "is required",
+    "string_type": "must be text",
+    "string_unicode": "has a lone surrogate, which UTF-8 cannot say",
+    "string_too_short": "must not be empty",
+    "string_too_long": "has at most {max_length:,} characters",
+    "too_short": "must not be empty",
+    "too_long": "has at most {max_length:,} items",
+    "list_type": "must be a list",
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le:,}",
+    "int_parsing_size": "must be a whole number of at most 64 bits",
+    "literal_error": "must be {expected}",
+    "fault": "{said}",
+    "of": "{said}",
+}
+
+
+def fault(phrase: str) -> PydanticCustomError:
+    return PydanticCustomError("fault", "{said}", {"said": phrase})
+
+
+def must(holds: Callable[[Any], bool], problem: str) -> AfterValidator:
+    """Refuses a value of which it does not hold, with what is wrong with it."""
+
+    def checked(value: Any) -> Any:
+        if not holds(value):
+            raise fault(problem)
+        return value
+
+    return AfterValidator(checked)
+
+
+def fault_of(field: str, phrase: str) -> PydanticCustomError:
+    return PydanticCustomError("of", "{said}", {"field": field, "said": phrase})
+
+
+def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
+    return BadFields([_fault(each) for each in faults])
+
+
+def said_of(fault: ErrorDetails) -> str:
+    said, details = _FAULTS.get(fault["type"], "is not what it should be"), fault.get("ctx", {})
+    if fault["type"] == "string_too_short" and details["min_length"] > 1:
+        said = "has at least {min_length} characters"
+    if fault["type"] == "too_short" and details["min_length"] > 1:
+        said = "has at least {min_length} items"
+    return said.format(**details)
+
+
+def _fault(fault: ErrorDetails) -> tuple[str, str]:
+    details, path = fault.get("ctx", {}), ""
+    for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+    return path or "the body", said_of(fault)

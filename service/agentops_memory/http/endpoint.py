@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Admission:
-    """What is known of a request that was let in."""
-
     admitted: Caller  # by what the keys said then
     caller: Callable[[], Caller]  # by what the keys say now
     has_waited: bool = False  # since it was let in, for its body or for work
@@ -168,17 +166,13 @@ class Endpoint:
         return self.gate.large_answers.of(_key(admitted))
 
     def _admitted(self, request: Request) -> Admission | None:
-        """What is known of who was let in; nothing where everybody may ask."""
         operation, protocol = self.operation, self.protocol
         if operation.role is None:
             return None
         caller = self.gate.admit(
-            request,
-            operation.role,
-            is_limited=operation.is_limited,
-            is_authorization_only=protocol.is_authorization_only,
-            scope=operation.scope,
-        )
+            request, operation.role, is_limited=operation.is_limited,
+            is_authorization_only=protocol.is_authorization_only, scope=operation.scope,
+        )  # fmt: skip
         protocol.require(request, caller)
         admitted = admission(request)
         admitted.status = operation.status
@@ -193,24 +187,15 @@ def routes(
     protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
 ) -> list[Route]:
     """The operations as Starlette's routes, each in its span; the most asked for come first."""
-    in_order = sorted(operations, key=lambda operation: operation.name not in protocol.first)
-    return [
-        _route(
-            Endpoint(
-                protocol=protocol,
-                operation=each,
-                gate=gate,
-                telemetry=telemetry,
-                row_counts=row_counts(each),
-            )
-        )
-        for each in in_order
-    ]
-
-
-def _route(endpoint: Endpoint) -> Route:
-    operation = endpoint.operation
-    route = Route(operation.path, endpoint, methods=[operation.method])
-    # A session id may hold a line break, which a dot alone does not match.
-    route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
-    return route
+    found = []
+    for each in sorted(operations, key=lambda operation: operation.name not in protocol.first):
+        endpoint = Endpoint(
+            protocol=protocol, operation=each, gate=gate, telemetry=telemetry,
+            row_counts=row_counts(each),
+        )  # fmt: skip
+        route = Route(each.path, endpoint, methods=[each.method])
+        if "{" in each.path:
+            # A session id may hold a line break, which a dot alone does not match.
+            route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
+        found.append(route)
+    return found

@@ -8,9 +8,9 @@ from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from ..errors import Invalid
+from ..recall.text.json_words import MAX_DEPTH, depth_of
 from ..recall.text.normalization import clean
 
-MAX_DEPTH = 100
 MAX_DIGITS = 20
 MAX_ITEM = 4 * 1024 * 1024  # characters of one item of a streamed array
 _CHUNK = 64 * 1024  # bytes; doubled while an item is longer
@@ -38,7 +38,7 @@ def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
 
 def written(value: object) -> bytes:
     """The value as JSON that every reader takes: what is no UTF-8 is U+FFFD."""
-    return clean(json.dumps(value, ensure_ascii=False)).encode()
+    return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, object]]:
@@ -88,7 +88,6 @@ class _Reader:
         self._ended = False
 
     def peek(self) -> str:
-        """The next character that is no white space; empty at the end."""
         while True:
             self._at = _after_space(self._text, self._at)
             if self._at < len(self._text) or self._ended:
@@ -168,7 +167,7 @@ def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
         raise fault(f"invalid JSON: {reason} at character {error.pos - at}.") from error
     # Fewer brackets than levels: it cannot be too deep, and nothing need be walked.
     brackets = text.count("[", at, end) + text.count("{", at, end)
-    if inside + brackets > MAX_DEPTH and inside + _depth(value) > MAX_DEPTH:
+    if inside + brackets > MAX_DEPTH and inside + depth_of(value) > MAX_DEPTH:
         raise Invalid(_TOO_DEEP)
     return value, end
 
@@ -176,16 +175,6 @@ def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
 def _is_unfinished(error: json.JSONDecodeError) -> bool:
     near_the_end = error.pos > len(error.doc) - _LONGEST_SIGN
     return near_the_end or error.msg.startswith("Unterminated string")
-
-
-def _depth(value: object) -> int:
-    depth, level = 0, [value]
-    while level := [item for item in level if isinstance(item, list | dict)]:
-        depth += 1
-        level = [
-            inner for item in level for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-    return depth
 
 
 def _bounded(number: str) -> str:

@@ -22,8 +22,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import Refusal, TooMany, Unavailable
 from ..memory.model.access import KeyId
-from .protocol import Operation
-from .refusals import TooSlow
+from .protocol import Operation, TooSlow
 
 LARGE = 256 * 1024  # bytes
 PIECE = 64 * 1024  # bytes of one send, as many as a transport keeps before it lets senders wait
@@ -50,8 +49,6 @@ log = logging.getLogger(__name__)
 
 
 class LargeAnswers:
-    """The slots of a service."""
-
     def __init__(self) -> None:
         self._lists: WeakValueDictionary[KeyId | None, _Lists] = WeakValueDictionary()
         self._large = asyncio.Lock()
@@ -115,13 +112,10 @@ class LargeAnswers:
             self._freed.clear()
 
     async def wait(self) -> None:
-        """Return when a slot is free again."""
         await self._freed.wait()
 
 
 class _Lists:
-    """The lists of a key that are in the making."""
-
     def __init__(self) -> None:
         self.places = asyncio.Semaphore(LISTS_OF_A_KEY)
         self.are_large = False
@@ -161,21 +155,16 @@ class Slot:
         """
         body, timeout = getattr(answer, "body", None), PIECE_TIMEOUT
         size = SLOT if body is None else len(body)  # none of an answer that is streamed
-        try:
-            self._fit(-(-size // SLOT) if size > LARGE else 0)
-        except (TooMany, Unavailable):
-            if scope["method"] not in SAFE:
-                timeout = 0.0
-            else:
-                raise
-        await answer(scope, receive, _in_pieces(send, timeout))
-
-    def _fit(self, count: int) -> None:
+        count, refusal = -(-size // SLOT) if size > LARGE else 0, None
         if count > self._count:
             refusal = self._slots.refusal(self._key, count, self._count)
-            if refusal is not None:
-                raise refusal
-        self._resize(count)
+        if refusal is None:
+            self._resize(count)
+        elif scope["method"] in SAFE:
+            raise refusal
+        else:
+            timeout = 0.0
+        await answer(scope, receive, _in_pieces(send, timeout))
 
     def _resize(self, count: int) -> None:
         if count != self._count:

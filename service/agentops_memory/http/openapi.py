@@ -43,10 +43,7 @@ def document(described: Sequence[Served], *, title: str, version: str) -> dict[s
         "info": {"title": title, "version": version},
         "tags": [{"name": each.title, "description": each.summary} for each, _ in described],
         "paths": paths,
-        "components": {
-            "schemas": _referred_to(paths, schemas["$defs"]),
-            "securitySchemes": _KEYS,
-        },
+        "components": {"schemas": _referred_to(paths, schemas["$defs"]), "securitySchemes": _KEYS},
     }
 
 
@@ -61,15 +58,25 @@ def _referred_to(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[s
 
 
 def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
-    refused = {str(each): _refused(each, protocol) for each in _statuses(operation, protocol)}
+    statuses = set(operation.refusals)
+    if operation.role is not None:
+        statuses.update(REFUSED_AT_THE_GATE)
+    if operation.takes_key:
+        statuses.update(REFUSED_WITH_KEY, [protocol.refusals.status("too_large")])
+    names = [part.split("}")[0] for part in operation.path.split("{")[1:]]
     described: dict[str, Any] = {
         "operationId": operation.name,
         "tags": [protocol.title],
         "summary": operation.summary,
         "parameters": [
-            *_path_parameters(operation.path),
+            *(
+                {"name": it.partition(":")[0], "in": "path", "required": True}
+                | {"schema": _SCHEMAS["id" if it == "id" else "string"]}
+                for it in names
+            ),
             *map(_parameter, operation.query),
-            *(_parameter(each, "header") for each in _sent(operation, protocol)),
+            *(_parameter(each, "header") for each in protocol.sends if operation.role is not None),
+            *(_parameter(each, "header") for each in operation.sends),
             *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
         ],
         "responses": {
@@ -77,7 +84,7 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
             for status in (operation.status, operation.status_if_new)
             if status is not None
         }
-        | refused,
+        | {str(each): _refused(each, protocol) for each in sorted(statuses)},
     }
     if operation.role is not None:
         security = _AUTHORIZATION_ALONE if protocol.is_authorization_only else _SECURITY
@@ -88,48 +95,15 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
     return described
 
 
-def _statuses(operation: Operation, protocol: Protocol) -> list[int]:
-    statuses = set(operation.refusals)
-    if operation.role is not None:
-        statuses.update(REFUSED_AT_THE_GATE)
-    if operation.takes_key:
-        statuses.update(REFUSED_WITH_KEY, [protocol.refusals.status("too_large")])
-    return sorted(statuses)
-
-
-def _path_parameters(path: str) -> list[dict[str, Any]]:
-    names = [part.split("}")[0] for part in path.split("{")[1:]]
-    return [
-        {
-            "name": name.partition(":")[0],
-            "in": "path",
-            "required": True,
-            "schema": _SCHEMAS["id" if name == "id" else "string"],
-        }
-        for name in names
-    ]
-
-
-def _sent(operation: Operation, protocol: Protocol) -> Sequence[Parameter]:
-    return (*(protocol.sends if operation.role is not None else ()), *operation.sends)
-
-
 def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:
-    return {
-        "name": parameter.name,
-        "in": place,
-        "required": parameter.required,
-        "description": parameter.help,
-        "schema": _schema(parameter),
-    }
-
-
-def _schema(parameter: Parameter) -> dict[str, Any]:
     schema = _SCHEMAS[parameter.kind]
     if parameter.most is not None:
         limit = "maxItems" if parameter.kind == "strings" else "maximum"
         schema = schema | {limit: parameter.most}
-    return schema | {"enum": list(parameter.choices)} if parameter.choices else schema
+    if parameter.choices:
+        schema = schema | {"enum": list(parameter.choices)}
+    named = {"name": parameter.name, "in": place, "required": parameter.required}
+    return {**named, "description": parameter.help, "schema": schema}
 
 
 def _answer(operation: Operation, protocol: Protocol, status: int) -> dict[str, Any]:

@@ -1,12 +1,37 @@
-"""Lists in pages: cursors that are of one list, and the instants that bound it, in RFC 3339."""
+"""Public ids, cursors that are of one list, and the instants that bound one, in RFC 3339."""
 
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
-from ..recall.text.instants import exact
+from ..errors import NotFound
+from ..recall.text.instants import dashed, exact
+
+STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
+
+_HEX = re.compile("[0-9a-f]{32}", re.ASCII)
+
+
+def public_id(kind: str, uid: str) -> str:
+    """How a stable id is shown: `mem_` and 32 digits."""
+    return f"{kind}_{uid.replace('-', '')}"
+
+
+def uid_of(kind: str, shown: str) -> str | None:
+    prefix, _, digits = shown.partition("_")
+    is_one = prefix == kind and _HEX.fullmatch(digits)
+    return dashed(digits) if is_one else None
+
+
+def known_uid(kind: str, shown: str, sentence: str) -> str:
+    uid = uid_of(kind, shown)
+    if uid is None:
+        raise NotFound(sentence)
+    return uid
+
 
 _MARK = 8  # bytes that tell of which list a cursor is
 
@@ -34,8 +59,3 @@ def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -
     """The instant in RFC 3339 text, as `exact` reads it, in which a space may stand for a plus."""
     text = text[:-6] + text[-6:].replace(" ", "+")  # what a plus is in a query
     return exact(text, needs_offset=needs_offset, rounds_up=rounds_up)
-
-
-def rendered(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, in microseconds: `2026-05-18T15:34:26.494349Z`."""
-    return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -1,4 +1,4 @@
-"""A protocol as one value, its paths, refusals and headers, and what its operations are."""
+"""A protocol as one value: its paths, its operations, and what a refusal is over HTTP."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,103 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.callbacks import noop
-from ..errors import Refusal
+from ..errors import Refusal, TooMany
 from ..memory.model.access import Caller, Role
-from .refusals import Refusals
+
+STATUS: Mapping[str, int] = {
+    code: status
+    for status, codes in {
+        400: "invalid_input validation_error",
+        401: "unauthenticated",
+        403: "denied",
+        404: "not_found no_path",
+        405: "no_method",
+        408: "too_slow",
+        409: """already_done already_exists archived constraint_violation idempotency_key_mismatch
+                memory_changed memory_id_conflict nothing_to_compact nothing_to_distill
+                pass_not_undoable path_taken proposal_state_conflict run_conflict run_secrets_lost
+                run_terminal stale still_current task_finished too_many_commitments""",
+        413: "too_large",
+        422: """artifact_invalid invalid_from_seq memory_too_large
+                replay_memory_snapshot_unavailable token_budget_exceeded""",
+        428: "version_required",
+        429: "over_capacity too_many",
+        500: "failed",
+        503: "db_locked storage_full timed_out unavailable",
+        507: "over_quota",
+    }.items()
+    for code in codes.split()
+}
+HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    503: {"Retry-After": "1"},
+}
+INVALID, FAILED = "invalid_request_error", "api_error"
+TYPES: Mapping[int, str] = {  # of the errors of dialects that name a type; FAILED beyond
+    400: INVALID,
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: INVALID,
+    408: INVALID,
+    409: "conflict_error",
+    429: "rate_limit_error",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """The statuses, types and headers of one dialect's refusals; empty where it has its own."""
+
+    statuses: Mapping[str, int] = field(default_factory=dict)  # by code
+    types: Mapping[str, str] = field(default_factory=dict)  # by code
+    headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)  # by status
+
+    def status(self, code: str) -> int:
+        return self.statuses.get(code) or STATUS[code]
+
+    def type(self, code: str) -> str:
+        return self.types.get(code) or TYPES.get(self.status(code), FAILED)
+
+    def headers_of(self, refusal: Refusal) -> dict[str, str]:
+        if isinstance(refusal, TooMany):
+            return {"Retry-After": str(refusal.retry_after)}
+        status = self.status(refusal.code)
+        return {**HEADERS.get(status, {}), **self.headers.get(status, {})}
+
+
+class TooLarge(Refusal):
+    code = "too_large"
+
+
+class TooSlow(Refusal):
+    code = "too_slow"
+
+
+class NoPath(Refusal):
+    code = "no_path"
+
+    def __init__(self, sentence: str = "There is nothing at this path.") -> None:
+        super().__init__(sentence)
+
+
+class NoMethod(Refusal):
+    code = "no_method"
+
+    def __init__(self) -> None:
+        super().__init__("This path does not take this method.")
+
+
+class Failed(Refusal):
+    code = "failed"
+
+    def __init__(self) -> None:
+        super().__init__("The service failed; the log has the reason.")
+
+
+class Gone(Refusal):
+    code = "invalid_input"
+
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -75,7 +169,7 @@ class Protocol:
     summary: str  # what it is for, in a sentence
     prefix: str
     first: Collection[str] = ()  # operations that are asked for most: their routes are tried first
-    refusals: Refusals = Refusals()  # noqa: RUF009 - frozen
+    refusals: Refusals = Refusals()
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel] | None = None  # the shape of a refusal; none if OpenAPI cannot tell
     headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says

@@ -196,10 +196,11 @@ class RetentionJob:
         """Remove audit lines that are over their time; what fails is tried the next time."""
         by = self.clock.proven()
         if until := self.retention.until(Kind.AUDIT, by) if by else None:
-            await attempted(self._trim(until), log, "audit lines go later")
 
-    async def _trim(self, until: datetime) -> None:
-        self._tell({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
+            async def trim() -> None:
+                self._tell({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
+
+            await attempted(trim(), log, "audit lines go later")
 
     def _tell(self, removed: Removed, **fields: object) -> None:
         gone = {kind.value: rows for kind, rows in removed.items() if rows}

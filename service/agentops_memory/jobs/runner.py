@@ -92,7 +92,11 @@ class Job:
     failure: str  # as the log has it
 
     async def run(self, callers: Iterable[Caller]) -> list[Caller]:
-        return [caller for caller in callers if not await self._is_done(caller)]
+        return [
+            it
+            for it in callers
+            if not await attempted(self.work(it), self.log, self.failure, tenant=it.tenant)
+        ]
 
     def repeating(self, callers: Callers, every: timedelta) -> AbstractAsyncContextManager[None]:
         """Inside, it is done for all after each such interval; an interval of 0 means never."""
@@ -118,9 +122,6 @@ class Job:
                 due = due or list(callers())
 
         return background(run())
-
-    async def _is_done(self, caller: Caller) -> bool:
-        return await attempted(self.work(caller), self.log, self.failure, tenant=caller.tenant)
 
 
 async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:
@@ -163,7 +164,10 @@ async def run_in_thread(work: Callable[[GoOn], T]) -> T:
             raise Stopped
 
     def run() -> None:
-        _give_way()
+        if sys.platform == "linux":
+            with suppress(OSError):  # it may be forbidden
+                thread = os.PRIO_PROCESS, threading.get_native_id()
+                os.setpriority(*thread, os.getpriority(*thread) + MODEST)
         try:
             outcome.set_result(work(go_on))
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
@@ -179,10 +183,3 @@ async def run_in_thread(work: Callable[[GoOn], T]) -> T:
         await asyncio.wait([done], timeout=HURRY.total_seconds())
         raise
     return done.result()
-
-
-def _give_way() -> None:
-    if sys.platform == "linux":
-        with suppress(OSError):  # it may be forbidden
-            thread = os.PRIO_PROCESS, threading.get_native_id()
-            os.setpriority(*thread, os.getpriority(*thread) + MODEST)

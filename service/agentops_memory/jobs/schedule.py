@@ -14,7 +14,7 @@ from pathlib import Path
 from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.files import require_local
-from ..engine.maintenance import Maintenance, RowCounts, Sizes, Tidied
+from ..engine.maintenance import Maintenance, RowCounts, Tidied
 from ..errors import Damaged, NotFound
 from ..memory.model.access import Caller, TenantId
 from ..memory.sessions import end_idle
@@ -25,7 +25,6 @@ from ..openwop.passes import Passes
 from ..recall.inverted_index.cache import IndexCache
 from ..settings.settings import Settings
 from ..sqlite import SqliteEngine
-from ..sqlite.engine.engine import Listener
 from ..sqlite.schema.migrate import OnUpgrade
 from ..telemetry import Metrics
 from ..telemetry import measures as m
@@ -124,23 +123,20 @@ async def tidy(
     """Tidy each tenant's index once, and say what was wrong with it."""
     found: list[Tidied] = []
 
-    async def tidied(caller: Caller) -> None:
-        found.append(await maintenance.tidy(caller))
-        _tell(found[-1])
-        if found[-1].is_damaged:
+    async def run(caller: Caller) -> None:
+        tidied = await maintenance.tidy(caller)
+        found.append(tidied)
+        if tidied.rebuilt:
+            fields = {"rows": tidied.drift, "partitions": list(tidied.rebuilt)}
+            log.error("the index was out of line and was built anew", extra=fields)
+        if tidied.moved:
+            log.info("projects moved to other partitions", extra={"projects": tidied.moved})
+        if tidied.is_damaged:
             damage.set(caller)
 
-    await Job(tidied, log, "no sweep now; the next one tries again").run(callers)
+    await Job(run, log, "no sweep now; the next one tries again").run(callers)
     metrics.show(INDEX_DRIFT, sum(one.drift for one in found))
     metrics.show(INDEX_PARTITIONS, sum(one.parts for one in found))
-
-
-def _tell(tidied: Tidied) -> None:
-    if tidied.drift:
-        fields = {"rows": tidied.drift, "partitions": list(tidied.rebuilt)}
-        log.error("the index was out of line and was built anew", extra=fields)
-    if tidied.moved:
-        log.info("projects moved to other partitions", extra={"projects": tidied.moved})
 
 
 async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
@@ -194,18 +190,16 @@ class BackgroundJobs:
             retention=self.settings.retention,
             index_cache=self.index_cache,
             sealer=self.sealer,
-            listener=Listener(
-                committed=self.metrics.committed,
-                damaged=lambda caller: soon(self._damaged.set, caller),
-                upgrading=lambda: soon(self.on_upgrade),
-            ),
+            committed=self.metrics.committed,
+            damaged=lambda caller: soon(self._damaged.set, caller),
+            upgrading=lambda: soon(self.on_upgrade),
         )
 
     @asynccontextmanager
     async def database(
         self, url: str, has_key: Callable[[TenantId], bool]
     ) -> AsyncIterator[Storage]:
-        from ..postgresql.engine.engine import PostgresEngine  # noqa: PLC0415
+        from ..postgresql.engine import PostgresEngine  # noqa: PLC0415
 
         soon = asyncio.get_running_loop().call_soon_threadsafe
         async with (
@@ -267,6 +261,13 @@ class BackgroundJobs:
         settle = partial(_is_scrubbed, storage)
         firing = self._firing(storage.in_passing)
         forget = partial(runs.drop_idle, idle=idle)
+        retention = RetentionJob(
+            retaining=RetentionSweep(engine=storage, on_erased=self.erased.set),
+            retention=self.settings.retention,
+            trim_audit=self.audit.trim,
+            clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
+            metrics=self.metrics,
+        )
         drop = Job(forget, log, "values of idle runs are kept; they go later")
         await end_all_idle(storage, callers(), idle)
         await Job(firing.look, log, FIRE_LATER).run(callers())
@@ -287,22 +288,13 @@ class BackgroundJobs:
             Job(passes.consolidate_changed, log, "refs are consolidated later").repeating(
                 callers, self.settings.consolidate_every
             ),
-            enforcing(self._retention(storage), callers, self._opened, every),
+            enforcing(retention, callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
             yield
 
     def _firing(self, engine: Engine) -> Firing:
         return Firing(engine=engine, on_fired=self.metrics.fired, on_due=self.due.set)
-
-    def _retention(self, storage: Storage) -> RetentionJob:
-        return RetentionJob(
-            retaining=RetentionSweep(engine=storage, on_erased=self.erased.set),
-            retention=self.settings.retention,
-            trim_audit=self.audit.trim,
-            clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
-            metrics=self.metrics,
-        )
 
 
 async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelta) -> None:
@@ -344,23 +336,19 @@ class Figures:
     async def refresh(self) -> None:
         """Look up all of them. Rows that cannot be counted now stay what they were."""
         async with self._counting:
-            if asyncio.get_running_loop().time() >= self._count_again_at:
-                await self._count()
-        await self._measure()
-        self._metrics.refresh()
-
-    async def _measure(self) -> None:
+            clock = asyncio.get_running_loop().time
+            if (began := clock()) >= self._count_again_at:
+                await attempted(self._show_rows(), log, "rows could not be counted")
+                rest = max(COUNTED_FOR.total_seconds(), REST * (clock() - began))
+                self._count_again_at = clock() + rest
         maintenance, callers = self._storage.maintenance, self._storage.callers()
         sizes = [await maintenance.sizes(caller) for caller in callers]
         self._metrics.show(m.DATABASE_BYTES, sum(it.database for it in sizes))
         self._metrics.show(m.WAL_BYTES, sum(it.log or 0 for it in sizes))
-        self._metrics.show(m.DISK_FREE_BYTES, _free(sizes[0]))
-
-    async def _count(self) -> None:
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        await attempted(self._show_rows(), log, "rows could not be counted")
-        self._count_again_at = clock() + max(COUNTED_FOR.total_seconds(), REST * (clock() - began))
+        # Of a disk that is not ours the free bytes are no number, which alerts nobody.
+        free = math.nan if sizes[0].log is None else sizes[0].free or 0
+        self._metrics.show(m.DISK_FREE_BYTES, free)
+        self._metrics.refresh()
 
     async def _show_rows(self) -> None:
         async with asyncio.timeout(TIMEOUT.total_seconds()):
@@ -373,11 +361,6 @@ class Figures:
         self._metrics.show(m.SESSIONS_OPEN, sum(rows.sessions_open for rows in counts))
         self._metrics.show(m.PINNED, sum(rows.pinned for rows in counts))
         self._metrics.show(m.REVIEWS_DUE, sum(rows.reviews_due for rows in counts))
-
-
-def _free(sizes: Sizes) -> float:
-    """The free bytes; of a disk that is not ours they are no number, which alerts nobody."""
-    return math.nan if sizes.log is None else sizes.free or 0
 
 
 async def counted(storage: Storage) -> list[RowCounts]:

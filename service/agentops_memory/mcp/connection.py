@@ -1,30 +1,23 @@
 """An agent's connection: its project, the session that it saves into, and what each tool takes."""
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.requests import Request
 
 from agentops_memory_client.contract.errors import Conflict, NotFound
 from agentops_memory_client.contract.models import Observation
 from agentops_memory_client.contract.service import MemoryService
 
-from ..http.endpoint import current_caller
 from ..memory import redactor
-from ..memory.model.access import Caller, KeyId, TenantId
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL
 from ..settings.parsing import Profile
 
-SESSION = "Mcp-Session-Id"
 GLOBAL = "global"  # the scope whose memories every project sees
 MOST_NAMED = 1000  # connections of one key of which is remembered which session they named
-
-Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
 
 
 class SessionNames:
@@ -83,43 +76,6 @@ class Connection:
                 f"Memory {memory} is of another project, and global: it is read here only."
             )
         return found
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connections:
-    """The connections of a service. What is not told by a request is not known of it."""
-
-    profile: Profile
-    service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
-    clock: Callable[[], datetime]
-    names: defaultdict[Owner, SessionNames] = field(
-        default_factory=lambda: defaultdict(SessionNames)
-    )
-
-    def of(self, request: Request, program: str, trace: Mapping[str, str]) -> Connection:
-        """The connection of a program's request that was let in, which belongs to that trace.
-
-        One that sends no id, as the protocol has it since 2026-07-28, is that of all
-        requests of one program for one project on one day.
-        """
-        caller: Caller = request.state.caller
-        id_ = request.headers.get(SESSION)
-        told = id_ or f"{program} {self.clock():%Y-%m-%d}"
-        return Connection(
-            service=self.service(lambda: current_caller(request), trace),
-            project=request.state.project,
-            profile=self.profile,
-            own_session=_own_session(caller, request.state.project, told),
-            names=self.names[caller.tenant, caller.key],
-            clock=self.clock,
-            is_lasting=id_ is not None,
-        )
-
-
-def _own_session(caller: Caller, project: str, told: str) -> str:
-    """The session of a connection: another for each key and project, whatever id it sends."""
-    parts = (caller.tenant, caller.key, project, told)
-    return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
 
 
 TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"

@@ -6,142 +6,220 @@ and sends with each request.
 """
 
 import asyncio
+import base64
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message, Receive, Scope, Send
 
-from agentops_memory_client.contract.extras import SERVER, requirements_command
+from agentops_memory_client.contract.service import MemoryService
 
 from ..errors import Invalid, Refusal
 from ..http.endpoint import current_caller
-from ..http.json_reader import parsed, written
-from ..http.protocol import READ, Operation, Protocol
-from ..http.refusals import NoPath, Refusals
+from ..http.json_reader import written
+from ..http.protocol import READ, Operation, Protocol, Refusals
 from ..http.requests import MAX_BODY, SHORT, whole_body
-from ..memory.model.access import Role
+from ..lazy import Lazy
+from ..memory.model.access import Caller, KeyId, Role, TenantId
 from ..memory.model.space import Project, project_name
 from ..memory.redactor import MAX_PROJECT
 from ..recall.text.normalization import clean
+from ..settings.parsing import Profile
 from ..telemetry import annotate
-from .connection import SESSION, Connections
+from .connection import Connection, SessionNames
 
 if TYPE_CHECKING:
-    from .server import Transport
+    from . import server as m
+else:  # with the first request: 20 ms, which a service without agents is spared
+    m = Lazy(__package__, ".server")
 
 PREFIX = "/mcp"
 PROJECT = "X-Memory-Project"
+SESSION = "Mcp-Session-Id"
+VERSION, METHOD, NAME = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
+NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by the header
 REFUSED = -32000  # of JSON-RPC: an error of the server's own
+MISMATCH = -32020
 REFUSALS = Refusals()
-NO_MCP = "This service does not speak MCP: its environment needs {}, and a new start."
+NO_MESSAGE = "The body must be one message of JSON-RPC 2.0, as MCP has it."
+# Of faults where there is no handshake; with one, what has an id is answered with 200.
+STATUS = {-32600: 400, -32601: 404, -32602: 400, -32020: 400, -32022: 400}
+IN_BASE64 = ("=?base64?", "?=")  # around a header that ASCII cannot spell
 
-_FORMATS = {b"accept": b"application/json", b"content-type": b"application/json"}
 _TRACE = TraceContextTextMapPropagator()
+
+Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connections:
+    """The connections of a service. What is not told by a request is not known of it."""
+
+    profile: Profile
+    service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
+    clock: Callable[[], datetime]
+    names: defaultdict[Owner, SessionNames] = field(
+        default_factory=lambda: defaultdict(SessionNames)
+    )
+
+    def of(self, request: Request, program: str, trace: Mapping[str, str]) -> Connection:
+        """The connection of a program's request that was let in, which belongs to that trace.
+
+        One that sends no id, as the protocol has it since 2026-07-28, is that of all
+        requests of one program for one project on one day.
+        """
+        caller: Caller = request.state.caller
+        id_ = request.headers.get(SESSION)
+        told = id_ or f"{program} {self.clock():%Y-%m-%d}"
+        return Connection(
+            service=self.service(lambda: current_caller(request), trace),
+            project=request.state.project,
+            profile=self.profile,
+            own_session=_own_session(caller, request.state.project, told),
+            names=self.names[caller.tenant, caller.key],
+            clock=self.clock,
+            is_lasting=id_ is not None,
+        )
+
+
+def _own_session(caller: Caller, project: str, told: str) -> str:
+    """The session of a connection: another for each key and project, whatever id it sends."""
+    parts = (caller.tenant, caller.key, project, told)
+    return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
 
 
 class McpOverHttp:
-    """The handlers of /mcp. What speaks the protocol is loaded with the first request: it
-    takes a third of a second and 30 MiB, which a service without agents is spared."""
+    """The handlers of /mcp."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._starting: asyncio.Task[Transport] | None = None
-        self._end = asyncio.Event()
-        self._hosting: asyncio.Task[None] | None = None
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator["McpOverHttp"]:
-        try:
-            yield self
-        finally:
-            self._end.set()
-            if self._hosting is not None:
-                await self._hosting
+    @cached_property
+    def _server(self) -> "m.MemoryServer":
+        return m.MemoryServer(self._connections.profile)
 
     async def ask(self, request: Request) -> Response:
-        """One message of an agent; what the SDK answers, with an id for a new connection."""
+        """One message of an agent; a new connection gets an id, which cannot be guessed."""
         request.state.project = _project(request)
         annotate({"memory.project": request.state.project})
-        request.state.trace = {}
-        _TRACE.inject(request.state.trace)
-        message, body = await _message(request)
+        message = await _message(request)
         # Again: the body may have come slowly, and the key may be gone.
         request.state.caller = current_caller(request)
-        transport = await self._transport()
-        is_new = SESSION not in request.headers and message.get("method") == "initialize"
-        relayed = _Relayed()
-        send = _naming(relayed.send) if is_new else relayed.send
-        await transport.answer(_in_json(request.scope), _again(body, request.receive), send)
-        return relayed
+        version = request.headers.get(VERSION)
+        has_envelope = version is not None and version not in m.HANDSHAKE
+        asked = m.request_of(message)
+        if asked is None:
+            return _noted(message, version if has_envelope else None)
+        if has_envelope:
+            return await self._answer_in_envelope(request, asked)
+        if asked.method != "initialize":
+            connection = self._connection(request, asked, "")
+            return _response(await m.answered(asked.id, self._server.answer(asked, connection)))
+        try:
+            welcome = self._server.shake_hands(asked.params)
+        except m.Fault as fault:
+            return _response(m.refused(asked.id, fault))
+        answer = _response({"jsonrpc": "2.0", "id": asked.id, "result": welcome})
+        if SESSION not in request.headers:
+            answer.headers[SESSION] = secrets.token_hex(16)
+        return answer
+
+    async def _answer_in_envelope(self, request: Request, asked: "m.Request") -> Response:
+        try:
+            _require_headers(request, asked)
+            program = m.envelope_of(asked.params).program
+        except m.Fault as fault:
+            return _response(m.refused(asked.id, fault), STATUS)
+        connection = self._connection(request, asked, program.name if program else "")
+        # A host that asks which versions there are chooses one with a handshake: only these have
+        # connections, each of which is a session of its own. One that does not ask is served, too.
+        result = self._server.answer_in_envelope(asked, connection, m.HANDSHAKE)
+        return _response(await m.answered(asked.id, result), STATUS)
+
+    def _connection(self, request: Request, asked: "m.Request", program: str) -> Connection:
+        meta = (asked.params or {}).get("_meta")
+        told = meta.get("traceparent") if isinstance(meta, dict) else None
+        trace = {"traceparent": told} if isinstance(told, str) else {}
+        if not trace:
+            _TRACE.inject(trace)
+        return self._connections.of(request, program, trace)
 
     async def end(self, request: Request) -> Response:
         _project(request)
         return Response(status_code=204)
 
-    async def _transport(self) -> "Transport":
-        if self._starting is None or _has_failed(self._starting):
-            self._starting = asyncio.create_task(self._started())
-        return await asyncio.shield(self._starting)
 
-    async def _started(self) -> "Transport":
-        if find_spec("mcp") is None:
-            raise _no_mcp()
-        try:
-            transport = await asyncio.to_thread(_loaded, self._connections)
-        except ImportError as error:  # an older one, in which much has another place
-            raise _no_mcp() from error
-        ready = asyncio.Event()
-        self._hosting = asyncio.create_task(transport.host(ready, self._end))
-        await ready.wait()
-        return transport
-
-
-class _Relayed(Response):
-    """What another application answers, in one piece."""
-
-    async def send(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.status_code = message["status"]
-            self.raw_headers = list(message.get("headers", ()))
-        else:
-            self.body += message.get("body", b"")
+def _noted(message: object, version: str | None) -> Response:
+    """The answer to what is no request; where there is no handshake, of what version it is."""
+    is_good = m.notification_of(message) is not None
+    if version is None:
+        is_good = is_good or m.is_answer(message)
+    elif isinstance(message, dict) and "id" in message:
+        is_good = False
+    try:
+        if not is_good:
+            raise m.Fault(m.INVALID_REQUEST, NO_MESSAGE)
+        if version is not None:
+            m.require_envelope_version(version)
+    except m.Fault as fault:
+        return _response(m.refused(None, fault), STATUS)
+    return Response(status_code=202)
 
 
-def _no_mcp() -> NoPath:
-    # Whoever asks may be on another machine, which no folder of this one is to be named to.
-    return NoPath(NO_MCP.format(requirements_command(SERVER, "mcp")))
+def _require_headers(request: Request, asked: "m.Request") -> None:
+    """Refuse a request whose headers, by which proxies may route, say another thing than it."""
+    for name in (VERSION, METHOD, NAME):
+        if len(request.headers.getlist(name)) > 1:
+            raise m.Fault(MISMATCH, f"{name} header appears more than once")
+    params = asked.params or {}
+    meta = params.get("_meta")
+    if not isinstance(meta, dict) or not {m.VERSION, m.CAPABILITIES} <= meta.keys():
+        m.envelope_of(params)  # which says what is missing
+        return
+    part = NAMED.get(asked.method, "")
+    said = {
+        VERSION: (meta[m.VERSION], "request envelope's protocol version"),
+        METHOD: (asked.method, "request body's method"),
+        **({NAME: (params[part], f"request body's {part!r} parameter")} if part in params else {}),
+    }
+    for name, (value, what) in said.items():
+        header = request.headers.get(name)
+        if (_decoded(header) if name == NAME else header) != value:
+            raise m.Fault(MISMATCH, f"{name.lower()} header does not match the {what}")
 
 
-async def _message(request: Request) -> tuple[dict[str, object], bytes]:
+def _decoded(header: str | None) -> str | None:
+    start, end = IN_BASE64
+    if header is None or not (header.startswith(start) and header.endswith(end)):
+        return header
+    try:
+        return base64.b64decode(header[len(start) : -len(end)], validate=True).decode()
+    except ValueError:
+        return None
+
+
+def _response(answer: Mapping[str, Any], status: Mapping[int, int] | None = None) -> Response:
+    code = answer["error"]["code"] if "error" in answer else 0
+    return Response(written(answer), (status or {}).get(code, 200), media_type="application/json")
+
+
+async def _message(request: Request) -> dict[str, object]:
     body = await whole_body(request, MAX_BODY)
     if len(body) < SHORT:
-        return _read(body)
-    return await asyncio.to_thread(_read, body)  # others are served meanwhile
-
-
-def _read(body: bytes) -> tuple[dict[str, object], bytes]:
-    message = parsed(body)
+        message = m.message_in(body)
+    else:
+        message = await asyncio.to_thread(m.message_in, body)  # others are served meanwhile
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise Invalid("The body must be one message of JSON-RPC 2.0, as MCP has it.")
-    return message, written(message)
-
-
-def _has_failed(task: "asyncio.Task[Transport]") -> bool:
-    """Whether to try again: a file that could not be opened then may be by now."""
-    return task.done() and (task.cancelled() or task.exception() is not None)
-
-
-def _loaded(connections: Connections) -> "Transport":
-    # Not at the top, as said above.
-    from .server import Transport  # noqa: PLC0415
-
-    return Transport(connections)
+        raise Invalid(NO_MESSAGE)
+    return message
 
 
 def _project(request: Request) -> Project:
@@ -165,37 +243,6 @@ def _as_utf8(header: str) -> str:
         return clean(header.encode("latin-1").decode("utf-8"))
     except UnicodeDecodeError:
         return clean(header)
-
-
-def _naming(send: Send) -> Send:
-    """A new connection gets an id that cannot be guessed."""
-
-    async def named(message: Message) -> None:
-        if message["type"] == "http.response.start" and message["status"] == 200:
-            header = (SESSION.lower().encode(), secrets.token_hex(16).encode())
-            message["headers"] = [*message.get("headers", ()), header]
-        await send(message)
-
-    return named
-
-
-def _in_json(scope: Scope) -> Scope:
-    """The request as one in JSON that takes JSON, whatever it says: `curl -d` says neither."""
-    said = [header for header in scope["headers"] if header[0] not in _FORMATS]
-    return {**scope, "headers": [*said, *_FORMATS.items()]}
-
-
-def _again(body: bytes, receive: Receive) -> Receive:
-    is_read = False
-
-    async def received() -> Message:
-        nonlocal is_read
-        if is_read:
-            return await receive()
-        is_read = True
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return received
 
 
 def operations(agents: McpOverHttp) -> tuple[Operation, ...]:
@@ -226,6 +273,6 @@ PROTOCOL = Protocol(
     summary="Memory as tools of agents.",
     prefix=PREFIX,
     refused=refused,
-    sent=(SESSION, "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", PROJECT),
+    sent=(SESSION, VERSION, METHOD, NAME, PROJECT),
     read=(*READ, SESSION),
 )

@@ -1,512 +1,309 @@
-"""The protocol's server: a table of tools, a resource and a prompt over any service."""
+"""The messages of MCP: which ask for an answer, and what it is, by the version of the protocol.
 
-import asyncio
+Until 2026-07-28 a connection begins with a handshake. Since then there is none: each request
+names its version, its program and what that can do, in an envelope.
+"""
+
 import logging
-import re
-import unicodedata
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from itertools import islice
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
 
-import mcp_types as types
-from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
-from pydantic import ValidationError
-from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from pydantic import BaseModel, Field, ValidationError
 
-from agentops_memory_client.contract.errors import (
-    Conflict,
-    Invalid,
-    MemoryServiceError,
-    Refused,
-    Unreachable,
-)
-from agentops_memory_client.contract.models import Message, Session
+from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
-from ..http.requests import MAX_BODY
-from ..memory.redactor import MAX_KEY
-from ..recall.text.query import MAX_PROMPT
+from ..http.json_reader import parsed, written
 from ..settings.parsing import Profile
 from . import connection as a
-from . import texts
-from .connection import Connection, Connections
+from .connection import Connection
 from .texts import guide, instructions
+from .tools import FAILED, context, offered, sentence
 
-NEAR_KEYS = 5
-SIMILAR = 3  # look-alikes that a save tells of
-MOST_WORDS = 6  # of a title, in a topic key
-LITTLE = frozenset(
-    "a an and are as at be by for from has have in into is it its of on or our that the their "
-    "this to use used uses using was we were will with".split()
-)
+HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+ENVELOPE = ("2026-07-28",)
 
+INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32600, -32601, -32602, -32603  # JSON-RPC
+UNSUPPORTED_VERSION = -32022
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
-    """A tool. What it answers is text; its refusals are MemoryServiceErrors."""
+OF_PROTOCOL = "io.modelcontextprotocol/"
+VERSION, CAPABILITIES = f"{OF_PROTOCOL}protocolVersion", f"{OF_PROTOCOL}clientCapabilities"
+SERVER = f"{OF_PROTOCOL}serverInfo"
 
-    name: str
-    title: str
-    about: str
-    takes: type[a.Arguments]
-    run: Callable[[Connection, Any], Awaitable[str]]
-    reads: bool = False  # it changes nothing
-    destroys: bool = False  # it may take something away
-    repeats: bool = False  # done again, it changes nothing more
+ME = {"name": "agentops-memory", "title": "AgentOps memory", "version": __version__}
+SERVED = {
+    "prompts": {"listChanged": False},
+    "resources": {"listChanged": False, "subscribe": False},
+    "tools": {"listChanged": False},
+}
+CONTEXT = {
+    "description": "The latest sessions' summaries and the newest memories.",
+    "mimeType": "text/plain",
+    "name": "context",
+    "title": "What this project should keep in mind",
+    "uri": "memory://context",
+}
+PROMPT = {
+    "description": "Teaches an agent when to save, when to look, and how to write it down.",
+    "name": "use-memory",
+    "title": "Use your memory",
+}
+# Answers that a host might keep, as the envelope has it; it keeps none.
+KEPT = {"server/discover", "tools/list", "resources/list", "resources/read", "prompts/list"}
+NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}
 
-
-async def save(agent: Connection, given: a.Save) -> str:
-    named = given.session_id if isinstance(given, a.SaveInto) else None
-    session = (await _opened(agent, named)).id if named else agent.session
-    outcome = await agent.service.save(
-        session_id=session,
-        project=agent.project,
-        type=given.type,
-        title=given.title,
-        content=given.content,
-        tags=given.tags,
-        scope=given.scope,
-        topic_key=given.topic_key,
-        ttl=None if given.ttl is None else timedelta(seconds=given.ttl),
-        pinned=given.pinned or None,
-        supersedes=given.supersedes,
-        similar=SIMILAR,
-    )
-    title = given.title
-    if outcome.redacted:  # told as it is stored
-        title = (await agent.service.get(outcome.id)).title
-    return texts.saved(outcome, given.type, title, session, agent.clock())
-
-
-async def search(agent: Connection, given: a.Search) -> str:
-    query = given.query[:MAX_PROMPT]
-    hits = await agent.service.search(query, project=agent.project, limit=given.limit)
-    hint = "; mem_get has the whole" if agent.profile.offers("mem_get") else ""
-    return texts.found(hits, query, hint=hint)
-
-
-async def context(agent: Connection, given: a.Context) -> str:
-    limit = given.limit or agent.profile.context_limit
-    if not agent.profile.context_limit:
-        return "No context is given here: its limit is set to 0."
-    query = (given.query or "")[:MAX_PROMPT] or None
-    told = await agent.service.context(
-        project=agent.project, query=query, limit=limit, explain=True, ages=given.ages
-    )
-    return texts.context(told, order="those that fit first" if query else "newest first")
-
-
-async def get(agent: Connection, given: a.OfMemory) -> str:
-    return texts.memory(await agent.seen(given.id))
-
-
-async def update(agent: Connection, given: a.Update) -> str:
-    before = await agent.owned(given.id)
-    now = await agent.service.update(
-        given.id, type=given.type, title=given.title, content=given.content, tags=given.tags
-    )
-    is_same = now.revision_count == before.revision_count
-    return texts.memory(now, "Nothing changed." if is_same else "Updated.")
-
-
-async def delete(agent: Connection, given: a.OfMemory) -> str:
-    await agent.owned(given.id)
-    await agent.service.delete(given.id)
-    return f"Memory {given.id} is deleted: no tool finds it any more. People can restore it."
-
-
-async def history(agent: Connection, given: a.OfMemory) -> str:
-    await agent.seen(given.id)
-    return texts.history(given.id, await agent.service.history(given.id))
-
-
-async def timeline(agent: Connection, given: a.Timeline) -> str:
-    await agent.owned(given.id)
-    entries = await agent.service.timeline(given.id, before=given.before, after=given.after)
-    return texts.timeline(given.id, entries)
-
-
-async def stats(agent: Connection, _: a.Nothing) -> str:
-    return texts.stats(await agent.service.stats(agent.project), agent.project)
-
-
-async def confirm(agent: Connection, given: a.OfMemory) -> str:
-    await agent.owned(given.id)
-    return texts.memory(await agent.service.confirm(given.id), "Confirmed.")
-
-
-async def review(agent: Connection, given: a.Review) -> str:
-    told = await agent.service.review(agent.project, limit=given.limit)
-    return texts.review(told, agent.clock())
-
-
-async def session_start(agent: Connection, given: a.SessionStart) -> str:
-    opened = await _opened(agent, given.session_id)
-    if not agent.is_lasting:
-        return f"Session {opened.id} is open. Name it as session_id with each call that takes one."
-    agent.names.name(agent.own_session, opened.id)
-    return f"Session {opened.id} is open. What this connection saves from now on is part of it."
-
-
-async def session_end(agent: Connection, given: a.SessionEnd) -> str:
-    said = given.messages if isinstance(given, a.SessionEndWithMessages) else []
-    messages = [Message(role=each.role, content=each.content) for each in said]
-    if given.session_id is None and not agent.is_lasting:
-        raise Invalid("Which session? Open one with mem_session_start, and name it here.")
-    session = (await _opened(agent, given.session_id or agent.session)).id
-    ended = await agent.service.end_session(session, messages, project=agent.project)
-    if session == agent.session:
-        agent.names.forget(agent.own_session)
-    told = f" Its summary: {ended.summary}" if ended.summary else ""
-    return f"Session {ended.session_id} has ended.{told}"
-
-
-async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
-    key = suggested_key(given.type, given.title)
-    family = f"{key.partition('/')[0]}/"
-    near = await agent.service.search(family, project=agent.project, limit=a.MOST_HITS)
-    also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
-    hits = [hit for hit in [*also, *near] if hit.topic_key]
-    if await _is_held(agent, {hit.id for hit in hits if hit.topic_key == key}):
-        return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
-    used = dict.fromkeys(hit.topic_key for hit in hits if hit.topic_key not in (None, key))
-    return texts.suggested(key, [each for each in used if each][:NEAR_KEYS])
-
-
-def suggested_key(type_: str, title: str) -> str:
-    """`type/words-of-the-title`, in lower case, without little words; as long as a key may be."""
-    words = _words(title)
-    telling = [word for word in words if word not in LITTLE] or words
-    key = f"{'-'.join(_words(type_)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
-    return key[:MAX_KEY]
-
-
-def _words(text: str) -> list[str]:
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return re.findall(r"\w+", folded.replace("_", " "))
-
-
-async def _is_held(agent: Connection, ids: Collection[int]) -> bool:
-    """Whether a save that names no scope would replace one of these, which have its key."""
-    found = [await agent.seen(id_) for id_ in ids]
-    return any((each.project, each.scope) == (agent.project, "project") for each in found)
-
-
-async def _opened(agent: Connection, session: str) -> Session:
-    opened = await agent.service.start_session(session, agent.project)
-    if opened.project != agent.project:
-        raise Conflict(f"Session {opened.id} is one of another project; take another id.")
-    return opened
-
-
-def offered(profile: Profile) -> Mapping[str, Tool]:
-    return {tool.name: _fitted(tool, profile) for tool in TOOLS if profile.offers(tool.name)}
-
-
-def _fitted(tool: Tool, profile: Profile) -> Tool:
-    if tool.name == "mem_save" and profile.offers("mem_session_start"):
-        return replace(tool, takes=a.SaveInto)
-    if tool.name == "mem_session_end" and profile.auto_summarize:
-        return replace(tool, takes=a.SessionEndWithMessages)
-    return tool
-
-
-TOOLS = (
-    Tool(
-        name="mem_save", title="Save a memory", takes=a.Save, run=save,
-        about="Save what is worth knowing in later sessions: a decision and its reason, a bug's "
-        "cause and remedy, a discovery, a setting, a preference. Call it on your own accord right "
-        "after such a thing. Answers whether it was new, an update (same topic_key) or known "
-        "already, with the memory's id.",
-    ),
-    Tool(
-        name="mem_search", title="Search memories", takes=a.Search, run=search, reads=True,
-        about="Find memories by words or by a question in plain language: any of the words may "
-        "match, the more and the rarer the better. Answers ranked memories with their ids. Call "
-        "it when something may have been met before.",
-    ),
-    Tool(
-        name="mem_context", title="Recall context", takes=a.Context, run=context, reads=True,
-        about="Recall what this project should keep in mind: the latest sessions' summaries and "
-        "memories, with a query those that fit it best. Call it at the start of a task, and when "
-        "you have lost the thread.",
-    ),
-    Tool(
-        name="mem_get", title="Read a memory", takes=a.OfMemory, run=get, reads=True,
-        about="Read one memory in full, by its id.",
-    ),
-    Tool(
-        name="mem_update", title="Correct a memory", takes=a.Update, run=update,
-        destroys=True, repeats=True,
-        about="Correct a memory: what is given replaces what it said; the rest stays. The state "
-        "before is kept in its history. For a new state of the same thing use mem_save with its "
-        "topic_key.",
-    ),
-    Tool(
-        name="mem_delete", title="Delete a memory", takes=a.OfMemory, run=delete,
-        destroys=True, repeats=True,
-        about="Delete a memory that is wrong or of no use any more. People can restore it, you "
-        "cannot.",
-    ),
-    Tool(
-        name="mem_history", title="A memory's history", takes=a.OfMemory, run=history, reads=True,
-        about="See how a memory changed: its revisions, newest first.",
-    ),
-    Tool(
-        name="mem_timeline", title="A memory's neighbours", takes=a.Timeline, run=timeline,
-        reads=True,
-        about="See what was saved before and after a memory, to learn what it belonged to.",
-    ),
-    Tool(
-        name="mem_stats", title="How much is remembered", takes=a.Nothing, run=stats, reads=True,
-        about="Count the memories and sessions of this project.",
-    ),
-    Tool(
-        name="mem_confirm", title="Confirm a memory", takes=a.OfMemory, run=confirm, repeats=True,
-        about="Say that a memory still holds, when you have seen that it does.",
-    ),
-    Tool(
-        name="mem_review", title="What to look at", takes=a.Review, run=review, reads=True,
-        about="List memories that somebody should look at: due for a review, about to expire, or "
-        "nearly the same as another. Confirm, correct, replace or delete each.",
-    ),
-    Tool(
-        name="mem_session_start", title="Name the session", takes=a.SessionStart,
-        run=session_start, repeats=True,
-        about="Open a session under an id of your own, or go on with one: what is saved from now "
-        "on is part of it. Without, each connection is a session of its own.",
-    ),
-    Tool(
-        name="mem_session_end", title="End the session", takes=a.SessionEnd, run=session_end,
-        repeats=True,
-        about="End the session at the end of the work.",
-    ),
-    Tool(
-        name="mem_suggest_topic_key", title="Suggest a topic key", takes=a.SuggestTopicKey,
-        run=suggest_topic_key, reads=True,
-        about="Suggest a topic_key for a title before you save something that will change, and "
-        "tell which similar keys are in use.",
-    ),
-)  # fmt: skip
-
+Json = Mapping[str, Any]
+Model = TypeVar("Model", bound=BaseModel)
 
 log = logging.getLogger(__name__)
 
-Incoming = ServerRequestContext[Any, Any]
-Paged = types.PaginatedRequestParams | None
 
-NAME = "agentops-memory"
-CONTEXT = types.Resource(
-    name="context",
-    title="What this project should keep in mind",
-    uri="memory://context",
-    description="The latest sessions' summaries and the newest memories.",
-    mime_type="text/plain",
-)
-PROMPT = types.Prompt(
-    name="use-memory",
-    title="Use your memory",
-    description="Teaches an agent when to save, when to look, and how to write it down.",
-)
+class Fault(Exception):
+    """Why a request has no result, as JSON-RPC has it."""
 
-MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
-MOST_FAULTS = 10  # that are told
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.code, self.data = code, data
 
-FAILED = "The memory service failed; its log has the reason. Nothing is known of what it did."
-DEAD = "Go on without memory for now, and say so; what you wanted to save can be saved later."
+
+class Params(BaseModel):
+    """What every request may have."""
+
+    meta: dict[str, Any] | None = Field(None, alias="_meta")
+
+
+class Page(Params):
+    """Of a list; all of it is one page."""
+
+    cursor: str | None = None
+
+
+class ToolCall(Params):
+    name: str
+    arguments: dict[str, Any] | None = None
+
+
+class ResourceRead(Params):
+    uri: str
+
+
+class PromptGet(Params):
+    name: str
+    arguments: dict[str, str] | None = None
+
+
+class Program(BaseModel):
+    """The host's program."""
+
+    name: str
+    version: str
+
+
+class Handshake(Params):
+    protocol_version: str = Field(alias="protocolVersion")
+    capabilities: dict[str, Any]
+    client_info: Program = Field(alias="clientInfo")
+
+
+class Envelope(BaseModel):
+    """What a request says of itself where there is no handshake."""
+
+    capabilities: dict[str, Any] = Field(alias="io.modelcontextprotocol/clientCapabilities")
+    program: Program | None = Field(None, alias="io.modelcontextprotocol/clientInfo")
+
+
+class Request(NamedTuple):
+    """A message that asks for an answer."""
+
+    id: int | str
+    method: str
+    params: Json | None
+
+    @property
+    def has_envelope(self) -> bool:
+        meta = (self.params or {}).get("_meta")
+        return isinstance(meta, dict) and VERSION in meta
+
+
+def message_in(body: bytes) -> object:
+    """The JSON in a body; what is no text in it is U+FFFD. Invalid for what is no JSON."""
+    return parsed(written(parsed(body)))
+
+
+def request_of(message: object) -> Request | None:
+    """The request that a message is; None for a notification, an answer, or what is neither."""
+    match message:
+        case {"jsonrpc": "2.0", "id": int() | str() as id_, "method": str() as method, **rest}:
+            params = rest.get("params")
+            if not isinstance(id_, bool) and (params is None or isinstance(params, dict)):
+                return Request(id_, method, params)
+    return None
+
+
+def notification_of(message: object) -> tuple[str, Json] | None:
+    """The method and the parameters of a message that asks for no answer."""
+    match message:
+        case {"jsonrpc": "2.0", "method": str() as method, **rest}:
+            params = rest.get("params")
+            if params is None or isinstance(params, dict):
+                return method, params or {}
+    return None
+
+
+def is_answer(message: object) -> bool:
+    """Whether a message answers a request, of which this server makes none."""
+    match message:
+        case {"jsonrpc": "2.0", "result": dict()} | {"jsonrpc": "2.0", "error": dict()}:
+            return True
+    return False
+
+
+def read(kind: type[Model], params: Json | None) -> Model:
+    try:
+        return kind.model_validate(params or {})
+    except ValidationError as error:  # whose text quotes what was sent
+        raise Fault(INVALID_PARAMS, "Invalid request parameters", "") from error
+
+
+def envelope_of(params: Json | None) -> Envelope:
+    """The envelope of a request; a Fault for what is none, or of an unknown version."""
+    meta = (params or {}).get("_meta")
+    if not isinstance(meta, dict):
+        raise Fault(
+            INVALID_PARAMS,
+            f"params._meta must be an object carrying the required {VERSION!r} and "
+            f"{CAPABILITIES!r} envelope keys",
+        )
+    if missing := [name for name in (VERSION, CAPABILITIES) if name not in meta]:
+        names = ", ".join(missing)
+        raise Fault(
+            INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {names}"
+        )
+    require_envelope_version(meta[VERSION])
+    return read(Envelope, meta)
+
+
+def require_envelope_version(version: object) -> None:
+    if not isinstance(version, str):
+        raise Fault(INVALID_PARAMS, "the protocol-version envelope value must be a string")
+    if version not in ENVELOPE:
+        raise unsupported(version, "Unsupported protocol version")
+
+
+def unsupported(version: object, message: str) -> Fault:
+    requested = {"requested": version} if isinstance(version, str) else {}
+    return Fault(UNSUPPORTED_VERSION, message, {"supported": list(ENVELOPE), **requested})
+
+
+def _constant(result: Json) -> Callable[[Json | None, Connection], Awaitable[Json]]:
+    async def answer(params: Json | None, _: Connection) -> Json:
+        read(Page, params)
+        return result
+
+    return answer
 
 
 class MemoryServer:
-    """The handlers of one profile. `connection` tells whose request it is, and of which project."""
+    """The methods of one profile, each for the connection that asks."""
 
-    def __init__(self, profile: Profile, connection: Callable[[Incoming], Connection]) -> None:
+    def __init__(self, profile: Profile, project: str = "named by the address") -> None:
         self._profile = profile
-        self._connection = connection
+        self._project = project
         self._tools = offered(profile)
+        self.methods: Mapping[str, Callable[[Json | None, Connection], Awaitable[Json]]] = {
+            "ping": _constant({}),
+            "tools/list": self._list_tools,
+            "tools/call": self._call_tool,
+            "resources/list": _constant({"resources": [CONTEXT]}),
+            "resources/read": self._read_resource,
+            "prompts/list": _constant({"prompts": [PROMPT]}),
+            "prompts/get": self._get_prompt,
+        }
 
-    def served(self, project: str = "named by the address") -> "Server[Any]":
-        return Server(
-            NAME,
-            version=__version__,
-            title="AgentOps memory",
-            instructions=instructions(self._profile, project),
-            on_list_tools=self.list_tools,
-            on_call_tool=self.call_tool,
-            on_list_resources=self.list_resources,
-            on_read_resource=self.read_resource,
-            on_list_prompts=self.list_prompts,
-            on_get_prompt=self.get_prompt,
-        )
+    def shake_hands(self, params: Json | None) -> Json:
+        """The answer to `initialize`: the version that was proposed, or else the newest."""
+        proposed = read(Handshake, params).protocol_version
+        return {
+            "capabilities": SERVED,
+            "instructions": instructions(self._profile, self._project),
+            "protocolVersion": proposed if proposed in HANDSHAKE else HANDSHAKE[-1],
+            "serverInfo": ME,
+        }
 
-    async def list_tools(self, _: Incoming, __: Paged) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_described(tool) for tool in self._tools.values()])
+    async def answer(self, request: Request, connection: Connection) -> Json:
+        """The result of a request after a handshake."""
+        method = self.methods.get(request.method)
+        if method is None:
+            raise Fault(NO_METHOD, "Method not found", request.method)
+        return await method(request.params, connection)
 
-    async def call_tool(
-        self, asked: Incoming, given: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        """What the tool says. What the agent can mend comes as a result, so that it sees it.
+    async def answer_in_envelope(
+        self, request: Request, connection: Connection, versions: tuple[str, ...] = ENVELOPE
+    ) -> Json:
+        """The result of a request whose envelope was read."""
+        if request.method == "server/discover":
+            read(Params, request.params)
+            result: Json = {
+                "capabilities": SERVED,
+                "instructions": instructions(self._profile, self._project),
+                "supportedVersions": list(versions),
+            }
+        elif request.method == "ping":  # the envelope's versions have none
+            raise Fault(NO_METHOD, "Method not found", request.method)
+        else:
+            result = await self.answer(request, connection)
+        kept = NOT_KEPT if request.method in KEPT else {}
+        # In the order of the protocol's own SDK, as are all others.
+        parts = {**result, **kept, "resultType": "complete"}
+        return {**dict(sorted(parts.items())), "_meta": {SERVER: ME}}
 
-        An argument that is null counts as absent.
-        """
-        tool = self._tools.get(given.name)
+    @cached_property
+    def _listed(self) -> list[dict[str, Any]]:
+        return [tool.description() for tool in self._tools.values()]
+
+    async def _list_tools(self, params: Json | None, _: Connection) -> Json:
+        read(Page, params)
+        return {"tools": self._listed}
+
+    async def _call_tool(self, params: Json | None, connection: Connection) -> Json:
+        call = read(ToolCall, params)
+        tool = self._tools.get(call.name)
         if tool is None:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {given.name[:100]}")
-        try:
-            few = islice((given.arguments or {}).items(), MOST_ARGUMENTS)
-            arguments = tool.takes.model_validate({k: v for k, v in few if v is not None})
-        except ValidationError as error:
-            return _text(_faults(tool, error), is_error=True)
-        try:
-            return _text(await tool.run(self._connection(asked), arguments))
-        except MemoryServiceError as error:
-            return _text(_sentence(error), is_error=True)
-        except Exception:  # the boundary: nothing of its inside reaches the agent
-            log.exception("a tool failed", extra={"tool": tool.name})
-            return _text(FAILED, is_error=True)
+            raise Fault(INVALID_PARAMS, f"Unknown tool: {call.name[:100]}")
+        said = await tool.call(connection, call.arguments or {})
+        return {"content": [{"text": said.text, "type": "text"}], "isError": said.is_error}
 
-    async def list_resources(self, _: Incoming, __: Paged) -> types.ListResourcesResult:
-        return types.ListResourcesResult(resources=[CONTEXT])
-
-    async def read_resource(
-        self, asked: Incoming, given: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        if str(given.uri) != CONTEXT.uri:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown resource; there is {CONTEXT.uri}.")
-        connection = self._connection(asked)
+    async def _read_resource(self, params: Json | None, connection: Connection) -> Json:
+        if read(ResourceRead, params).uri != CONTEXT["uri"]:
+            raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
         try:
             text = await context(connection, a.Context())
         except MemoryServiceError as error:
-            raise MCPError(types.INTERNAL_ERROR, _sentence(error)) from error
-        except Exception as error:  # the boundary, as above
+            raise Fault(INTERNAL, sentence(error)) from error
+        except Exception as error:  # the boundary, as of a tool
             log.exception("a resource failed")
-            raise MCPError(types.INTERNAL_ERROR, FAILED) from error
-        contents = types.TextResourceContents(
-            uri=CONTEXT.uri, mime_type=CONTEXT.mime_type, text=text
-        )
-        return types.ReadResourceResult(contents=[contents])
+            raise Fault(INTERNAL, FAILED) from error
+        of = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": CONTEXT["uri"]}
+        return {"contents": [of]}
 
-    async def list_prompts(self, _: Incoming, __: Paged) -> types.ListPromptsResult:
-        return types.ListPromptsResult(prompts=[PROMPT])
-
-    async def get_prompt(
-        self, asked: Incoming, given: types.GetPromptRequestParams
-    ) -> types.GetPromptResult:
-        if given.name != PROMPT.name:
-            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt; there is {PROMPT.name}.")
-        text = guide(self._profile, self._connection(asked).project)
-        message = types.PromptMessage(role="user", content=types.TextContent(text=text))
-        return types.GetPromptResult(messages=[message])
+    async def _get_prompt(self, params: Json | None, connection: Connection) -> Json:
+        if read(PromptGet, params).name != PROMPT["name"]:
+            raise Fault(INVALID_PARAMS, f"Unknown prompt; there is {PROMPT['name']}.")
+        text = guide(self._profile, connection.project)
+        return {"messages": [{"content": {"text": text, "type": "text"}, "role": "user"}]}
 
 
-class Transport:
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        server = MemoryServer(connections.profile, self._connection).served()
-        _prefer_connections(server)
-        self._manager = StreamableHTTPSessionManager(
-            server, json_response=True, stateless=True, max_request_body_size=MAX_BODY
-        )
-
-    async def host(self, ready: asyncio.Event, end: asyncio.Event) -> None:
-        async with self._manager.run():
-            ready.set()
-            await end.wait()
-
-    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._manager.handle_request(scope, receive, send)
-
-    def _connection(self, asked: Incoming) -> Connection:
-        request, program = cast(Request, asked.request), asked.session.client_params
-        told = (asked.meta or {}).get("traceparent")
-        trace = {"traceparent": told} if isinstance(told, str) else request.state.trace
-        return self._connections.of(request, program.client_info.name if program else "", trace)
+async def answered(id_: int | str, result: Awaitable[Json]) -> dict[str, Any]:
+    """The message that answers a request."""
+    try:
+        return {"jsonrpc": "2.0", "id": id_, "result": await result}
+    except Fault as fault:
+        return refused(id_, fault)
 
 
-def _prefer_connections(server: "Server[Any]") -> None:
-    """Let a client that asks which versions there are choose one with a handshake.
-
-    Only these have connections, each of which is a session of its own. A client
-    that speaks a later one without asking is served all the same.
-    """
-
-    async def discover(_: Incoming, __: types.RequestParams) -> types.DiscoverResult:
-        return types.DiscoverResult(
-            supported_versions=list(HANDSHAKE_PROTOCOL_VERSIONS),
-            capabilities=server.get_capabilities(),
-            instructions=server.instructions,
-        )
-
-    server.add_request_handler("server/discover", types.RequestParams, discover)
-
-
-def _described(tool: Tool) -> types.Tool:
-    return types.Tool(
-        name=tool.name,
-        title=tool.title,
-        description=tool.about,
-        input_schema=_untitled(tool.takes.model_json_schema()),
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.reads,
-            destructive_hint=tool.destroys,
-            idempotent_hint=tool.reads or tool.repeats,
-            open_world_hint=False,
-        ),
-    )
-
-
-def _untitled(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_untitled(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    return {
-        name: {key: _untitled(value) for key, value in part.items()}
-        if name in ("properties", "$defs")
-        else _untitled(part)
-        for name, part in schema.items()
-        if name != "title"
-    }
-
-
-def _text(text: str, *, is_error: bool = False) -> types.CallToolResult:
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=is_error)
-
-
-def _faults(tool: Tool, error: ValidationError) -> str:
-    """The faults of the arguments, in words, and what the tool takes."""
-    every = error.errors(include_url=False, include_input=False, include_context=False)
-    faults = [
-        f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
-        for fault in every[:MOST_FAULTS]
-    ]
-    takes = ", ".join(
-        name if field.is_required() else f"{name} (optional)"
-        for name, field in tool.takes.model_fields.items()
-    )
-    return f"{tool.name} was not called: {'; '.join(faults)}. It takes {takes or 'nothing'}."
-
-
-def _sentence(error: MemoryServiceError) -> str:
-    if isinstance(error, Unreachable):
-        return f"{error} {DEAD}"
-    if isinstance(error, Refused) and error.status in _HINTS:
-        return f"{error} {_HINTS[error.status]}"
-    return str(error)
-
-
-_HINTS = {
-    401: "Whoever set up this connection must give it a key.",
-    403: "Whoever set up this connection must give it a key with the right to do this.",
-    429: "Wait some seconds, and call again.",
-    500: DEAD,
-    503: DEAD,
-    507: "Nothing more can be saved until memories are erased or the quota is raised.",
-}
+def refused(id_: int | str | None, fault: Fault) -> dict[str, Any]:
+    error: dict[str, Any] = {"code": fault.code, "message": str(fault)}
+    if fault.data is not None:
+        error["data"] = fault.data
+    return {"jsonrpc": "2.0", "id": id_, "error": error}

@@ -3,24 +3,30 @@
 import asyncio
 import secrets
 import sys
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self, cast
-
-import anyio
-import mcp_types as types
-from mcp.server.stdio import stdio_server
-from mcp.shared.message import SessionMessage
 
 from agentops_memory_client.contract.service import MemoryService
 
 from ..errors import Invalid
-from ..http.json_reader import parsed, written
+from ..http.json_reader import written
 from ..settings.parsing import Profile
 from .connection import Connection, SessionNames
-from .server import MemoryServer
+from .server import (
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    Fault,
+    Json,
+    MemoryServer,
+    Request,
+    answered,
+    envelope_of,
+    message_in,
+    notification_of,
+    request_of,
+    unsupported,
+)
 
 LONGEST_CALL = 30.0  # seconds: a client's repetitions, and a write that waits in line
 
@@ -38,86 +44,79 @@ async def speak(service: MemoryService, project: str, profile: Profile) -> None:
         names=SessionNames(),
         clock=partial(datetime.now, UTC),
     )
-    server = MemoryServer(profile, lambda _: connection).served(project)
-    calls = Calls()
-    given = cast(Any, lines(calls))  # the SDK asks for a file, of which it takes the lines
-    try:
-        async with stdio_server(given) as (read, write):
-            options = server.create_initialization_options()
-            await server.run(read, Answers(write, calls), options)
-    except* BrokenPipeError:
-        pass  # the host is gone: there is nobody to tell
+    await Host(MemoryServer(profile, project), connection).serve()
 
 
-class Calls:
-    def __init__(self) -> None:
-        self._open: set[object] = set()
-        self._none_open = asyncio.Event()
-        self._none_open.set()
+class Host:
+    """The program at the other end. Its first request decides how it speaks for good."""
 
-    def began(self, id_: object) -> None:
-        self._open.add(id_)
-        self._none_open.clear()
+    def __init__(self, server: MemoryServer, connection: Connection) -> None:
+        self._server = server
+        self._connection = connection
+        self._has_envelopes: bool | None = None  # unknown before its first request
+        self._is_welcome = False
+        self._is_gone = False  # and nobody is left to tell
+        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._writing = asyncio.Lock()
 
-    def ended(self, id_: object) -> None:
-        self._open.discard(id_)
-        if not self._open:
-            self._none_open.set()
+    async def serve(self) -> None:
+        """A host that closes the input may have a save under way: the end comes when it is done."""
+        while line := await asyncio.to_thread(sys.stdin.buffer.readline):
+            if self._is_gone:
+                return
+            with suppress(Invalid):  # what is no JSON has no id to be answered
+                self._take(message_in(line))
+        if self._calls:
+            await asyncio.wait(self._calls.values(), timeout=LONGEST_CALL)
 
-    async def all_ended(self) -> None:
-        """Wait until none is open, but no longer than the longest may take."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LONGEST_CALL):
-                await self._none_open.wait()
+    def _take(self, message: object) -> None:
+        if request := request_of(message):
+            key = str(request.id)
+            self._calls[key] = call = asyncio.create_task(self._answer(request))
+            call.add_done_callback(lambda it: self._calls.get(key) is it and self._calls.pop(key))
+            return
+        method, params = notification_of(message) or ("", {})
+        cancelled = self._calls.get(str(params.get("requestId")))
+        if method == "notifications/cancelled" and cancelled:
+            cancelled.cancel()  # and is not answered
+
+    async def _answer(self, request: Request) -> None:
+        answer = await answered(request.id, self._result(request))
+        try:
+            async with self._writing:
+                await asyncio.to_thread(_write, written(answer) + b"\n")
+        except BrokenPipeError:
+            self._is_gone = True
+
+    async def _result(self, request: Request) -> Json:
+        is_handshake = request.method == "initialize"
+        if self._has_envelopes is None:
+            self._has_envelopes = request.has_envelope and not is_handshake
+        if self._has_envelopes:
+            if is_handshake:
+                raise unsupported(
+                    (request.params or {}).get("protocolVersion"),
+                    "connection is serving the 2026-07-28 protocol; the initialize handshake is "
+                    "not accepted",
+                )
+            envelope_of(request.params)
+            return await self._server.answer_in_envelope(request, self._connection)
+        if is_handshake:
+            result = self._server.shake_hands(request.params)
+            self._is_welcome = True
+            return result
+        if request.has_envelope:
+            raise Fault(
+                INVALID_REQUEST,
+                "this connection serves the handshake protocol era; requests carrying the "
+                "2026-07-28 envelope are not accepted on it",
+            )
+        is_known = request.method in self._server.methods and request.method != "ping"
+        if is_known and not self._is_welcome:
+            raise Fault(INVALID_PARAMS, "Invalid request parameters", "")
+        return await self._server.answer(request, self._connection)
 
 
-async def lines(calls: Calls) -> AsyncIterator[str]:
-    """The lines of standard input, as any reader of JSON takes them.
-
-    A host that closes it may have a save under way, and the SDK would cancel that:
-    the end comes when each call is answered.
-    """
-    sys.stdin.reconfigure(encoding="utf-8", errors="replace")  # type: ignore[union-attr]
-    async for line in anyio.wrap_file(sys.stdin):
-        yield _heard(line, calls)
-    await calls.all_ended()
-
-
-class Answers:
-    """An output of answers, each of which ends its call."""
-
-    def __init__(self, stream: Any, calls: Calls) -> None:  # the SDK names no type of its streams
-        self._stream = stream
-        self._calls = calls
-
-    async def send(self, item: SessionMessage, /) -> None:
-        await self._stream.send(item)
-        if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
-            self._calls.ended(item.message.id)
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.aclose()
-
-
-def _heard(line: str, calls: Calls) -> str:
-    try:
-        message = parsed(line.encode())
-    except Invalid:
-        return line  # for the SDK to refuse
-    if isinstance(message, dict) and isinstance(message.get("method"), str):
-        _note(message, calls)
-    return written(message).decode()
-
-
-def _note(message: dict[str, object], calls: Calls) -> None:
-    params = message.get("params")
-    if isinstance(message.get("id"), str | int):
-        calls.began(message["id"])
-    elif message["method"] == "notifications/cancelled" and isinstance(params, dict):
-        calls.ended(params.get("requestId"))  # what was cancelled is not answered
+def _write(answer: bytes) -> None:
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()

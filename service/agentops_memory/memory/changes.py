@@ -12,16 +12,7 @@ from .idempotency import once
 from .lifecycles import SupersessionTable
 from .limits import faults_of, named_tags, refuse, require_room
 from .memories import MemoryTable
-from .model.memory import (
-    NO_LINKS,
-    Change,
-    ChangeKind,
-    Memory,
-    MemoryId,
-    Reference,
-    Revision,
-    Text,
-)
+from .model.memory import NO_LINKS, Change, ChangeKind, Memory, MemoryId, Reference, Revision, Text
 from .model.search import Filter
 from .model.space import ErasureKind
 from .redactor import Redactor
@@ -111,7 +102,6 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
 
 
 def _relinked(tx: Transaction, memory: Memory, given: tuple[Reference, ...] | None) -> bool:
-    """Whether a change replaces what the memory supersedes."""
     if given is None:
         return False
     older = lifecycles.superseded(tx, memory.space, given)
@@ -176,11 +166,8 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
         raise NotFound("No such revision.")
     redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
     after = replace(
-        before,
-        text=redactor.words(text),
-        updated_at=changed_at(tx, before.updated_at),
-        deleted_at=None,
-        lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
+        before, text=redactor.words(text), updated_at=changed_at(tx, before.updated_at),
+        deleted_at=None, lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )  # fmt: skip
     lifecycles.require_place(tx, before, after)
     restored = lifecycles.shown(tx, revised(tx, before, after))

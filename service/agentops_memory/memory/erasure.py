@@ -8,7 +8,7 @@ from typing import Any, NewType
 
 from ..engine.engine import Engine, Transaction
 from ..errors import DamagedRow, NotFound
-from ..recall.text.ids import first_uid
+from ..recall.text.instants import first_uid
 from .model.access import Caller
 from .model.liveness import seen_by_a_run
 from .model.memory import MemoryId
@@ -314,14 +314,13 @@ class RetentionTable(Table):
         )
         first: list[Erasable] = []
         room, size = MAX_ROWS, MAX_STEP
-        for one, length, revisions, lengths in self._intact(rows, _sized):
-            is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
+        for one, revisions, length in self._intact(rows, _sized):
             room -= 1 + revisions
-            size -= length + lengths
-            if first and (is_long or room < 0 or size < 0):
+            size -= length
+            if first and (one.is_long or room < 0 or size < 0):
                 break
-            first.append(replace(one, is_long=is_long))
-            if is_long:
+            first.append(one)
+            if one.is_long:
                 break
         return first
 
@@ -329,8 +328,9 @@ class RetentionTable(Table):
 @reads("spaces")
 def _sized(
     _: int, kind: str, project: str | None, id_: int, length: int, revisions: int, lengths: int
-) -> tuple[Erasable, int, int, int]:
-    """What a step may erase of a space, and how much: of a damaged space nothing."""
+) -> tuple[Erasable, int, int]:
+    """What a step may erase of a space, with its revisions and size: of a damaged space nothing."""
     of = Project(project or NO_PROJECT)
-    one = Erasable(memory=MemoryId(id_), project=of, kind=SpaceKind(kind), is_long=False)
-    return one, length, revisions, lengths
+    is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
+    one = Erasable(memory=MemoryId(id_), project=of, kind=SpaceKind(kind), is_long=is_long)
+    return one, revisions, length + lengths

@@ -15,18 +15,22 @@ from enum import Enum
 from functools import cache, wraps
 from hashlib import sha256
 from inspect import unwrap
-from typing import Any, Concatenate, ParamSpec, TypeVar, get_type_hints
-
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
+from ..lazy import Lazy
 from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
 from .model.retention import Kind
 from .model.rows import EARLIEST, instant, micros, reads
 from .model.table import Table
+
+if TYPE_CHECKING:
+    import pydantic
+else:  # only a request with a key needs it
+    pydantic = Lazy(None, "pydantic")
 
 SUCCESSES = range(200, 300)  # statuses
 
@@ -186,7 +190,6 @@ def is_due(tx: Transaction) -> bool:
 
 
 def _done(tx: Transaction, request: IdempotentRequest) -> IdempotencyRecord | None:
-    """The record of the request, within its retention."""
     done = tx[IdempotencyTable].get(request.key)
     until = tx.retention.until(Kind.IDEMPOTENCY, tx.now)
     if done is None or (until is not None and done.at <= until):
@@ -202,15 +205,15 @@ def _outcome(work: Callable[..., object], done: IdempotencyRecord) -> Any:
         raise AnswerErased
     try:
         return _adapter(work).validate_json(done.answer or "null")
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         if done.answer and error.errors()[0]["type"] == "json_invalid":
             raise DamagedRow("done", done.key.hex(), "answer") from error
         raise AnswerLost from error  # it was too long, or is of another version
 
 
 @cache
-def _adapter(work: Callable[..., object]) -> TypeAdapter[Any]:
-    return TypeAdapter(get_type_hints(unwrap(work))["return"])
+def _adapter(work: Callable[..., object]) -> "pydantic.TypeAdapter[Any]":
+    return pydantic.TypeAdapter(get_type_hints(unwrap(work))["return"])
 
 
 def _json(outcome: object) -> str:
@@ -222,6 +225,8 @@ def _plain(value: Any) -> object:
     if is_dataclass(value):
         named = ((field, getattr(value, field.name)) for field in fields(value))
         return {field.name: it for field, it in named if it != field.default}
+    if isinstance(value, pydantic.BaseModel):
+        return vars(value)
     for type_, plain in _PLAIN.items():
         if isinstance(value, type_):
             return plain(value)
@@ -229,7 +234,6 @@ def _plain(value: Any) -> object:
 
 
 _PLAIN: Mapping[type, Callable[[Any], object]] = {
-    BaseModel: vars,
     Enum: lambda it: it.value,
     datetime: datetime.isoformat,
     bytes: bytes.hex,  # as `Record` reads it

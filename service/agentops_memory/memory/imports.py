@@ -40,22 +40,6 @@ class Supersession:
     older: tuple[str, ...]  # stable ids
 
 
-def matched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
-    """The places of those that an import may find stored: by uid, by key, or as a twin.
-
-    It may name one that is not; it leaves out none that is.
-    """
-    each = list(enumerate(memories))
-    at_key = [(place, *_space(it), it.key) for place, it in each if it.key]
-    twins = [(place, *_space(it), *_twin(it)) for place, it in each if not it.uid]
-    known = set(_found(tx, _by_uid, [it.uid for it in memories if it.uid]))
-    return (
-        {place for place, it in each if it.uid in known}
-        | set(map(int, _found(tx, _held_keys, at_key)))
-        | set(map(int, _found(tx, _twins, twins)))
-    )
-
-
 def _found(
     tx: Transaction, statement: Callable[[Dialect], str], given: Sequence[object]
 ) -> Iterator[Any]:
@@ -115,8 +99,6 @@ MAX_CONFLICTS = 100  # listed one by one
 
 
 class RowOutcome(StrEnum):
-    """What an import does with a row."""
-
     NEW = "new"
     RESTORED = "restored"  # a soft-deleted memory is live again
     SAME = "same"
@@ -279,15 +261,12 @@ class Importing:
         if decided.outcome not in CONFLICTS or len(tally.conflicts) >= MAX_CONFLICTS:
             return
         assert existing is not None  # each of CONFLICTS has one
-        tally.conflicts.append(
-            RowConflict(
-                place=place,
-                outcome=decided.outcome,
-                existing=UNSAVED if existing.id in self._new else existing.id,
-                project=decided.memory.space.project,
-                title=decided.memory.text.title,
-            )
-        )
+        conflict = RowConflict(
+            place=place, outcome=decided.outcome, project=decided.memory.space.project,
+            existing=UNSAVED if existing.id in self._new else existing.id,
+            title=decided.memory.text.title,
+        )  # fmt: skip
+        tally.conflicts.append(conflict)
 
     def _link(self, newer: MemoryId, memory: Memory) -> None:
         if older := memory.links.uids:
@@ -300,13 +279,10 @@ class Importing:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
+        uids = [it.uid or self.tx.new_uid(it.created_at) for it in waiting]
         new = [
-            replace(
-                it,
-                uid=it.uid or self.tx.new_uid(it.created_at),
-                content_hash=content_hash(it.text.content),
-            )
-            for it in waiting
+            replace(it, uid=uid, content_hash=content_hash(it.text.content))
+            for it, uid in zip(waiting, uids, strict=True)
         ]
         ids = self.tx[MemoryTable].insert_all(new)
         self.tally.made.update(ids)
@@ -317,17 +293,24 @@ class Importing:
 
 
 def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
-    """The places of memories that match nothing stored, nor each other: each is a new one."""
+    """The places of memories that match nothing stored, nor each other: each is a new one.
+
+    It may leave out one that is new, and names none that is stored.
+    """
     as_twins = not all(it.uid for it in memories)
     keys = [list(_match_keys(it, as_twin=as_twins)) for it in memories]
     rows = Counter(key for each in keys for key in each)
     alone = [
-        place
+        (place, it)
         for place, it in enumerate(memories)
         if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
     ]
-    known = matched(tx, [memories[place] for place in alone])
-    return {place for number, place in enumerate(alone) if number not in known}
+    at_key = [(place, *_space(it), it.key) for place, it in alone if it.key]
+    twins = [(place, *_space(it), *_twin(it)) for place, it in alone if not it.uid]
+    known = set(_found(tx, _by_uid, [it.uid for _, it in alone if it.uid]))
+    stored = {*_found(tx, _held_keys, at_key), *_found(tx, _twins, twins)}
+    places = set(map(int, stored))
+    return {place for place, it in alone if it.uid not in known and place not in places}
 
 
 def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
@@ -355,23 +338,18 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
     if not memory.uid:
         match = next(tx[MemoryTable].twins_of(memory), None)
     if match is not None and not match.is_deleted:
-        outcome = RowOutcome.SAME if _is_same(match, memory) else RowOutcome.CHANGED
+        there, here = ((it.text, it.space, it.key) for it in (match, memory))
+        outcome = RowOutcome.SAME if there == here else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
     if match is not None:
         caller.require_space(match.space)
-    target = match or memory  # a memory is restored where it was
-    is_expired = memory.lifecycle.is_expired(tx.now)  # it holds no key
-    held = _at_key(tx, target) if target.key and not is_expired else None
-    if held is not None:
+    target, held = match or memory, None  # a memory is restored where it was
+    if target.key and not memory.lifecycle.is_expired(tx.now):  # else it holds no key
+        held = tx[MemoryTable].at_key(target.space, target.key)
+    if held is not None and held.is_live(tx.now):
         return Decision(outcome=outcome_at_key(tx, held, memory), memory=memory, existing=held)
     outcome = RowOutcome.NEW if match is None else RowOutcome.RESTORED
     return Decision(outcome=outcome, memory=memory, existing=match)
-
-
-def _at_key(tx: Transaction, memory: Memory) -> Memory | None:
-    assert memory.key is not None
-    held = tx[MemoryTable].at_key(memory.space, memory.key)
-    return held if held is not None and held.is_live(tx.now) else None
 
 
 def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
@@ -386,28 +364,13 @@ def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
         return RowOutcome.RECORDED
     if memory.updated_at > held.updated_at:
         return RowOutcome.LATER
-    retention = tx.retention
-    is_full = retention.revisions and retention.is_full(tx[RevisionTable].count(held))
+    most = tx.retention.revisions
+    is_full = most and tx[RevisionTable].count(held) >= most
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
-
-
-def _merged(lifecycle: Lifecycle, later: Lifecycle) -> Lifecycle:
-    """What the later state has is set, the rest stays."""
-    return Lifecycle(
-        expires_at=later.expires_at or lifecycle.expires_at,
-        pinned_at=lifecycle.pinned_at or later.pinned_at,
-        review_at=later.review_at or lifecycle.review_at,
-        confirmed_at=later.confirmed_at or lifecycle.confirmed_at,
-    )
 
 
 def in_seconds(at: datetime) -> datetime:
     return at.replace(microsecond=0)
-
-
-def _is_same(stored: Memory, memory: Memory) -> bool:
-    there, here = ((it.text, it.space, it.key) for it in (stored, memory))
-    return there == here
 
 
 def _in_seconds(session: Session) -> Session:
@@ -448,7 +411,6 @@ def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
 
 
 def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:
-    """The memories that are named, as far as the caller may read them and none is deleted."""
     named = [it.id for uid in uids if (it := tx[MemoryTable].by_uid(uid)) and not it.is_deleted]
     return [it for it in named if tx[MemoryTable].get(it) is not None]
 
@@ -468,10 +430,15 @@ def _store(tx: Transaction, decided: Decision) -> Memory | None:
         restored = replace(existing, text=memory.text, deleted_at=None, lifecycle=memory.lifecycle)
         return revised(tx, existing, restored)
     elif decided.outcome is RowOutcome.LATER:
+        old, new = existing.lifecycle, memory.lifecycle
+        lifecycle = Lifecycle(
+            expires_at=new.expires_at or old.expires_at, pinned_at=old.pinned_at or new.pinned_at,
+            review_at=new.review_at or old.review_at,
+            confirmed_at=new.confirmed_at or old.confirmed_at,
+        )  # fmt: skip
         later = replace(
             existing, text=memory.text, updated_at=memory.updated_at,
-            last_seen_at=memory.last_seen_at,
-            lifecycle=_merged(existing.lifecycle, memory.lifecycle),
+            last_seen_at=memory.last_seen_at, lifecycle=lifecycle,
         )  # fmt: skip
         return revised(tx, existing, later)
     return None

@@ -74,19 +74,15 @@ class LifecycleTable(FilteredTable):
 
     def sweep(self, memories: Sequence[MemoryId]) -> int:
         """Take expired memories out of the index, and put others in; how many were taken out."""
-        return sum(map(self._sweep, memories))
-
-    def _sweep(self, memory: MemoryId) -> int:
-        with self._index.updating(memory):
-            taken_out = self._scalars(
-                f"""UPDATE lifecycles
-                      SET is_swept = {ENDED}
-                    WHERE memory_id = :id AND is_swept <> ({ENDED})
-                RETURNING is_swept""",
-                id=memory,
-                **self._moment.values,
-            )
-        return sum(taken_out)
+        statement = f"""UPDATE lifecycles
+                           SET is_swept = {ENDED}
+                         WHERE memory_id = :id AND is_swept <> ({ENDED})
+                     RETURNING is_swept"""
+        taken_out = 0
+        for memory in memories:
+            with self._index.updating(memory):
+                taken_out += sum(self._scalars(statement, id=memory, **self._moment.values))
+        return taken_out
 
     def release_keys(self, project: Project, into: Project) -> None:
         """Let others take the keys that expired memories of both projects still hold."""
@@ -377,7 +373,13 @@ class ReviewTable(FilteredTable):
         listed = f"{self._on_spaces(filter_)} AND {_to_look_at('m')}"
         parts = {
             ReviewReason.DUE: self._due(listed, len(periods)),
-            ReviewReason.EXPIRES: _expiring(listed),
+            ReviewReason.EXPIRES: f"""
+                SELECT l.expires_at - {_SOON} AS at, 'expires_soon' AS reason, m.id, 0 AS other,
+                       {_NO_SCORE}
+                  FROM lifecycles l
+                  JOIN memories m ON m.id = l.memory_id
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE l.expires_at <= :now + {_SOON} AND {listed}""",
             ReviewReason.SIMILAR: self._similar(filter_),
         }
         chosen = " UNION ALL ".join(sql for reason, sql in parts.items() if reason in reasons)
@@ -435,16 +437,6 @@ def _to_look_at(alias: str) -> str:
 
 
 _NEVER = micros(datetime.max.replace(tzinfo=instant(0).tzinfo))
-
-
-def _expiring(listed: str) -> str:
-    return f"""
-        SELECT l.expires_at - {_SOON} AS at, 'expires_soon' AS reason, m.id, 0 AS other,
-               {_NO_SCORE}
-          FROM lifecycles l
-          JOIN memories m ON m.id = l.memory_id
-          JOIN spaces s ON s.id = m.space_id
-         WHERE l.expires_at <= :now + {_SOON} AND {listed}"""
 
 
 def _values(periods: ReviewPeriods, before: ReviewPlace | None) -> dict[str, object]:

@@ -1,14 +1,15 @@
-"""Limits on what is stored: the quota of a tenant, and what a new name may hold."""
+"""Limits on what is stored and asked for: a tenant's quota, what a new name may hold, stores."""
 
 from collections.abc import Collection, Mapping
 
 from ..engine.engine import Transaction
-from ..errors import InvalidFields, OverQuota
+from ..errors import InvalidFields, NotFound, OverQuota
 from ..recall.text.visible import invisible
 from .model.access import ANY
-from .model.space import Project
+from .model.space import Project, StoreId
 from .model.table import Sql
 
+NO_STORE = "No such memory store."
 QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must go on
 
 
@@ -61,3 +62,11 @@ def is_known_project(tx: Transaction, project: Project) -> bool:
             LIMIT 1""",
         project=project,
     )
+
+
+def require_store(tx: Transaction, store: StoreId) -> None:
+    """Refuse callers who may not read stores with Denied, and an unknown one with NotFound."""
+    tx.caller.require_stores()
+    known = "SELECT 1 FROM stores WHERE uid = :uid AND erasure_id IS NULL"
+    if not tx[Sql].exists(known, uid=store):
+        raise NotFound(NO_STORE)

@@ -103,7 +103,7 @@ class MemoryLists(FilteredTable):
 
     @step("store.pins", lambda found, *_: {"memory.search.result_count": len(found)})
     def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
-        if not self._moment.has_pins:
+        if not self._moment.has.pins:
             return []
         ids = self._scalars(
             f"""SELECT m.id

@@ -21,13 +21,7 @@ from .model.agent_memory import Tier
 from .model.liveness import indexed, live, undeleted
 from .model.memory import ChangeKind, MemoryId
 from .model.rows import micros, optional_instant, portion
-from .model.space import (
-    GLOBAL_AREA,
-    OF_A_PROJECT,
-    ErasureKind,
-    Project,
-    place_of,
-)
+from .model.space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project, place_of
 from .model.table import GLOBAL, FilteredTable, Index, Sql
 from .redactor import MAX_PROJECT
 from .revisions import revised
@@ -96,7 +90,26 @@ class ProjectTable(FilteredTable):
 
         No other memory borrows context from them. Fewer than the limit if they are long.
         """
-        rows = self._newest_live(project, limit) or self._any(project, limit)
+        # Nothing that stays borrows from the newest: those that would come after them.
+        newest = f"""SELECT n.id
+                       FROM memories n {self._sql.hint("memories_in_space")}
+                      WHERE n.space_id = s.id AND {undeleted("n")}
+                   ORDER BY n.id DESC
+                      LIMIT :limit"""
+        undone = f"""SELECT m.id, length(m.content)
+                     FROM spaces s
+                          {self._sql.each(newest)}
+                    WHERE s.project = :project
+                 ORDER BY m.id DESC
+                    LIMIT :limit"""
+        every = f"""SELECT id, length(content)
+                      FROM memories {self._sql.hint("memories_by_hash")}
+                     WHERE space_id IN {SPACES}
+                     LIMIT :limit"""
+        rows = (
+            self._execute(undone, project=project, limit=limit).fetchall()
+            or self._execute(every, project=project, limit=limit).fetchall()
+        )
         return [id_ for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
     def erase_sessions(self, project: Project) -> int:
@@ -153,53 +166,34 @@ class ProjectTable(FilteredTable):
         source, target = place_of(self._connection, project), place_of(self._connection, into)
         affected = self._in_shared_sessions(project, into)
         if source and target:
-            affected |= self._in_area(source[0])
+            in_space = self._sql.hint("memories_in_space")
+            affected |= set(
+                self._scalars(
+                    f"""SELECT m.id
+                          FROM spaces s
+                          JOIN memories m {in_space} ON m.space_id = s.id
+                         WHERE s.area = :area AND {indexed("m")}""",
+                    area=source[0],
+                )
+            )
         with self._index.moving(sorted(affected)):
-            self._move_memories(project, into)
-            self._move_spaces(project, into, target)
+            twins = self._execute(TWINS, project=project, into=into).fetchall()
+            for from_, to in twins:
+                for table in ("memories", "lifecycles"):
+                    move = f"UPDATE {table} SET space_id = :target WHERE space_id = :source"
+                    self._execute(move, source=from_, target=to)
+                self._execute("DELETE FROM spaces WHERE id = :source", source=from_)
+            if target is not None:  # what has no twin there takes its area
+                self._execute(
+                    f"""UPDATE spaces
+                           SET area = :area, partition = :partition
+                         WHERE project = :project AND area <> {GLOBAL_AREA}""",
+                    area=target[0], partition=target[1], project=project,
+                )  # fmt: skip
+            self._rename_in("spaces", project, into)
             self._rename_in("sessions", project, into)
         if source and target:
             self._index.merge_area(*source)
-
-    def _newest_live(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
-        """Nothing that stays borrows from the newest: those that would come after them."""
-        newest = f"""SELECT n.id
-                       FROM memories n {self._sql.hint("memories_in_space")}
-                      WHERE n.space_id = s.id AND {undeleted("n")}
-                   ORDER BY n.id DESC
-                      LIMIT :limit"""
-        rows = self._execute(
-            f"""SELECT m.id, length(m.content)
-                 FROM spaces s
-                      {self._sql.each(newest)}
-                WHERE s.project = :project
-             ORDER BY m.id DESC
-                LIMIT :limit""",
-            project=project,
-            limit=limit,
-        )
-        return rows.fetchall()
-
-    def _any(self, project: Project, limit: int) -> list[tuple[MemoryId, int]]:
-        rows = self._execute(
-            f"""SELECT id, length(content)
-                  FROM memories {self._sql.hint("memories_by_hash")}
-                 WHERE space_id IN {SPACES}
-                 LIMIT :limit""",
-            project=project,
-            limit=limit,
-        )
-        return rows.fetchall()
-
-    def _in_area(self, area: int) -> set[MemoryId]:
-        ids = self._scalars(
-            f"""SELECT m.id
-                 FROM spaces s
-                 JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
-                WHERE s.area = :area AND {indexed("m")}""",
-            area=area,
-        )
-        return set(ids)
 
     def _in_shared_sessions(self, project: Project, into: Project) -> set[MemoryId]:
         """The memories of both that lie in a session and a scope with some of the other."""
@@ -222,33 +216,9 @@ class ProjectTable(FilteredTable):
                   JOIN memories m {in_session}
                     ON m.session_id = shared.session_id AND m.space_id IN (source, target)
                  WHERE {indexed("m")}""",
-            project=project,
-            into=into,
-        )
+            project=project, into=into,
+        )  # fmt: skip
         return set(ids)
-
-    def _move_memories(self, project: Project, into: Project) -> None:
-        twins = self._execute(TWINS, project=project, into=into).fetchall()
-        for source, target in twins:
-            for table in ("memories", "lifecycles"):
-                self._execute(
-                    f"UPDATE {table} SET space_id = :target WHERE space_id = :source",
-                    source=source,
-                    target=target,
-                )
-            self._execute("DELETE FROM spaces WHERE id = :source", source=source)
-
-    def _move_spaces(self, project: Project, into: Project, place: tuple[int, int] | None) -> None:
-        """Give a project the spaces in scopes that it has not; they take its area if it has one."""
-        if place is not None:
-            area, partition = place
-            self._execute(
-                f"""UPDATE spaces
-                       SET area = :area, partition = :partition
-                     WHERE project = :project AND area <> {GLOBAL_AREA}""",
-                area=area, partition=partition, project=project,
-            )  # fmt: skip
-        self._rename_in("spaces", project, into)
 
     def _rename_in(self, table: str, project: Project, new: Project) -> None:
         self._execute(
@@ -364,10 +334,8 @@ def names_of_projects(tx: Transaction) -> list[Project]:
 
 
 def listed(tx: Transaction, project: Project) -> Listed:
-    memories, sessions, at = (
-        tx[Sql]
-        .run(
-            f"""SELECT (SELECT count(*) FROM memories m WHERE space_id IN {SPACES} AND {live("m")}),
+    row = tx[Sql].run(
+        f"""SELECT (SELECT count(*) FROM memories m WHERE space_id IN {SPACES} AND {live("m")}),
                    (SELECT count(*) FROM sessions WHERE project = :project),
                    (SELECT max(at)
                       FROM (SELECT max(CASE WHEN deleted_at > updated_at THEN deleted_at
@@ -379,21 +347,17 @@ def listed(tx: Transaction, project: Project) -> Listed:
                                             ELSE started_at END)
                               FROM sessions
                              WHERE project = :project) changes)""",
-            project=project,
-            now=micros(tx.now),
-        )
-        .fetchone()
-    )
+        project=project, now=micros(tx.now),
+    )  # fmt: skip
+    memories, sessions, at = row.fetchone()
     return Listed(project, memories, sessions, optional_instant(at))
 
 
 def extent_of(tx: Transaction, project: Project) -> Extent:
     held = f"FROM memories m WHERE m.space_id IN {SPACES}"
     elsewhere = f"m.session_id = sessions.id AND m.space_id NOT IN {SPACES}"
-    row = (
-        tx[Sql]
-        .run(
-            f"""SELECT (SELECT count(*) {held}),
+    row = tx[Sql].run(
+        f"""SELECT (SELECT count(*) {held}),
                    (SELECT count(m.deleted_at) {held}),
                    (SELECT count(*)
                       FROM memories m
@@ -404,11 +368,9 @@ def extent_of(tx: Transaction, project: Project) -> Extent:
                       FROM sessions
                      WHERE project = :project
                            AND EXISTS (SELECT 1 FROM memories m WHERE {elsewhere}))""",
-            project=project,
-        )
-        .fetchone()
+        project=project,
     )
-    return Extent(*row)
+    return Extent(*row.fetchone())
 
 
 def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any
 
 from ..errors import Invalid, OverQuota, TooMany
+from ..recall.text.json_words import leaves
 from ..recall.text.normalization import cut
 from ..recall.text.summary import SHOWN, Transcript, parsed_summary, summary
 from ..secrets.redaction import DEFAULT_RULES, Redacted, Rules, require_registrable
@@ -226,13 +227,10 @@ class Redactor:
         return replace(draft, **self._said(draft))
 
     def change(self, change: Change) -> Change:
-        return replace(
-            change,
-            type=None if change.type is None else self.text(change.type, MAX_TYPE),
-            title=None if change.title is None else self.text(change.title, MAX_TITLE),
-            content=None if change.content is None else self.text(change.content, MAX_CONTENT),
-            tags=None if change.tags is None else self._tags(change.tags),
-        )
+        limits = {"type": MAX_TYPE, "title": MAX_TITLE, "content": MAX_CONTENT}
+        given = {it: getattr(change, it) for it in limits if getattr(change, it) is not None}
+        clean: dict[str, Any] = {it: self.text(text, limits[it]) for it, text in given.items()}
+        return replace(change, tags=change.tags and self._tags(change.tags), **clean)
 
     def session(self, session: Session) -> Session:
         return replace(self.summary(session), id=self.session_id(session.id))
@@ -240,8 +238,10 @@ class Redactor:
     def summary(self, session: Session) -> Session:
         """The session with a summary without secrets; one of ours stays one of ours."""
         clean = self.text(session.summary, MAX_SUMMARY)
-        if clean != session.summary:
-            clean = self._resummarized(session.summary) or clean
+        if clean != session.summary:  # both messages are cleaned, then cut, unless one is left
+            digest = Redactor(self.rules).transcript(parsed_summary(session.summary))
+            again = summary(digest)
+            clean = clean if self.rules.redacted(again).count else again or clean
         return replace(session, summary=clean)
 
     def transcript(self, digest: Transcript) -> Transcript:
@@ -274,11 +274,6 @@ class Redactor:
             "text": self.words(of.text),
             "key": None if of.key is None else self.text(of.key, MAX_KEY),
         }
-
-    def _resummarized(self, text: str) -> str:
-        """The summary with both messages cleaned, then cut; nothing if a secret would be left."""
-        again = summary(Redactor(self.rules).transcript(parsed_summary(text)))
-        return "" if self.rules.redacted(again).count else again
 
     def _redacted(self, text: str) -> Redacted:
         if len(text) > SHORT:
@@ -375,15 +370,7 @@ def is_plain(text: str, value: object, has_none: Callable[[str], bool]) -> bool:
 
 def texts(value: object) -> Iterator[str]:
     """Every string in a value of JSON, and every name."""
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield name
-            yield from texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from texts(inner)
-    elif isinstance(value, str):
-        yield value
+    return (it for it in leaves(value) if isinstance(it, str))
 
 
 def written(value: object) -> str:

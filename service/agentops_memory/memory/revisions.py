@@ -10,14 +10,7 @@ from ..recall.text.instants import LATEST
 from ..recall.text.normalization import content_hash
 from .erasure import MAX_ROWS, MAX_STEP
 from .memories import MemoryTable
-from .model.memory import (
-    ChangeKind,
-    Memory,
-    MemoryId,
-    Revision,
-    Text,
-    text_row,
-)
+from .model.memory import ChangeKind, Memory, MemoryId, Revision, Text, text_row
 from .model.rows import count, instant, micros, portion, reads, texts_of
 from .model.space import History, in_a_session
 from .model.table import Table

@@ -22,10 +22,7 @@ from ..steps import Attributes, step
 from .idempotency import once
 from .limits import faults_of, is_known_project, refuse, require_margin
 from .model.access import Caller
-from .model.memory import (
-    Session,
-    SessionId,
-)
+from .model.memory import Session, SessionId
 from .model.rows import (
     MAX_LIST,
     count,
@@ -387,7 +384,9 @@ def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
 def recent_sessions(
     tx: Transaction, project: Project | None, limit: int, before: SessionId | None
 ) -> list[Session]:
-    if before is not None and not _is_seen(tx, before):
+    found = None if before is None else tx[SessionTable].get(before)
+    is_seen = found is not None and tx.caller.projects.match(found.project)
+    if before is not None and not is_seen:
         raise Invalid("before_id is not the id of a session.")
     return tx[SessionTable].newest(project, limit, before=before)
 
@@ -405,11 +404,6 @@ def _ended(tx: Transaction, session: Session, digest: Transcript | None, at: dat
     tx[SessionTable].close(ended)
     tx[TranscriptTable].drop(session.id)
     return ended
-
-
-def _is_seen(tx: Transaction, session: SessionId) -> bool:
-    found = tx[SessionTable].get(session)
-    return found is not None and tx.caller.projects.match(found.project)
 
 
 def _require_enterable(tx: Transaction, session: SessionId, project: Project) -> None:

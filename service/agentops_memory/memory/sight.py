@@ -5,17 +5,17 @@ OpenIntent and recall ask it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text.json_words import object_of
 from .model.access import AgentId
-from .model.agent_events import EventType
 from .model.agent_memory import Access, Binding, Eyes, Permissions, Tier
-from .model.intents import FINAL, Guardrails, Permission, TaskStatus
+from .model.intents import FINAL, EventType, Permission, TaskStatus
 from .model.liveness import ENDED, IN_FORCE, live
 from .model.rows import micros, reads
-from .model.table import Sql, Tables
+from .model.table import Sql
 
 # Of tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
@@ -128,15 +128,13 @@ def own(eyes: Eyes) -> Visibility:
     return Visibility(condition=OWN, values=seen(eyes))
 
 
-def readable(tx: Tables, eyes: Eyes) -> Visibility:
-    """All that it may read now."""
+def readable(tx: Transaction, eyes: Eyes) -> Visibility:
     asked = seen(eyes)
     row = tx[Sql].run(OPENS, **asked, now=micros(tx.now)).fetchone()
     return Visibility(condition=_SHARED if any(row) else OWN, values=asked)
 
 
 def writable(eyes: Eyes) -> Visibility:
-    """What it may change."""
     return Visibility(condition=WRITABLE, values=seen(eyes))
 
 
@@ -145,7 +143,7 @@ def seen(eyes: Eyes) -> dict[str, Any]:
     return {"eyes": eyes.agent, "is_admin": eyes.is_admin}
 
 
-def permissions(tx: Tables, namespace: str) -> Permissions:
+def permissions(tx: Transaction, namespace: str) -> Permissions:
     """Who may do what in a namespace; what holds for all where nothing was said of it."""
     sql = tx[Sql]
     default = sql.first(
@@ -174,7 +172,7 @@ def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
     return AgentId(agent), Access(access)
 
 
-def reads_namespace(tx: Tables, eyes: Eyes, name: str) -> bool:
+def reads_namespace(tx: Transaction, eyes: Eyes, name: str) -> bool:
     """Whether there is something of a namespace that these eyes may read."""
     intact = [*tx[Sql].intact([name], lambda it: permissions(tx, it))]  # damaged, it opens nothing
     return bool(intact) and tx[Sql].exists(
@@ -220,56 +218,3 @@ def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
     if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
         raise Unreadable
     return details
-
-
-def guardrails_of(details: str) -> Guardrails:
-    """What a coordinator's details say of memory; Unreadable if they are damaged."""
-    given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
-    if given is None:
-        given = {}
-    if not isinstance(given, dict):
-        raise Unreadable
-    most = [
-        given.get(f"max_{which}")
-        for which in ("working_memory_per_task", "episodic_memory_per_agent")
-    ]
-    allowed, denied = (given.get(f"{which}_semantic_namespaces") for which in ("allowed", "denied"))
-    must_archive = given.get("memory_archive_required", False)
-    are_sound = (
-        all(it is None or (type(it) is int and it >= 0) for it in most)
-        and all(it is None or _are_names(it) for it in (allowed, denied))
-        and isinstance(must_archive, bool)
-    )
-    if not are_sound:
-        raise Unreadable
-    return Guardrails(
-        most_working=most[0], most_episodic=most[1],
-        allowed=None if allowed is None else tuple(allowed),
-        denied=tuple(denied or ()), must_archive=must_archive,
-    )  # fmt: skip
-
-
-def _are_names(said: object) -> bool:
-    return isinstance(said, list) and all(isinstance(name, str) for name in said)
-
-
-class Policy(NamedTuple):
-    """The memory policy of a task, as its row says it."""
-
-    archives: bool
-    inherits: bool
-    max_entries: int | None
-    max_size: int | None  # KB
-
-
-def policy_of(text: str) -> Policy:
-    """The policy in a row; Unreadable if it is damaged, for without a limit more is allowed."""
-    said = object_of(text)
-    if said.keys() != set(Policy._fields):
-        raise Unreadable
-    policy = Policy(**said)
-    are_flags = all(isinstance(it, bool) for it in (policy.archives, policy.inherits))
-    limits = policy.max_entries, policy.max_size
-    if not are_flags or not all(it is None or (type(it) is int and it >= 0) for it in limits):
-        raise Unreadable
-    return policy

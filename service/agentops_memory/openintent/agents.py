@@ -17,13 +17,7 @@ from ..memory import sight
 from ..memory.erasure import MAX_STEP
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
-from ..memory.model.access import (
-    NOT_YOUR_AGENT,
-    AgentId,
-    Caller,
-    KeyId,
-    Role,
-)
+from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
 from ..memory.model.agent_memory import Eyes, Tier
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import LARGEST_CAPACITY, Capacities

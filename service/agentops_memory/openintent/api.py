@@ -9,40 +9,37 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 from urllib.parse import unquote
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    PlainSerializer,
-    TypeAdapter,
-    ValidationError,
-    WithJsonSchema,
-)
+import pydantic
+from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, written
+from ..http.bodies import (
+    JSON,
+    NONE,
+    WRITTEN,
+    Bodies,
+    Instant,
+    bad_fields,
+    fault,
+    must,
+    present,
+    said_of,
+    written,
+)
 from ..http.endpoint import admission, current_caller
-from ..http.faults import bad_fields, fault, said_of
 from ..http.large_answers import paced
 from ..http.paging import instant
-from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.refusals import NoPath, Refusals
-from ..http.requests import KEY_HEADERS, parameter, query_of, read_key, whole_body
+from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
+from ..http.query import parameter
+from ..http.requests import KEY_HEADERS, query_of, read_key, whole_body
 from ..memory import sight
 from ..memory.changes import Written
-from ..memory.model.access import (
-    LONGEST_AGENT,
-    NOT_YOUR_AGENT,
-    AgentId,
-    Caller,
-    Role,
-    agent_id,
-    asking,
-)
+from ..memory.model import access
+from ..memory.model.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
 from ..memory.model.agent_memory import Eyes
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
@@ -62,8 +59,6 @@ AT_ONCE = 1024 * 1024  # bytes of values that one read holds
 NO_ENTRY = "No such entry."
 
 BODIES = Bodies(refusal=bad_fields, limit=1024 * 1024)
-
-# What is stored, and what it looks like on the wire.
 
 
 class Json(str):
@@ -124,7 +119,7 @@ async def audited(audit: Audit, caller: Caller, action: str, eyes: Eyes, **field
 Time = Annotated[
     datetime,
     PlainSerializer(rendered),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
+    pydantic.WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
 
 
@@ -158,15 +153,6 @@ def kilobytes(size: int) -> int:
 
 
 # What fields of bodies may hold.
-
-
-def must(holds: Callable[[str], bool], problem: str) -> AfterValidator:
-    def checked(text: str) -> str:
-        if not holds(text):
-            raise fault(problem)
-        return text
-
-    return AfterValidator(checked)
 
 
 def _agent(text: str) -> str:
@@ -209,6 +195,15 @@ Expiry = Annotated[
 _NEW = {"namespace": TypeAdapter[str](NamespaceName), "key": TypeAdapter[str](Key)}
 
 
+class Nested(BaseModel):
+    """A part of a body, of which `null` is absent, too."""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _present(cls, given: Any) -> Any:
+        return present(given) if isinstance(given, dict) else given
+
+
 def instant_if_any(text: str | None) -> datetime | None:
     return None if text is None else instant(text)
 
@@ -219,7 +214,7 @@ def require_names(**names: str) -> None:
     for name, text in names.items():
         try:
             _NEW[name].validate_python(text)
-        except ValidationError as error:
+        except pydantic.ValidationError as error:
             faults += [(name, said_of(fault)) for fault in error.errors()]
     if faults:
         raise BadFields(faults)
@@ -285,7 +280,7 @@ def own(request: Request) -> tuple[Caller, Eyes]:
 def require_own(agent: AgentId, eyes: Eyes) -> None:
     """Raise Denied for an agent that is not the one who asks."""
     if agent != eyes.agent:
-        raise Denied(NOT_YOUR_AGENT)
+        raise Denied(access.NOT_YOUR_AGENT)
 
 
 def agent_in_path(request: Request) -> AgentId:

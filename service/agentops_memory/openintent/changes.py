@@ -13,13 +13,13 @@ from typing import Any, Concatenate, ParamSpec
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, NotFound, Refusal
 from ..memory import sight
+from ..memory.guardrails import Guardrails
 from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model.access import AgentId
-from ..memory.model.agent_events import EventType
 from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Eyes, Labels, Tier
-from ..memory.model.intents import DEFAULT_SIZE, Guardrails, IntentId, TaskId
+from ..memory.model.intents import EventType, IntentId, TaskId
 from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.model.retention import Capacities
@@ -28,7 +28,7 @@ from ..memory.model.space import NO_PROJECT, Space, SpaceKind
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import Redactor
 from ..memory.revisions import changed_at, created, revised
-from ..recall.text.ids import Uids
+from ..recall.text.instants import Uids
 from . import drafts, entries, events, participants
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
@@ -41,6 +41,7 @@ from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
 P = ParamSpec("P")
 
 KB = 1024
+DEFAULT_SIZE = 16 * KB  # KB of working memory where no policy says how much
 AT_LEAST = 100  # entries that a deletion reads at once
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
 
@@ -271,7 +272,7 @@ def make_room(tx: Transaction, place: Place, scope: Labels, size: int, room: Roo
         require_working_room(tx, place.owner, scope, room.capacities, size)
         return 0
     agent, evicted = place.owner, 0
-    said = (it.most_episodic for it in guardrails(tx, scope))
+    said = (it.max_episodic_memory_per_agent for it in guardrails(tx, scope))
     most = min((most for most in said if most is not None), default=None)
     if most is not None and scope.intent is not None:
         intent = IntentId(scope.intent)
@@ -540,8 +541,8 @@ def _limits(
         if task.memory_policy and task.memory_policy.max_total_size_kb is not None:
             size = task.memory_policy.max_total_size_kb
         for each in guardrails(tx, labels):
-            if each.most_working is not None:
-                said.append(("max_working_memory_per_task", each.most_working))
+            if (most := each.max_working_memory_per_task) is not None:
+                said.append(("max_working_memory_per_task", most))
     return *min(said, key=lambda it: it[1]), size
 
 

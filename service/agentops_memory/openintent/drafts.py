@@ -8,14 +8,13 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ..errors import BadFields, Denied, Invalid
-from ..http.bodies import GIVEN, present
-from ..http.faults import fault, fault_of
-from ..http.ids import ENTRY, public_id
+from ..http.bodies import GIVEN, fault, fault_of, present
+from ..http.paging import ENTRY, public_id
 from ..memory.model.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
 from ..memory.redactor import MAX_KEY, Redactor
 from . import api
-from .api import MAX_NAME, Agent, Curator, Expiry, Json, Key, Label, Tags, screened, value_of
+from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, Place, clean_tags
 
 B = TypeVar("B", bound="OwnBody")
@@ -77,10 +76,6 @@ def _ttl(text: str) -> str:
         except Invalid as error:
             raise fault(str(error).removeprefix("ttl ").removesuffix(".")) from error
     return text
-
-
-def _any_value(value: Any) -> Json:
-    return value_of(value if isinstance(value, dict) else {"value": value})
 
 
 Ttl = Annotated[
@@ -235,15 +230,10 @@ class AgentChangeBody(OwnBody):
         return after
 
 
-class AgentBatchItem(AgentEntryBody):
+class AgentBatchItem(api.Nested, AgentEntryBody):
     """An entry of a batch: with a version it is changed, without one it is made."""
 
     version: int | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _present(cls, given: Any) -> Any:
-        return present(given) if isinstance(given, dict) else given
 
     @property
     def change(self) -> AgentChangeBody:
@@ -271,7 +261,7 @@ class AgentPutBody(BaseModel):
     model_config = GIVEN
     value: Annotated[
         Any,
-        AfterValidator(_any_value),
+        AfterValidator(lambda it: value_of(it if isinstance(it, dict) else {"value": it})),
         Field(json_schema_extra={"description": "What is no object is stored as one's `value`."}),
     ]
     ttl_seconds: Annotated[int, Field(ge=1, le=int(LONGEST.total_seconds()))] | None = None

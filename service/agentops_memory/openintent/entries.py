@@ -14,24 +14,15 @@ from starlette.requests import Request
 
 from ..engine.engine import Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
-from ..http.ids import ENTRY as ENTRY_ID
-from ..http.ids import known_uid, public_id
+from ..http.paging import ENTRY as ENTRY_ID
+from ..http.paging import known_uid, public_id
 from ..http.protocol import Parameter
-from ..http.requests import Query, parameter, query_of
+from ..http.query import Query, parameter
+from ..http.requests import query_of
 from ..memory import sight
+from ..memory.model import agent_memory
 from ..memory.model.access import LONGEST_AGENT, AgentId, TenantId
-from ..memory.model.agent_memory import (
-    SEALED,
-    AgentEntryId,
-    Binding,
-    Eyes,
-    Labels,
-    Priority,
-    Sealed,
-    Sensitivity,
-    Tier,
-    require_value,
-)
+from ..memory.model.agent_memory import SEALED, AgentEntryId, Binding, Eyes, Labels, Priority, Tier
 from ..memory.model.intents import IntentId
 from ..memory.model.liveness import ENDED, live, undeleted
 from ..memory.model.memory import Lifecycle, MemoryId, end_of
@@ -107,7 +98,7 @@ class AgentEntry(Shown):
         Priority,
         PlainSerializer(lambda it: it.name.lower(), return_type=Literal["low", "normal", "high"]),
     ] = Priority.NORMAL
-    sensitivity: Sensitivity | None = None
+    sensitivity: agent_memory.Sensitivity | None = None
     curated_by: str | None = None
     created_by: AgentId
     version: int
@@ -349,13 +340,13 @@ def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
     bound = Binding(binding)
     if Tier(own_tier) and bound is Binding.TASK and attempt is None:
         raise Unreadable
-    require_value(value, sensitivity)
+    agent_memory.require_value(value, sensitivity)
     return AgentEntry.whole(  # each value is what it should be
         id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=AgentId(agent or created_by),
         namespace=namespace, key=key, value=value, memory_type=_tier((space_id, tier)),
         scope=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
         tags=texts_of(tags), ttl=ttl, pinned=flag(is_pinned), priority=Priority(priority),
-        sensitivity=None if sensitivity is None else Sensitivity(sensitivity),
+        sensitivity=None if sensitivity is None else agent_memory.Sensitivity(sensitivity),
         curated_by=curated_by, created_by=AgentId(created_by), version=count(revision),
         created_at=instant(created_at), updated_at=instant(updated_at),
         expires_at=end_of(id_, expires_at), is_own_expiry=flag(is_own_expiry),
@@ -412,10 +403,10 @@ class SealTable(Table):
                  WHERE memory_id IN (SELECT value FROM {self._sql.ids("given")})""",
             ids=json.dumps(ids),
         )
-        sealed = {id_: Sealed(key=key, nonce=nonce, text=text) for id_, key, nonce, text in rows}
+        sealed = {id_: agent_memory.Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
         return [self._opened(it, sealed.get(it.memory)) if it.is_lost else it for it in found]
 
-    def _opened(self, entry: AgentEntry, sealed: Sealed | None) -> AgentEntry:
+    def _opened(self, entry: AgentEntry, sealed: agent_memory.Sealed | None) -> AgentEntry:
         if self._sealer is None or sealed is None:
             return entry
         value = self._sealer.opened(sealed, self._bound_to(entry.place))

@@ -13,19 +13,19 @@ from functools import partial
 from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
-from ..http.bodies import GIVEN, written
-from ..http.faults import fault
-from ..http.ids import ENTRY as ENTRY_ID
-from ..http.ids import EVENT as EVENT_ID
-from ..http.ids import public_id
+from ..http.bodies import GIVEN, must, written
+from ..http.paging import ENTRY as ENTRY_ID
+from ..http.paging import EVENT as EVENT_ID
+from ..http.paging import public_id
 from ..http.protocol import Operation, Parameter
-from ..http.requests import parameter, query_of
+from ..http.query import parameter
+from ..http.requests import query_of
 from ..memory import sight
 from ..memory.changes import Written
 from ..memory.erasure import ErasureId, ReceiptTable
@@ -33,14 +33,14 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
 from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller
-from ..memory.model.agent_events import LOGGED, EventType
 from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
-from ..memory.model.intents import IntentId, Standing, TaskId
+from ..memory.model.intents import LOGGED, EventType, IntentId, Standing, TaskId
 from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
 from ..memory.model.rows import count, instant, micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
+from ..memory.redactor import written as compact_text
 from ..memory.sight import OF_LOG, OF_MEMORY
 from ..recall.text.json_words import object_of
 from ..steps import step
@@ -105,19 +105,15 @@ EVENTS = (
 )
 
 
-def _logged(type_: str) -> str:
-    if type_ not in LOGGED:
-        raise fault("must be one that clients log: none of memory.*, task.* and agent_assigned")
-    return type_
-
-
 class EventBody(BaseModel):
     """POST /api/v1/intents/{id}/events."""
 
     model_config = GIVEN
     event_type: Annotated[
-        str, AfterValidator(_logged), Field(json_schema_extra={"enum": sorted(LOGGED)})
-    ]
+        str, Field(json_schema_extra={"enum": sorted(LOGGED)}),
+        must(LOGGED.__contains__,
+             "must be one that clients log: none of memory.*, task.* and agent_assigned"),
+    ]  # fmt: skip
     payload: Object = {}
 
 
@@ -252,7 +248,11 @@ def add_event(
     """
     sql = tx[Sql]
     event = sql.inserted(
-        "events", uid=tx.new_uid(tx.now), type=type_, payload=_written(payload), at=micros(tx.now)
+        "events",
+        uid=tx.new_uid(tx.now),
+        type=type_,
+        payload=compact_text(payload),
+        at=micros(tx.now),
     )
     sql.insert(
         "agent_events", event_id=event, agent=agent or "", actor=actor, task=labels.task,
@@ -314,10 +314,6 @@ def forget_events(tx: Transaction, ids: Sequence[int]) -> int:
     """Remove events; how many were there."""
     given = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})"
     return tx[Sql].run(f"DELETE FROM events WHERE id IN {given}", ids=json.dumps(ids)).rowcount
-
-
-def _written(payload: Mapping[str, object]) -> str:
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
 @reads("events")
@@ -459,7 +455,7 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
     """Move the values of an archive into its event: from then on they lie there alone."""
     entries = pending.entries(tx)
     for event in events_with(tx, [pending.event]):
-        payload = _written({**event.payload, "snapshot": snapshot(entries)})
+        payload = compact_text({**event.payload, "snapshot": snapshot(entries)})
         tx[Sql].update("events", "id", {"id": pending.event, "payload": payload})
     tx[MemoryTable].erase_some([entry.memory for entry in entries])
     tx[Sql].run("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, present
-from ..http.faults import fault
+from ..http.bodies import GIVEN, fault, must
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import once
@@ -48,15 +47,9 @@ def without_nul(value: Any) -> Any:
     return value
 
 
-def _chosen(text: str) -> str:
-    if not CHOSEN.fullmatch(text):
-        raise fault("must be 1 to 128 of A-Z, a-z, 0-9, ., _, : and -")
-    return text
-
-
 WithoutNul = AfterValidator(without_nul)
 Chosen = Annotated[
-    str, AfterValidator(_chosen),
+    str, must(CHOSEN.fullmatch, "must be 1 to 128 of A-Z, a-z, 0-9, ., _, : and -"),
     Field(json_schema_extra={"maxLength": 128, "pattern": "^[A-Za-z0-9._:-]+$"}),
 ]  # fmt: skip
 Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), Printable]
@@ -65,15 +58,6 @@ Word = Annotated[str, Field(max_length=MAX_TITLE), Printable]
 Words = Annotated[list[Word], Field(max_length=MAX_ITEMS)]
 Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
 Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
-
-
-class Nested(BaseModel):
-    """A part of a body, of which `null` is absent, too."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _present(cls, given: Any) -> Any:
-        return present(given) if isinstance(given, dict) else given
 
 
 class IntentBody(BaseModel):

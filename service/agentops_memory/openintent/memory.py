@@ -16,9 +16,8 @@ from starlette.responses import Response
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AtItem, Invalid, NotFound, Refusal
-from ..http.bodies import JSON, Bodies, answered, written
-from ..http.faults import bad_fields
-from ..http.ids import ENTRY, public_id
+from ..http.bodies import JSON, Bodies, answered, bad_fields, written
+from ..http.paging import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
 from ..memory import sight
 from ..memory.changes import Written
@@ -254,10 +253,6 @@ class Accesses:
             for memory, at in accessed.items():
                 noted[memory] = max(at, noted.get(memory, at))
 
-    def _take(self, tenant: TenantId) -> Mapping[MemoryId, datetime]:
-        with self._lock:
-            return self._noted.pop(tenant, {})
-
     async def write(
         self,
         engine: Engine,
@@ -274,7 +269,8 @@ class Accesses:
 
         @wraps(work)
         def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            taken.update(self._take(tenant))
+            with self._lock:
+                taken.update(self._noted.pop(tenant, {}))
             try:
                 if taken:
                     tx[Sql].run_all(
@@ -335,7 +331,7 @@ class AgentEntries:
 
     async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
         """The entry, with its value."""
-        return await self._read(caller, eyes, _get, entry, eyes)
+        return await self._read(caller, eyes, entries.known, entry, eyes)
 
     async def at(self, caller: Caller, eyes: Eyes, namespace: str, key: str) -> AgentEntry:
         """The agent's own episodic entry at a key."""
@@ -406,7 +402,7 @@ class AgentEntries:
             except Refusal as refusal:
                 raise AtItem(number, refusal) from refusal
         redactor = self._redactor(caller, eyes)
-        clean = await _screened(BRIEF, _clean_items, redactor, items)
+        clean = await asyncio.to_thread(lambda: [drafts.cleaned(redactor, it) for it in items])
         done = await self._write(caller, changes.WRITE_BATCH, eyes, clean, self._room)
         self._seal_soon(caller, *(item for item in items if item.version is not None))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
@@ -468,14 +464,6 @@ async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redac
     if size < BRIEF:
         return work(redactor, given)
     return await asyncio.to_thread(work, redactor, given)
-
-
-def _clean_items(redactor: Redactor, items: Sequence[AgentBatchItem]) -> Sequence[AgentBatchItem]:
-    return [drafts.cleaned(redactor, item) for item in items]
-
-
-def _get(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
-    return entries.known(tx, entry, eyes)
 
 
 def _at(tx: Transaction, place: Place) -> AgentEntry:

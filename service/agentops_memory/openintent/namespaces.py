@@ -11,8 +11,7 @@ from starlette.responses import Response
 from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound
-from ..http.bodies import GIVEN, answered
-from ..http.faults import fault_of
+from ..http.bodies import GIVEN, answered, fault_of
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
@@ -34,13 +33,6 @@ from .entries import MEMORY
 NAMESPACES = f"{MEMORY}/namespaces"
 MAX_ALLOWED = 1_000  # agents of a namespace's permissions
 AccessName = Literal["none", "read", "write", "admin"]
-
-
-class OutdatedNamespace(Stale):
-    """The permissions are not at the version that was expected."""
-
-    def __init__(self, current: "Namespace") -> None:
-        super().__init__(f"The namespace is at version {current.version}.", current)
 
 
 class AllowedAgent(BaseModel):
@@ -239,7 +231,9 @@ def _planned(
     if found is not None and found.access < Access.ADMIN:
         raise Denied("The agent does not administer this namespace.")
     if version is not None and version != (found.version if found else 0):
-        raise NotFound(NO_NAMESPACE) if found is None else OutdatedNamespace(found)
+        if found is None:
+            raise NotFound(NO_NAMESPACE)
+        raise Stale(f"The namespace is at version {found.version}.", found)
     return body.changed(permissions(tx, name))
 
 

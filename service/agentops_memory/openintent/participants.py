@@ -15,24 +15,18 @@ from ..errors import Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, answered
 from ..http.protocol import Operation
 from ..memory.changes import Written
+from ..memory.guardrails import Guardrails, guardrails_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
+from ..memory.model import rows
 from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Eyes
-from ..memory.model.intents import CoordinatorId, GrantId, Guardrails, IntentId, Permission
+from ..memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
 from ..memory.model.memory import Lifecycle
-from ..memory.model.rows import (
-    count,
-    flag,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-    reads,
-)
+from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER, guardrails_of
+from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
 from ..telemetry import annotate
 from . import api, intents
 from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer
@@ -408,37 +402,37 @@ def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
 
 def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
     """All that an intent has had, the first first."""
-    rows = tx[Sql].run(
+    found = tx[Sql].run(
         f"""SELECT {tx[Sql].dialect.row}, {COORDINATOR}
               FROM coordinators
              WHERE intent = :intent
           ORDER BY granted_at, id""",
         intent=intent,
     )
-    return list(tx[Sql].intact(rows, _coordinator))
+    return list(tx[Sql].intact(found, _coordinator))
 
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
     """What bounds the memory of an intent: of each who coordinates it now."""
-    rows = tx[Sql].run(  # those too of which nobody can tell whether they are over
+    found = tx[Sql].run(  # those too of which nobody can tell whether they are over
         f"""SELECT {tx[Sql].dialect.row}, {COORDINATOR}
               FROM coordinators
              WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
         intent=intent, now=micros(tx.now),
     )  # fmt: skip
-    return [guardrails_of(_coordinator(row).details) for row in rows]
+    return [guardrails_of(_coordinator(row).details) for row in found]
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     """Those on an intent, the first first."""
-    rows = tx[Sql].run(
+    found = tx[Sql].run(
         f"""SELECT {tx[Sql].dialect.row}, {GRANT}
               FROM grants
              WHERE intent = :intent
           ORDER BY granted_at, id""",
         intent=intent,
     )
-    return list(tx[Sql].intact(rows, _grant_of))
+    return list(tx[Sql].intact(found, _grant_of))
 
 
 @reads("coordinators")
@@ -449,7 +443,7 @@ def _coordinator(  # noqa: PLR0913, PLR0917 - its columns
     guardrails_of(details)
     return Coordinator.made(
         details, id=id_, intent_id=intent, agent_id=agent, version=count(version),
-        is_ended=flag(is_ended), granted_at=instant(granted_at),
+        is_ended=rows.flag(is_ended), granted_at=instant(granted_at),
         expires_at=optional_instant(expires_at),
     )  # fmt: skip
 

@@ -16,19 +16,20 @@ from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound
 from ..http.bodies import GIVEN, written
 from ..http.protocol import Operation, Parameter
-from ..http.requests import parameter, query_of
+from ..http.query import parameter
+from ..http.requests import query_of
 from ..memory.changes import Written
+from ..memory.guardrails import Policy, policy_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
 from ..memory.model.access import AgentId, Caller
-from ..memory.model.agent_events import OF_STATUS, EventType
 from ..memory.model.agent_memory import Binding, Eyes, Labels
-from ..memory.model.intents import MOST_ENTRIES, MOST_SIZE, IntentId, TaskId, TaskStatus
+from ..memory.model.intents import OF_STATUS, EventType, IntentId, TaskId, TaskStatus
 from ..memory.model.liveness import expired
 from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
-from ..memory.sight import DETAILS_OF_TASK, FINISHED, Policy, policy_of
+from ..memory.sight import DETAILS_OF_TASK, FINISHED
 from ..recall.text.json_words import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted
@@ -36,28 +37,14 @@ from ..telemetry.measures import AGENT_ARCHIVED
 from . import api, events, intents
 from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
 from .events import add_event
-from .intents import (
-    INTENT,
-    Chosen,
-    Description,
-    Nested,
-    Object,
-    Small,
-    Title,
-    Word,
-    Words,
-    intent_id,
-    new_id,
-    require_sight,
-    seen,
-    standing,
-)
+from .intents import Chosen, Description, Object, Word, Words, intent_id, require_sight
 from .participants import guardrails
 
 TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = "No such task."
 TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
           t.created_at, t.started_at, t.completed_at"""
+MOST_ENTRIES, MOST_SIZE = 10_000, 64 * 1024  # that a policy may name; KB
 REPORTED = {"output", "error", "blocked_reason"}  # by the agent of a task, beside its status
 
 TaskState = Literal[
@@ -82,7 +69,7 @@ class TaskFinished(Conflict):
         super().__init__("The task is finished.")
 
 
-class MemoryPolicy(Nested):
+class MemoryPolicy(api.Nested):
     """How the working memory of a task is kept (§6.5)."""
 
     model_config = GIVEN
@@ -92,7 +79,7 @@ class MemoryPolicy(Nested):
     max_total_size_kb: Annotated[int, Field(ge=0, le=MOST_SIZE)] | None = None
 
 
-class ToolRequirement(Nested):
+class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
     model_config = GIVEN
@@ -110,7 +97,7 @@ class TaskBody(BaseModel):
     model_config = GIVEN
     id: Chosen | None = None
     intent_id: Chosen
-    name: Title
+    name: intents.Title
     status: TaskState = "pending"
     assigned_agent: Agent | None = None
     parent_task_id: Chosen | None = None
@@ -126,8 +113,8 @@ class TaskBody(BaseModel):
     blocks: Words | None = None
     requires_tools: Tools | None = None
     retry_policy: Word | None = None
-    timeout_seconds: Small | None = None
-    max_attempts: Small | None = None
+    timeout_seconds: intents.Small | None = None
+    max_attempts: intents.Small | None = None
     permissions: Word | None = None
     metadata: Object | None = None
     error: Description | None = None
@@ -247,7 +234,8 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
         op("PATCH", one, "update_task",
            "Assign a task, or report on it; its end archives its working memory.",
            update, Task, body=TaskChangeBody, sends=(of_task,), refusals=(404, 409, 428)),
-        op("GET", f"{INTENT}/tasks", "list_tasks", "The tasks of an intent, the first first.",
+        op("GET", f"{intents.INTENT}/tasks", "list_tasks",
+           "The tasks of an intent, the first first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
 
@@ -354,9 +342,9 @@ def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
 def _create(tx: Transaction, eyes: Eyes, body: TaskBody, details: str) -> Task:
     _draft(tx, eyes, body)
     made = Task.made(
-        details, id=TaskId(body.id or new_id(tx, "task")), intent_id=IntentId(body.intent_id),
-        parent_task_id=body.parent_task_id, assigned_agent=body.assigned_agent,
-        memory_policy=body.memory_policy, created_at=tx.now,
+        details, id=TaskId(body.id or intents.new_id(tx, "task")),
+        intent_id=IntentId(body.intent_id), parent_task_id=body.parent_task_id,
+        assigned_agent=body.assigned_agent, memory_policy=body.memory_policy, created_at=tx.now,
         **_at_status(tx, TaskStatus(body.status), None),
     )  # fmt: skip
     tx[Sql].insert("tasks", **row_of(made))
@@ -425,7 +413,7 @@ def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
     """End the working memory of a task that is finished, mirrored late too; how much it was."""
     if not task.status.is_final:
         return 0
-    must = any(it.must_archive for it in guardrails(tx, task.intent_id))
+    must = any(it.memory_archive_required for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
     return events.end(tx, bound_to(task), eyes, archives=archiving)
 
@@ -495,7 +483,7 @@ def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
 
 
 def _some(intent: IntentId, tx: Transaction, eyes: Eyes, ids: Sequence[TaskId]) -> list[Task]:
-    seen(tx, eyes, intent)
+    intents.seen(tx, eyes, intent)
     rows = tx[Sql].run(
         f"""SELECT t.{tx[Sql].dialect.row}, {TASK}
               FROM {tx[Sql].dialect.texts("given")}
@@ -516,7 +504,7 @@ def _intent_of_others(
     if not is_due(tx):
         return None
     intent = IntentId(of(tx, eyes, *asked).intent_id)
-    found = standing(tx, eyes, intent)
+    found = intents.standing(tx, eyes, intent)
     is_own = found.is_creator or found.is_coordinator
     return None if is_own or not found.is_admin else intent
 
@@ -524,7 +512,7 @@ def _intent_of_others(
 def seen_task(tx: Transaction, eyes: Eyes, named: str | None) -> Task | None:
     """The task, if there is one that the agent may see."""
     task = None if named is None else task_with(tx, TaskId(named))
-    return task if task and standing(tx, eyes, task.intent_id).sees else None
+    return task if task and intents.standing(tx, eyes, task.intent_id).sees else None
 
 
 def bound_to(task: Task) -> Labels:
@@ -588,12 +576,9 @@ def task_of(  # noqa: PLR0913, PLR0917 - the columns of TASK
     return Task.made(
         details, id=id_, intent_id=intent, parent_task_id=parent, assigned_agent=agent,
         status=state, state=state, version=count(version), attempt=count(attempt),
-        memory_policy=None if policy is None else _policy(policy),
+        memory_policy=None if policy is None else MemoryPolicy.model_construct(
+            None, **dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(policy), strict=True))
+        ),
         created_at=instant(created_at), started_at=optional_instant(started_at),
         completed_at=optional_instant(completed_at),
     )  # fmt: skip
-
-
-def _policy(text: str) -> MemoryPolicy:
-    said = zip(MemoryPolicy.model_fields, policy_of(text), strict=True)
-    return MemoryPolicy.model_construct(None, **dict[str, Any](said))

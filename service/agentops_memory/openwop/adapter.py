@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, BadFields, Conflict
-from ..http.bodies import WRITTEN
-from ..http.faults import fault_of
+from ..http.bodies import WRITTEN, fault_of
 from ..http.paging import instant
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -36,25 +35,12 @@ from ..recall.text.query import Query as Words
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
 from . import fields as f
+from . import refs
 from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, fire_met
 from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
-from .refs import (
-    LONGEST_TAG,
-    NOWHERE,
-    IsCurrent,
-    MemoryChanged,
-    RefEntryId,
-    Screen,
-    ScreenOutdated,
-    fitting,
-    no_entry,
-    readable,
-    require_plain,
-    require_ref,
-    written,
-)
+from .refs import LONGEST_TAG, NOWHERE, IsCurrent, RefEntryId, Screen, fitting, no_entry, readable
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
@@ -279,12 +265,12 @@ class RefEntries:
             return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
 
         async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
-            require_ref(body.memory_ref, caller.tenant, screen)
-            require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
+            refs.require_ref(body.memory_ref, caller.tenant, screen)
+            refs.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
             cleaned = await asyncio.to_thread(clean, screen)
             return await self.engine.write(caller, work, cleaned, is_current, held)
 
-        done = await written(self.redaction, caller, write)
+        done = await refs.written(self.redaction, caller, write)
         put = done.value
         if put.fired:
             self.on_due(caller)
@@ -400,7 +386,7 @@ def put_entry(
 ) -> Written[RefEntry]:
     """Make an entry; `held` tells how many values this process has of each secret of a run."""
     if not is_current():
-        raise ScreenOutdated
+        raise refs.ScreenOutdated
     ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
     run = None if body.run_id is None else open_run(tx, body.run_id)
     if run is not None:
@@ -415,7 +401,7 @@ def put_entry(
     older = [tx[RefTable].get(ref, it) for it in dict.fromkeys(body.supersedes)]
     replaced = [it.memory for it in older if it is not None]
     if len(replaced) < len(older):
-        raise MemoryChanged
+        raise refs.MemoryChanged
     ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must lie in the future")])

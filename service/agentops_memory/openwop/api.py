@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields
-from ..http.bodies import JSON, Bodies, written
+from ..http.bodies import JSON, Bodies, bad_fields, written
 from ..http.endpoint import current_caller
-from ..http.faults import bad_fields
 from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.requests import exact_parameter, fitting
+from ..http.query import fitting
+from ..http.requests import exact_parameter
 from ..memory.changes import Written
 from ..memory.model.access import Role
 from ..recall.text.normalization import REPLACEMENT

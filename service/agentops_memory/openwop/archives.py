@@ -27,19 +27,10 @@ from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import sha256_of
 from ..recall.text.query import STOPWORDS
 from . import pass_records as p
+from . import refs
 from .adapter import removed
 from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added
-from .refs import (
-    ARCHIVE,
-    COMPACTED,
-    DISTILLED,
-    MAX_CONTENT,
-    IsCurrent,
-    MemoryChanged,
-    RefEntryId,
-    Screen,
-    ScreenOutdated,
-)
+from .refs import ARCHIVE, COMPACTED, DISTILLED, MAX_CONTENT, IsCurrent, MemoryChanged, Screen
 from .runs import RunEventType, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
@@ -344,7 +335,7 @@ def archive_of(
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
     draft = p.ArchiveDraft(
-        id=RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
+        id=refs.RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
         content=said, subjects=screen.tags(about), sources=sources, budget=budget,
         supersedes=supersedes,
         ends=min(filter(None, (ends, first_end(sources))), default=None),
@@ -373,7 +364,7 @@ def put_archive(
 ) -> p.DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     if draft is None or not is_current():
-        raise ScreenOutdated  # or the answer under the idempotency key is over its time
+        raise refs.ScreenOutdated  # or the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
     if not p.are_all(tx, sources, which):
         raise MemoryChanged

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from ..errors import Refusal
-from ..http.faults import fault
+from ..http.bodies import fault
 from ..memory.redactor import JsonRedactor, is_plain, texts, written
 from ..recall.text.json_words import object_of
 from ..recall.text.normalization import clean

@@ -20,8 +20,7 @@ from pydantic import BaseModel, Field, model_validator
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Conflict, NotFound, Unavailable
-from ..http.bodies import WRITTEN
-from ..http.faults import fault_of
+from ..http.bodies import WRITTEN, fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
 from ..memory.changes import Written

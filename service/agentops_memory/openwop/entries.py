@@ -18,17 +18,8 @@ from ..memory.model.space import MemoryRef, Space
 from ..memory.model.table import Sql, Table
 from ..memory.revisions import created
 from ..record import CamelRecord, Milliseconds
-from .refs import (
-    RefEntryId,
-    Snapshot,
-    put_by,
-    ref_entry_id,
-    stable_id,
-    superseded,
-    there,
-    undeleted_at,
-    values,
-)
+from . import refs
+from .refs import RefEntryId, Snapshot, put_by, ref_entry_id, stable_id, superseded, there, values
 from .runs import RunId
 
 ENTRY_TYPE = "memory"
@@ -271,7 +262,7 @@ class RefTable(Table):
         condition = f"{there(at)} AND NOT {superseded(at)}"
         if before is not None:
             # Of those that had a name, the newest; in a snapshot the one that it has.
-            seen = "" if at is None else f"WHERE {put_by('e')} AND {undeleted_at('e')}"
+            seen = "" if at is None else f"WHERE {put_by('e')} AND {refs.undeleted_at('e')}"
             row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
                       FROM {_named(before, has_no_name=False)} {seen}

@@ -1,13 +1,11 @@
 """What the fields of OpenWOP's bodies may hold."""
 
-from collections.abc import Callable
 from typing import Annotated
 
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ..http.bodies import GIVEN, Instant
-from ..http.faults import fault
+from ..http.bodies import GIVEN, Instant, fault, must
 from ..http.paging import instant
 from ..memory.model.space import MemoryRef
 from ..recall.text.normalization import clean
@@ -21,15 +19,6 @@ MAX_TAGS = 50
 CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
 
 
-def _must(holds: Callable[[str], bool], problem: str) -> AfterValidator:
-    def checked(text: str) -> str:
-        if not holds(text):
-            raise fault(problem)
-        return text
-
-    return AfterValidator(checked)
-
-
 def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
     if len(kept) > MAX_TAGS:
@@ -40,15 +29,15 @@ def _tags(tags: list[str]) -> list[str]:
     return kept
 
 
-Exact = _must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
-Printable = _must(lambda text: not has_controls(text), "must have no control characters")
-ZonedText = _must(
+Exact = must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
+Printable = must(lambda text: not has_controls(text), "must have no control characters")
+ZonedText = must(
     lambda text: instant(text, needs_offset=True) is not None,
     "must be an RFC 3339 time with an offset",
 )
 Zoned = Annotated[Instant, ZonedText]
 MemoryRefText = Annotated[
-    MemoryRef, Exact, _must(lambda text: not refs.is_malformed(text), "is no memory ref"),
+    MemoryRef, Exact, must(lambda text: not refs.is_malformed(text), "is no memory ref"),
     Field(
         json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
     ),
@@ -58,11 +47,11 @@ EntryName = Annotated[
 ]
 OwnName = Annotated[
     EntryName,
-    _must(lambda name: not refs.MADE.fullmatch(name), "has a form that only the service gives"),
+    must(lambda name: not refs.MADE.fullmatch(name), "has a form that only the service gives"),
 ]
 RunName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,
-    _must(lambda name: "/" not in name, "must have no slash"),
+    must(lambda name: "/" not in name, "must have no slash"),
 ]  # fmt: skip
 Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
 AgentName = Annotated[
@@ -74,8 +63,8 @@ Tags = Annotated[
     list[Annotated[str, Field(max_length=refs.LONGEST_TAG), Exact]], AfterValidator(_tags)
 ]
 ContentText = Annotated[
-    str, Exact, _must(lambda text: text.strip() != "", "must not be blank"),
-    _must(
+    str, Exact, must(lambda text: text.strip() != "", "must not be blank"),
+    must(
         lambda text: len(text.encode()) <= refs.MAX_CONTENT,
         f"has at most {refs.MAX_CONTENT:,} bytes of UTF-8",
     ),

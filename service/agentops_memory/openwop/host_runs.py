@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
-from ..http.faults import fault_of
+from ..http.bodies import fault_of
 from ..http.protocol import Operation
 from ..memory.changes import Written
 from ..memory.idempotency import once

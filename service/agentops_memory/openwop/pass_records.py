@@ -7,10 +7,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, NewType
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import BaseModel, Field
 
 from ..engine.engine import Transaction
-from ..http.faults import fault
+from ..http.bodies import must
 from ..memory.model.memory import MemoryId
 from ..memory.model.rows import MOST, micros, tag_array
 from ..memory.model.space import MemoryRef
@@ -48,17 +48,14 @@ class ArchiveDraft:
         return len(self.content.encode())
 
 
-def _each_once(ids: list[str]) -> list[str]:
-    if len(set(ids)) < len(ids):
-        raise fault("must name each entry once")
-    return ids
-
-
 class MergeBody(BaseModel):
     """Entries that become one, and what it says."""
 
     model_config = CAMEL
-    ids: Annotated[list[EntryName], Field(min_length=2, max_length=100), AfterValidator(_each_once)]
+    ids: Annotated[
+        list[EntryName], Field(min_length=2, max_length=100),
+        must(lambda ids: len(set(ids)) == len(ids), "must name each entry once"),
+    ]  # fmt: skip
     content: ContentText
     tags: Tags = []
 

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Conflict, Refusal
-from ..http.bodies import WRITTEN
-from ..http.faults import fault_of
+from ..http.bodies import WRITTEN, fault_of
 from ..http.paging import instant as parsed
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -30,7 +29,7 @@ from ..recall.text.instants import whole_milliseconds
 from ..recall.text.normalization import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
-from . import archives, consolidation
+from . import archives, consolidation, refs
 from . import pass_records as p
 from .adapter import removed
 from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
@@ -38,19 +37,7 @@ from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable, entry_of
 from .fields import CAMEL, ContentText, MemoryRefText, Zoned
-from .refs import (
-    IsCurrent,
-    MemoryChanged,
-    Screen,
-    ScreenOutdated,
-    Turns,
-    currency,
-    readable,
-    require_ref,
-    screen_of,
-    there,
-    written,
-)
+from .refs import MemoryChanged, Screen, ScreenOutdated, Turns, currency, screen_of, there, written
 from .runs import Run, RunEventType, RunId, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
@@ -221,7 +208,7 @@ class Passes:
 
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
-        ref = readable(self.redaction, caller, memory_ref)
+        ref = refs.readable(self.redaction, caller, memory_ref)
         found = await self.engine.read(caller, memory_index, ref)
         annotate({"memory.result_count": len(found.archives)})
         return found
@@ -229,8 +216,8 @@ class Passes:
     async def consolidate_changed(self, caller: Caller) -> None:
         """Consolidate each ref to which something was put since; what is refused waits."""
         after, trigger = MemoryRef(""), p.Trigger.HOST_MANAGED
-        while refs := await self.engine.read(caller, changed_refs, after):
-            for after in refs:
+        while changed := await self.engine.read(caller, changed_refs, after):
+            for after in changed:
                 body = ConsolidateBody.model_construct(memory_ref=after)
                 with suppress(Refusal):
                     await self.consolidate(caller, body, trigger=trigger)
@@ -268,7 +255,7 @@ class Passes:
         ref, merges = body.memory_ref, body.merges
         await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
 
-        async def begin(screen: Screen, is_current: IsCurrent) -> Begun:
+        async def begin(screen: Screen, is_current: refs.IsCurrent) -> Begun:
             clean = [screened(it, screen) for it in merges]
             entries = await self.engine.read(caller, consolidation.to_merge, ref, merges)
             gone = await asyncio.to_thread(
@@ -347,7 +334,7 @@ class Passes:
     @asynccontextmanager
     async def _turn(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
         """Inside, no other pass of the ref runs in this process; a refusal is counted."""
-        require_ref(ref, caller.tenant, screen_of(self.redaction, caller))
+        refs.require_ref(ref, caller.tenant, screen_of(self.redaction, caller))
         try:
             async with self._turns.of(caller, ref):
                 yield

@@ -27,19 +27,9 @@ from ..memory.model.rows import count, instant, micros, reads, tag_array, texts_
 from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
 from ..record import CamelRecord, Milliseconds, Record
+from . import artifacts
 from .api import BASE, Page, Param, choice, limit, listed, op
-from .artifacts import (
-    MAX_ARTIFACT,
-    ArtifactInvalid,
-    ArtifactKind,
-    ArtifactObject,
-    ArtifactText,
-    artifact_columns,
-    installed_ref,
-    missing,
-    proposal_in,
-    screened,
-)
+from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
 from .fields import CAMEL, Exact, Printable, RunName
 from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
 from .runs import RunEventType, RunTable
@@ -152,7 +142,7 @@ class ProposalBody(BaseModel):
 
     model_config = CAMEL
     kind: Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
-    artifact: ArtifactObject
+    artifact: artifacts.ArtifactObject
     title: Title | None = None
     rationale: Rationale | None = None
     provenance: ProposalSources
@@ -164,7 +154,7 @@ class ProposalChangeBody(BaseModel):
     model_config = CAMEL
     title: Title | None = None
     rationale: Rationale | None = None
-    artifact: ArtifactObject | None = None
+    artifact: artifacts.ArtifactObject | None = None
 
 
 class ProposalMoveBody(BaseModel):
@@ -350,9 +340,9 @@ def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
     if not (found.state.is_open or is_withdrawn):
         raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
-        lacks = missing(found.kind, found.artifact)
+        lacks = artifacts.missing(found.kind, found.artifact)
         if lacks:
-            raise ArtifactInvalid(lacks)
+            raise artifacts.ArtifactInvalid(lacks)
         require_margin(tx)
     return found
 
@@ -390,7 +380,7 @@ def list_artifacts(
                      WHERE state = 'applied' AND id > :after {of_kind}
                   ORDER BY id
                      LIMIT :limit"""
-    given = {"after": _number_of(tx, after and proposal_in(after)), "kind": kind}
+    given = {"after": _number_of(tx, after and artifacts.proposal_in(after)), "kind": kind}
     return tx[Sql].filled(
         limit, lambda most: tx[Sql].run(statement, limit=most, **given), _installed
     )
@@ -405,7 +395,7 @@ def _installed(_: int, name: str, kind: str, checksum: bytes) -> InstalledArtifa
 
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
     """What is applied under this name."""
-    found = find_proposal(tx, proposal_in(ref))
+    found = find_proposal(tx, artifacts.proposal_in(ref))
     if not (found and found.activation and found.installed == ref):
         raise NotFound("artifact not found")
     return ArtifactText(text=found.artifact)
@@ -435,7 +425,7 @@ def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) 
 
 def redacted(screen: Screen, of: Texts) -> Texts:
     """A body, or a stored proposal, without secrets, however long its artifact becomes."""
-    clean: dict[str, object] = {"artifact": of.artifact and screened(screen, of.artifact)}
+    clean: dict[str, object] = {"artifact": of.artifact and artifacts.screened(screen, of.artifact)}
     for name, most in (("title", LONGEST_TITLE), ("rationale", LONGEST_RATIONALE)):
         text = getattr(of, name)
         if text and (without := screen.text(text)) != text:

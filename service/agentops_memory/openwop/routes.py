@@ -14,20 +14,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from ..errors import (
-    AnswerErased,
-    AnswerLost,
-    BadFields,
-    Conflict,
-    Denied,
-    KeyReused,
-    Refusal,
-    TooMany,
-)
+from .. import errors
+from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal
 from ..http.bodies import JSON, Refused, answered, written
 from ..http.openapi import document
-from ..http.protocol import REDACTED, Operation, Protocol
-from ..http.refusals import Refusals
+from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.model.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
@@ -228,7 +219,7 @@ DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
         ]
     },
     Denied: lambda it: {} if it.scope is None else {"scopeRequired": it.scope},
-    TooMany: lambda it: {"retryAfterMs": it.retry_after * 1000, "scope": it.scope},
+    errors.TooMany: lambda it: {"retryAfterMs": it.retry_after * 1000, "scope": it.scope},
     BudgetExceeded: lambda it: {"budget": it.budget, "minimumRequired": it.required},
     SnapshotLost: lambda it: {
         "fromSeq": it.from_sequence, "sourceRunId": it.source, "reason": it.reason

@@ -16,22 +16,13 @@ from pydantic import Field
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound, Refusal
 from ..memory.limits import require_margin
+from ..memory.model import rows
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import (
-    EARLIEST,
-    LAST,
-    count,
-    counts_of,
-    instant,
-    micros,
-    optional_instant,
-    reads,
-    tag_array,
-    texts_of,
-)
+from ..memory.model.rows import EARLIEST, LAST, count, instant, micros, reads, tag_array, texts_of
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql, Table
-from ..recall.text.ids import Uids
+from ..memory.redactor import written as compact_text
+from ..recall.text.instants import Uids
 from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
 from .refs import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
@@ -234,9 +225,9 @@ def _may_have_been(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
     known = " UNION ALL ".join(
         f"""SELECT 1
               FROM refs f
-              JOIN {rows} e ON e.space_id = f.space_id {which}
+              JOIN {table} e ON e.space_id = f.space_id {which}
              WHERE f.ref = :ref AND e.memory_id <= :high"""
-        for rows, which in (  # in the order in which it is soonest found
+        for table, which in (  # in the order in which it is soonest found
             ("ref_entries", "AND e.deleted_after IS NULL"), ("ref_losses", ""),
             ("ref_entries", "AND e.deleted_after IS NOT NULL"),
         )
@@ -384,10 +375,10 @@ class RunTable(Table):
 
     def some(self, which: str, most: int | None = None, **values: object) -> list[RunEvent]:
         """Events `v` of runs `r`."""
-        rows = self._stream(
+        found = self._stream(
             f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
         )
-        return list(islice(self._intact(rows, _event_of), most))
+        return list(islice(self._intact(found, _event_of), most))
 
     def newest(self) -> Offset:
         """The offset of the newest event; 0 if there is none."""
@@ -395,7 +386,7 @@ class RunTable(Table):
 
     def silent(self, until: datetime, most: int) -> list[RunId]:
         """Open runs in which nothing was done since then."""
-        rows = self._execute(
+        found = self._execute(
             f"""SELECT {RUN}
                   FROM runs
                  WHERE ended_at IS NULL AND heard_at <= :until
@@ -403,7 +394,7 @@ class RunTable(Table):
                  LIMIT :most""",
             until=micros(until), most=most,
         )  # fmt: skip
-        return [run.id for run in self._intact(rows, run_of)]
+        return [run.id for run in self._intact(found, run_of)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
         """Runs that had ended by then, of which there are events still; or all of them."""
@@ -475,7 +466,7 @@ class RunTable(Table):
     ) -> Row:
         return {
             "uid": self._uids.make(self._now), "run": run, "sequence": sequence,
-            "type": type_.value, "payload": payload_text(payload), "at": micros(self._now),
+            "type": type_.value, "payload": compact_text(payload), "at": micros(self._now),
             "high": high,
         }  # fmt: skip
 
@@ -495,14 +486,9 @@ def run_of(  # noqa: PLR0913, PLR0917 - the columns of RUN
         workflow=workflow, refs=texts_of(refs), source=None if source is None else RunId(source),
         from_sequence=count(sequence),
         snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
-        secrets=counts_of(secrets), wrote=texts_of(wrote), started_at=instant(started_at),
-        heard_at=instant(heard_at), ended_at=optional_instant(ended_at),
+        secrets=rows.counts_of(secrets), wrote=texts_of(wrote), started_at=instant(started_at),
+        heard_at=instant(heard_at), ended_at=rows.optional_instant(ended_at),
     )  # fmt: skip
-
-
-def payload_text(payload: JsonObject) -> str:
-    """What an event tells, as its row has it."""
-    return json.dumps(payload, ensure_ascii=False, separators=(",", ":"))
 
 
 @reads("run_events")

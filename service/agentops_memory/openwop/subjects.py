@@ -21,13 +21,14 @@ from ..memory.model.rows import micros, reads, tag_array, texts_of
 from ..memory.model.space import NO_PROJECT, ErasureKind
 from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
+from ..memory.redactor import written as compact_text
 from ..recall.text.json_words import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, op
 from .entries import ALL, Method
 from .fields import CAMEL, Exact
 from .refs import LONGEST_ID, Offset, Turns, put_by, there
-from .runs import FORGOTTEN, RunEventType, RunTable, payload_text
+from .runs import FORGOTTEN, RunEventType, RunTable
 
 SUBJECT = "subject:"  # how tags begin that tell whom an entry is about
 STEP = 200  # entries, or events, of one transaction; puts wait for it
@@ -287,7 +288,7 @@ def unname_events(
         if isinstance(tags := known.get("tags"), list):
             clean["tags"] = [tag for tag in tags if tag != SUBJECT + subject]
         if clean != known:
-            changed.append({"id": id_, "payload": payload_text(clean)})
+            changed.append({"id": id_, "payload": compact_text(clean)})
     sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
 
 

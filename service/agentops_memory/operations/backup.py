@@ -25,10 +25,8 @@ from ..memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..recall.text.instants import rendered
 from ..record import Record
 from ..settings.settings import Settings
-from ..sqlite.engine.tenant_files import size_of, tenants_of
-from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.maintenance.snapshots import snapshot
-from ..sqlite.schema.contents import Contents
+from ..sqlite.snapshots import Contents, snapshot
+from ..sqlite.tenants import size_of, tenant_file, tenants_of
 from .files import keys
 from .files.keys import KeyFile
 from .files.redaction import LARGEST, RedactionFileRefused
@@ -477,7 +475,9 @@ def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
         with suppress(OSError):  # nobody knows whether one that cannot be read is ours
             if made_at > now or not path.is_file() or path.is_symlink():
                 continue
-            manifest = _manifest_at(path)
+            manifest = None
+            with suppress(ArchiveRefused), Archive.opened(path) as archive:
+                manifest = archive.manifest
             if manifest is None or manifest.is_of_all:
                 yield KeptArchive(
                     made_at=made_at,
@@ -486,14 +486,6 @@ def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
                     is_whole=manifest is not None,
                     is_damaged=bool(manifest and manifest.damaged),
                 )
-
-
-def _manifest_at(path: Path) -> Manifest | None:
-    try:
-        with Archive.opened(path) as archive:
-            return archive.manifest
-    except ArchiveRefused:
-        return None
 
 
 def _stamp(name: str) -> datetime | None:

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,19 +11,19 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..engine.callbacks import noop
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
 from ..engine.shared.stems import rules
 from ..errors import Refusal, Unavailable
 from ..memory.model.access import TenantId
 from ..recall.text.features import Features
 from ..recall.text.normalization import clean
-from ..sqlite.base.connection import CHANGING, connect, read_only, use_wal
-from ..sqlite.base.copies import require_one_name
-from ..sqlite.base.errors import refusing, translated
-from ..sqlite.engine.tenant_files import tenants_of
-from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.fts.index import make_index
+from ..sqlite.connection import CHANGING, connect, read_only, use_wal
+from ..sqlite.dialect import refusing, translated
+from ..sqlite.index import make_index
+from ..sqlite.open_files import require_one_name
 from ..sqlite.schema.migrate import make_schema, newest_format, planned, require_small_ids
+from ..sqlite.tenants import tenant_file, tenants_of
 from .files.keys import KeyFile
 
 SUM = 1 << 128  # digests of rows are added up below it, in whatever order they come
@@ -79,12 +79,16 @@ class Tally:
 
     counts: dict[str, int] = field(default_factory=dict)
     sums: Counter[Project] = field(default_factory=Counter)
+    # Told of every thousand rows.
+    advance: Callable[[int], None] = field(default=noop, compare=False)
 
     def counting(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows of a table without their projects, which are counted as they pass."""
         count, name = 0, table.name.encode()
         for *values, project in rows:
             count += 1
+            if not count % 1000:
+                self.advance(1000)
             digest = blake2b(name + repr(values).encode(), digest_size=16).digest()
             self.sums[project] = (self.sums[project] + int.from_bytes(digest)) % SUM
             yield tuple(values)
@@ -129,6 +133,10 @@ class FileRows:
                 f"A text in the table {table.name} is no UTF-8; nothing of the tenant was copied. "
                 "`agentops-memory doctor --fix` mends the file."
             ) from None
+
+    def count(self, table: Table) -> int:
+        count: int = self.database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
+        return count
 
     def last_ids(self) -> Mapping[str, int]:
         return dict(self.database.execute("SELECT name, seq FROM sqlite_sequence"))

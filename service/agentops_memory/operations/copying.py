@@ -5,7 +5,7 @@ that has its name at the end. So what was interrupted is gone on with: a tenant 
 the same rows is left alone, and one with others is refused before anything is copied.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,15 +16,15 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
+from ..engine.callbacks import noop
 from ..engine.files import make_folder
 from ..engine.shared.stems import Stems
 from ..memory.model.access import TenantId
 from ..memory.model.keys import By, KeyRegistry, KeyRing
 from ..memory.model.rows import micros
-from ..postgresql.base.connecting import control
-from ..postgresql.base.connection import PostgresConnection
-from ..postgresql.engine.claims import number_of
-from ..postgresql.engine.engine import SERVES
+from ..postgresql.connection import PostgresConnection, control
+from ..postgresql.engine import SERVES
+from ..postgresql.index import Index, Upkeep
 from ..postgresql.keys import PostgresKeys
 from ..postgresql.schema.migrate import (
     brought_up_to_date,
@@ -34,8 +34,9 @@ from ..postgresql.schema.migrate import (
     schema_of,
     tenants,
 )
-from ..postgresql.words.index import Index, Upkeep
+from ..postgresql.transaction import number_of
 from ..recall.text.features import Features
+from .backup import Progress, meter
 from .copied_files import CopyRefused, FileRows, Files, Row, Table, Tally
 from .files.audit import written_at
 from .files.service_lock import service_lock
@@ -91,6 +92,10 @@ class DatabaseRows:
         with self._connection.cursor().copy(statement.encode()) as copy:
             copy.set_types([*table.types, "text"])
             yield from copy.rows()
+
+    def count(self, table: Table) -> int:
+        row = self._execute(f"SELECT count(*) FROM {table.name}").fetchone()
+        return row[0] if row else 0
 
     def last_ids(self) -> Mapping[str, int]:
         """The last id that each table has given out, which may be gone."""
@@ -257,23 +262,36 @@ class Copied:
 
 
 def to_database(
-    files: Files, url: str, named: Sequence[TenantId], *, at: datetime, by: By
+    files: Files,
+    url: str,
+    named: Sequence[TenantId],
+    *,
+    at: datetime,
+    by: By,
+    progress: Progress = noop,
 ) -> Iterator[Copied]:
     """Copy the tenants of a service, all or those that are named, each with its keys.
 
     The audit goes with all of them. Each is compared, and kept, before the next begins.
     CopyRefused for a database that holds anything else, StartRefused or Unavailable for one
-    that cannot be used. Refused, too, while a service runs on either.
+    that cannot be used. Refused, too, while a service runs on either. `progress` gets how many rows
+    of a tenant are done, each once as it is copied and once as it is compared, of how many.
     """
     with (
         service_lock(files.path),
         Database.opened(url, files.features, is_source=False) as database,
     ):
-        yield from _all_copied(files, database, named, at, by)
+        yield from _all_copied(files, database, named, progress, at, by)
 
 
 def to_files(
-    url: str, files: Files, named: Sequence[TenantId], *, at: datetime, by: By
+    url: str,
+    files: Files,
+    named: Sequence[TenantId],
+    *,
+    at: datetime,
+    by: By,
+    progress: Progress = noop,
 ) -> Iterator[Copied]:
     """Copy the tenants of a database to the files of a service, as above."""
     with (
@@ -281,11 +299,16 @@ def to_files(
         service_lock(files.path),
     ):
         make_folder(files.path.parent)
-        yield from _all_copied(database, files, named, at, by)
+        yield from _all_copied(database, files, named, progress, at, by)
 
 
 def _all_copied(
-    source: Side, target: Side, named: Sequence[TenantId], at: datetime, by: By
+    source: Side,
+    target: Side,
+    named: Sequence[TenantId],
+    progress: Progress,
+    at: datetime,
+    by: By,
 ) -> Iterator[Copied]:
     chosen = _chosen(source, named)
     there = [it for it in target.tenants() if it in chosen or not named]
@@ -303,7 +326,7 @@ def _all_copied(
         tally = done.get(tenant)
         if tally is None:
             with source.rows(tenant) as rows, target.filled(tenant) as new:
-                tally = _copied(rows, new, source.features)
+                tally = _copied(rows, new, source.features, progress)
         yield Copied(tenant=tenant, tally=tally, was_there=tenant in done)
 
 
@@ -316,13 +339,15 @@ def _chosen(source: Side, named: Sequence[TenantId]) -> Sequence[TenantId]:
     return list(dict.fromkeys(named)) or there
 
 
-def _copied(source: Rows, target: Rows, features: Features) -> Tally:
+def _copied(source: Rows, target: Rows, features: Features, progress: Progress) -> Tally:
     """Copy all rows, make their words, and compare; CopyRefused where the copy differs."""
-    tables, tally = source.tables or target.tables, Tally()
+    tables = source.tables or target.tables
+    advance = meter(2 * sum(map(source.count, tables)), progress)
+    tally = Tally(advance=advance)
     for table in tables:
         target.put(table, tally.counting(table, source.read(table)))
     target.finish(source.last_ids(), features)
-    tally.require(_tally(target, tables))
+    tally.require(_tally(target, tables, advance))
     return tally
 
 
@@ -338,8 +363,8 @@ def _same(source: Side, target: Side, tenant: TenantId) -> Tally:
     return tally
 
 
-def _tally(rows: Rows, tables: Iterable[Table]) -> Tally:
-    tally = Tally()
+def _tally(rows: Rows, tables: Iterable[Table], advance: Callable[[int], None] = noop) -> Tally:
+    tally = Tally(advance=advance)
     for table in tables:
         for _ in tally.counting(table, rows.read(table)):
             pass

@@ -4,6 +4,7 @@ import os
 import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
+from ..engine.callbacks import noop
 from ..errors import Refusal, SettingRefused, Unavailable
 from ..http.edge.auth import must_have_keys
 from ..memory.model.access import DEFAULT_TENANT, TenantId
@@ -18,11 +20,10 @@ from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, 
 from ..memory.model.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings.settings import Settings, UsableSettings, unknown_variables
-from ..sqlite.base import connection as library
-from ..sqlite.base.connection import Subject
-from ..sqlite.engine.tenant_files import tenants_of, unnamed_in
-from ..sqlite.engine.tenants import MOST_OPEN, tenant_file
-from ..sqlite.maintenance.examination import check_database
+from ..sqlite import connection as library
+from ..sqlite.connection import Subject
+from ..sqlite.examination import CHECKS_OF_FILE, check_database
+from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.audit import DRAFT
@@ -71,13 +72,31 @@ class DoctorContext:
         return self.usable.settings
 
 
-def findings_of(context: DoctorContext) -> list[Finding]:
-    """All that is found, first what tenants share. Nothing is changed, and nothing is raised."""
-    found = [it for code, check in _shared(context).items() for it in _safely(code, check)]
-    for tenant in _tenants(context):
-        check = partial(_check_tenant, context, tenant)
+def findings_of(
+    context: DoctorContext, progress: Callable[[int, int], None] = noop
+) -> list[Finding]:
+    """All that is found, first what tenants share. Nothing is changed, and nothing is raised.
+
+    `progress` gets how many checks are done, of how many.
+    """
+    shared, tenants, found = _shared(context), _tenants(context), list[Finding]()
+    of_tenant = 1 if context.settings.database_url else CHECKS_OF_FILE
+    total = len(shared) + of_tenant * len(tenants)
+    for done, (code, check) in enumerate(shared.items()):
+        progress(done, total)
+        found += _safely(code, check)
+    for number, tenant in enumerate(tenants):
+        done = len(shared) + number * of_tenant
+        progress(done, total)
+        tell = partial(_tell, progress, done, total)
+        check = partial(_check_tenant, context, tenant, tell)
         found += [replace(it, tenant=tenant) for it in _safely("file", check)]
+    progress(total, total)
     return found
+
+
+def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    progress(before + done, total)
 
 
 def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -131,10 +150,14 @@ def _safely(code: str, check: Check) -> list[Finding]:
 def _tenants(context: DoctorContext) -> list[TenantId]:
     if context.tenant is not None:
         return [context.tenant]
-    try:
-        there = _tenants_in(context.settings)
-    except (OSError, Refusal):
-        there = []
+    settings, there = context.settings, list[TenantId]()
+    with suppress(OSError, Refusal):
+        if settings.database_url:
+            from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
+
+            there = tenants_in(settings.database_url)
+        else:
+            there = tenants_of(settings.db_path)
     return list(dict.fromkeys([DEFAULT_TENANT, *there]))
 
 
@@ -146,7 +169,9 @@ def _tenants_in(settings: Settings) -> list[TenantId]:
     return tenants_of(settings.db_path)
 
 
-def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
+def _check_tenant(
+    context: DoctorContext, tenant: TenantId, progress: Callable[[int], None]
+) -> Iterator[Finding]:
     settings = context.settings
     if settings.database_url:
         from ..postgresql.tenants import check_schema  # noqa: PLC0415 - an extra
@@ -172,7 +197,8 @@ def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]
             quota=settings.tenant_quota,
             session_idle=settings.session_idle,
             is_thorough=context.is_thorough,
-        )
+        ),
+        progress,
     )
 
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 from ..engine.files import file_system, is_network, leftovers, opened, remove_leftovers
 from ..errors import Refusal
 from ..memory.model.findings import Finding, failed, note, ok, warn
-from ..memory.model.keys import KeyRegistry, KeyRing
-from ..sqlite.base.copies import REMEDY, copies_of, draft_of
+from ..memory.model.keys import KeyRegistry
+from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from .files.redaction import RedactionFile
 from .files.seals import SealFile
 
@@ -224,11 +224,11 @@ def _is_left_over(file: Path) -> bool:
     except OSError:
         return False
     is_quiet = time.time() - status.st_mtime > QUIET.total_seconds()
-    return stat.S_ISREG(status.st_mode) and is_quiet and not _is_open(status)
-
-
-def _is_open(status: os.stat_result) -> bool:
-    return any(os.path.samestat(it, status) for it in _of_open_files(Path.stat))
+    return (
+        stat.S_ISREG(status.st_mode)
+        and is_quiet
+        and not any(os.path.samestat(it, status) for it in _of_open_files(Path.stat))
+    )
 
 
 def _of_open_files(look: Callable[[Path], T]) -> Iterator[T]:
@@ -276,8 +276,33 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
         remedy = "Put them back from a copy; until then nobody is let in."
         yield failed("keys", str(refusal), remedy)
         return
-    yield _check_ring(ring)
-    yield from _check_ending(ring, now)
+    working = [key for key in ring.keys.values() if key.revoked_at is None]
+    if not ring.keys:
+        yield ok("keys", "No key was ever made, or all were reset.")
+    elif working:
+        yield ok("keys", f"{len(working)} of {len(ring.keys)} keys work.")
+    else:
+        yield warn(
+            "keys",
+            "Every key is revoked, so nobody is let in.",
+            "`agentops-memory keys create --name NAME --role admin` makes one.",
+        )
+    for key in working:
+        if not any(secret.works_at(now) for secret in key.secrets):
+            yield warn(
+                "keys",
+                f"No secret of the key {key.id} ({key.name}) works any more.",
+                f"`agentops-memory keys rotate {key.id}` gives it a new one.",
+            )
+            continue
+        ends = [it.until for it in key.secrets if it.until and now < it.until < now + SOON]
+        if ends:
+            yield note(
+                "keys",
+                f"An older secret of the key {key.id} ({key.name}) ends at "
+                f"{min(ends):%Y-%m-%d %H:%M} (UTC).",
+                "Whoever uses it needs the newer one by then.",
+            )
 
 
 def check_redaction(path: Path) -> Iterator[Finding]:
@@ -340,40 +365,6 @@ def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
         )
 
 
-def _check_ring(ring: KeyRing) -> Finding:
-    if not ring.keys:
-        return ok("keys", "No key was ever made, or all were reset.")
-    working = [key for key in ring.keys.values() if key.revoked_at is None]
-    if working:
-        return ok("keys", f"{len(working)} of {len(ring.keys)} keys work.")
-    return warn(
-        "keys",
-        "Every key is revoked, so nobody is let in.",
-        "`agentops-memory keys create --name NAME --role admin` makes one.",
-    )
-
-
-def _check_ending(ring: KeyRing, now: datetime) -> Iterator[Finding]:
-    for key in ring.keys.values():
-        if not any(secret.works_at(now) for secret in key.secrets) and key.revoked_at is None:
-            yield warn(
-                "keys",
-                f"No secret of the key {key.id} ({key.name}) works any more.",
-                f"`agentops-memory keys rotate {key.id}` gives it a new one.",
-            )
-        elif ends := sorted(
-            secret.until
-            for secret in key.secrets
-            if secret.until is not None and now < secret.until < now + SOON
-        ):
-            yield note(
-                "keys",
-                f"An older secret of the key {key.id} ({key.name}) ends at "
-                f"{ends[0]:%Y-%m-%d %H:%M} (UTC).",
-                "Whoever uses it needs the newer one by then.",
-            )
-
-
 def _broken_lines(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -384,11 +375,10 @@ def _broken_lines(path: Path) -> int:
         if skipped:
             file.seek(skipped)
             file.readline()
-        return sum(not _is_whole(line) for line in file)
-
-
-def _is_whole(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
+        broken = 0
+        for line in file:
+            try:
+                broken += not isinstance(json.loads(line), dict)
+            except (ValueError, RecursionError):
+                broken += 1
+        return broken

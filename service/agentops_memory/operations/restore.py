@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import file_digest
@@ -15,17 +15,18 @@ from ..memory.erasure import Erasure
 from ..memory.model.access import DEFAULT_TENANT, TenantId
 from ..memory.model.keys import By, Key
 from ..settings.settings import Settings
-from ..sqlite.engine.tenant_files import files_of, size_of, tenants_of
-from ..sqlite.engine.tenants import tenant_file
-from ..sqlite.maintenance.snapshots import (
+from ..sqlite.schema.migrate import newest_format
+from ..sqlite.snapshots import (
+    Contents,
     RestoreRefused,
     SnapshotRefused,
+    contents_at,
+    erasures_at,
     replace_database,
     require_files,
     verified,
 )
-from ..sqlite.schema.contents import Contents, contents_at, erasures_at
-from ..sqlite.schema.migrate import newest_format
+from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from .backup import (
     AUDIT,
     KEYS,
@@ -202,7 +203,8 @@ def _planned(
     put_back = _missing(settings, manifest)
     near = {**put_back, SEAL: settings.db_path}  # only what is moved as it is needs the same disk
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
-    after = _since(settings.audit_file, files)
+    with files[AUDIT].open("rb") if AUDIT in files else nullcontext(()) as lines:
+        after = since(settings.audit_file, lines)
     replacements = []
     for part in manifest.tenants:
         if part.tenant in after.erased:
@@ -244,13 +246,6 @@ def _missing(settings: Settings, manifest: Manifest) -> dict[str, Path]:
         paths |= {AUDIT: settings.audit_file, REDACTION: settings.redaction_file}
     names = [it.name for it in manifest.others if it.name in paths]
     return {name: paths[name] for name in names if not os.path.lexists(paths[name])}
-
-
-def _since(audit: Path, files: Mapping[str, Path]) -> Since:
-    if AUDIT not in files:
-        return since(audit, ())
-    with files[AUDIT].open("rb") as lines:
-        return since(audit, lines)
 
 
 def _verify(part: TenantPart, draft: Path) -> None:

@@ -20,7 +20,7 @@ from ..memory.model.retention import Held, Kind
 from ..memory.model.rows import instant, micros
 from ..operations.files import keys
 from ..operations.files.audit import by_key, line
-from .base.connecting import connect, control, refusing
+from .connection import connect, control, refusing
 from .schema.migrate import is_made
 
 _OVER = """at <= %(until)s

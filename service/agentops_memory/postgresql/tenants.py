@@ -17,13 +17,10 @@ from ..memory.model.liveness import indexed, undeleted
 from ..memory.model.retention import Counted, Retentions, StorageStats
 from ..memory.model.rows import micros
 from ..memory.model.space import in_a_session
-from .base.connecting import connect, refusing, require_usable
-from .base.connection import POSTGRESQL, PostgresConnection, damaged
-from .engine.claims import number_of
-from .engine.group_commit import PATIENCE
-from .engine.transaction import stored
+from .connection import POSTGRESQL, PostgresConnection, connect, damaged, refusing, require_usable
 from .keys import record
 from .schema.migrate import brought_up_to_date, is_made, newest, schema_of, tenants
+from .transaction import PATIENCE, number_of, stored
 
 PAUSE = 0.05  # seconds between two looks at who may see what was erased
 SEEN = (
@@ -129,20 +126,16 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
     with connection.transaction():  # alone: what has begun to erase by now, has ended
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(schema_of(tenant)),))
         ((own,),) = connection.execute("SELECT CAST(pg_current_xact_id() AS TEXT)").fetchall()
-    _require_unseen(connection, own)
+    until = time.monotonic() + PATIENCE.total_seconds()
+    while connection.execute(_IS_SEEN, (own,)).fetchone() == (True,):
+        if time.monotonic() >= until:
+            raise Busy(SEEN)
+        time.sleep(PAUSE)
     for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
         connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
     connection.execute(
         "UPDATE agentops.tenants SET rewritten_at = %s WHERE tenant = %s", (micros(at), tenant)
     )
-
-
-def _require_unseen(connection: Database, transaction: str) -> None:
-    until = time.monotonic() + PATIENCE.total_seconds()
-    while connection.execute(_IS_SEEN, (transaction,)).fetchone() == (True,):
-        if time.monotonic() >= until:
-            raise Busy(SEEN)
-        time.sleep(PAUSE)
 
 
 def _set_lock_timeout(connection: Database) -> None:

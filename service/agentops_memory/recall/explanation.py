@@ -1,12 +1,14 @@
 """The explanation of an answer: why its memories were found, and why another one was not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from ..engine.engine import Transaction
 from ..errors import WITHOUT_WORDS
+from ..lazy import Lazy
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
 from ..memory.model.memory import NO_LINKS, Memory, MemoryId
@@ -23,14 +25,17 @@ from ..memory.model.search import (
     Packed,
     Parts,
     Reason,
-    SentenceShare,
     Source,
     Tier,
     Wanted,
-    WhyNot,
 )
 from ..memory.model.space import GLOBAL_SCOPE
 from .text.query import Query, Term
+
+if TYPE_CHECKING:
+    from ..memory.model import explanations as e
+else:
+    e = Lazy(__package__, "..memory.model.explanations")
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 MAX_EXPLAINED = 50  # memories of one answer
@@ -56,7 +61,6 @@ class Answer:
 
     @property
     def searched(self) -> Filter:
-        """The filter of the full-text search."""
         return self.filter.in_context if self.fills_up else self.filter
 
 
@@ -67,17 +71,15 @@ def explanation(
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
     why = None
     if (memory := wanted.why_not) is not None:
-        why = _in_time(tx, lambda: why_not(tx, memory, answer)) or _TIMED_OUT
+        late = e.WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
+        why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
     return Explanation(
         asked=frozenset(asked.terms),
         items=items or {},
         links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if wanted.explain else {},
         why_not=why,
-        is_timed_out=items is None or why is _TIMED_OUT,
+        is_timed_out=items is None or (why is not None and why.reason == Reason.TIMED_OUT),
     )
-
-
-_TIMED_OUT = WhyNot(reason=Reason.TIMED_OUT)
 
 
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
@@ -104,23 +106,24 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
         return None
 
 
-def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
+def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
+    told = partial(e.WhyNotAnswer, id=wanted)
     memory = tx[MemoryTable].get(wanted)
     if memory is None or not memory.is_live(tx.now):
-        return WhyNot(reason=Reason.UNKNOWN)
+        return told(reason=Reason.UNKNOWN)
     if filters := failed_filters(memory, answer):
-        return WhyNot(reason=Reason.FILTER, filters=filters)
+        return told(reason=Reason.FILTER, filters=list(filters))
     links = tx[SupersessionTable].of([wanted]).get(wanted, NO_LINKS)
     if links.superseded_by and answer.filter.is_current:
-        return WhyNot(reason=Reason.SUPERSEDED, superseded_by=links.superseded_by)
+        return told(reason=Reason.SUPERSEDED, superseded_by=list(links.superseded_by))
     for place, hit in enumerate(answer.found.hits, start=1):
         if hit.memory.id == wanted:
             left_out = answer.packed.left_out if answer.packed else ()
-            is_left_out = any(wanted == one.memory for one in left_out)
-            return WhyNot(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
+            is_left_out = any(wanted == one.id for one in left_out)
+            return told(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
     if answer.ranked and any(hit.memory.id == wanted for hit in answer.ranked.hits):
-        return WhyNot(reason=Reason.PINS)
+        return told(reason=Reason.PINS)
     return _outranked(tx, wanted, answer)
 
 
@@ -142,22 +145,21 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 
-def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
-    """Why a memory that passes the filters was not among the candidates."""
+def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     found = answer.found
-    is_older = any(hit.method is Method.RECENCY for hit in found.hits)
+    older = any(hit.method is Method.RECENCY for hit in found.hits) or None
     if found.is_degraded or (answer.fills_up and not found.query.sentences):
-        return WhyNot(reason=Reason.RECENCY, is_older=is_older)
+        return e.WhyNotAnswer(id=wanted, reason=Reason.RECENCY, older=older)
     standing = _standing(tx, wanted, answer)
     if standing.place is not None and standing.place <= answer.limit and not found.sources:
         # A list ends early when its texts are long; a fused one also in favour of others.
-        return replace(standing, reason=Reason.SIZE)
+        return standing.model_copy(update={"reason": Reason.SIZE.value})
     # A memory found by words is outranked by others found by words, not by the newest.
-    last = found.hits[-1].rank if standing.reason is Reason.RANK and found.hits else None
-    return replace(standing, last_score=last, is_older=is_older)
+    last = found.hits[-1].rank if standing.reason == Reason.RANK and found.hits else None
+    return standing.model_copy(update={"last_score": last, "older": older})
 
 
-def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
+def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """The memory's place in the ranking of all tiers, each memory counted once."""
     query = answer.found.query
     ahead: set[MemoryId] = set()
@@ -166,27 +168,32 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> WhyNot:
             continue
         for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
             if id_ == wanted:
-                return WhyNot(reason=Reason.RANK, tier=tier, place=len(ahead) + 1, score=score)
+                place = len(ahead) + 1
+                return e.WhyNotAnswer(
+                    id=wanted, reason=Reason.RANK, tier=tier, place=place, score=score
+                )
             ahead.add(id_)
         if len(ahead) >= PLACES:
             return _unlisted(tx, wanted, answer, is_cut=True)
     return _unlisted(tx, wanted, answer, is_cut=False)
 
 
-def _unlisted(tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool) -> WhyNot:
+def _unlisted(
+    tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool
+) -> "e.WhyNotAnswer":
     """For a memory that no tier ranks: no term matches, or it is beyond the places counted."""
     query = answer.found.query
+    unmatched = e.WhyNotAnswer(id=wanted, reason=Reason.NO_MATCHED_TERM)
     if not query.sentences or Tier.ANY not in answer.tiers:
-        return WhyNot(reason=Reason.NO_MATCHED_TERM)
+        return unmatched
     parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [wanted]).get(wanted)
     if parts is None or not parts.terms:
-        return WhyNot(reason=Reason.NO_MATCHED_TERM)
-    return WhyNot(
-        reason=Reason.RANK,
-        tier=None if is_cut else Tier.ANY,
+        return unmatched
+    return e.WhyNotAnswer(
+        id=wanted, reason=Reason.RANK, tier=None if is_cut else Tier.ANY,
         score=own_score(explained(parts, query, Tier.ANY).matched, query),
-        is_beyond_depth=not is_cut,
-    )
+        beyond_depth=None if is_cut else True,
+    )  # fmt: skip
 
 
 def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
@@ -201,8 +208,13 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
     return Explained(
         score=total,
         fields=_field_shares(matched, weights),
-        sentences=tuple(_sentence_shares(matched, counted, weights, total, of_sentences)),
-        followers=parts.followers,
+        sentences=list(_sentence_parts(matched, counted, weights, total, of_sentences)),
+        following=[
+            e.FollowingPart(
+                id=it.memory, weight=it.weight, score=it.score, share=it.weight * it.score / total
+            )
+            for it in parts.followers
+        ],
         matched=matched,
     )
 
@@ -241,18 +253,19 @@ def _sums(matched: Iterable[Matched]) -> dict[int, float]:
     return sums
 
 
-def _sentence_shares(
+def _sentence_parts(
     matched: Iterable[Matched],
     counted: Mapping[int, float],
     weights: Mapping[int, float],
     total: float,
     of_sentences: Sequence[float],
-) -> Iterator[SentenceShare]:
+) -> "Iterator[e.SentencePart]":
     for at, score in sorted({**_sums(matched), **counted}.items()):
         share = weights.get(at, 0.0) * score / total if total else 0.0
-        yield SentenceShare(
-            sentence=at, weight=of_sentences[at], score=score, share=share, is_counted=at in counted
-        )
+        yield e.SentencePart(
+            sentence=at + 1, weight=of_sentences[at], score=score, share=share,
+            counted=at in counted,
+        )  # fmt: skip
 
 
 def _field_shares(

@@ -6,14 +6,17 @@ from datetime import datetime, timedelta
 from fractions import Fraction
 from functools import wraps
 from itertools import compress, islice
+from typing import TYPE_CHECKING
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import WITHOUT_WORDS, NotFound
+from ..lazy import Lazy
 from ..memory.changes import live
 from ..memory.lifecycles import with_links
+from ..memory.limits import require_store
 from ..memory.memories import AT_ONCE, MemoryTable
-from ..memory.model.access import Caller, Role, TenantId
+from ..memory.model.access import Caller, TenantId
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.memory import Memory, MemoryId, Text
 from ..memory.model.ranking import Scored
@@ -23,31 +26,28 @@ from ..memory.model.search import (
     Filter,
     Found,
     Hit,
-    LeftOut,
     Method,
     Packed,
     Source,
     Tier,
     Wanted,
 )
-from ..memory.model.space import (
-    GLOBAL_SCOPE,
-    Project,
-    StoreId,
-)
+from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId
 from ..memory.sessions import SessionTable
 from ..memory.sight import reads_namespace
-from ..memory.stores import require_store
 from .explanation import Answer, explanation
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
 from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 
+if TYPE_CHECKING:
+    from ..memory.model import explanations as e
+else:
+    e = Lazy(__package__, "..memory.model.explanations")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
-    """How much is stored."""
-
     sessions: int
     memories: int
     projects: tuple[Project, ...]
@@ -103,8 +103,6 @@ def whole_memory(hit: Hit) -> Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """The size of a line in a prompt."""
-
     tokens: int
     chars: int
 
@@ -125,7 +123,9 @@ def packed(context: Context, budget: Budget) -> Context:
             chars=sum(cost.chars for cost in compress(costs, fits)),
             places=tuple(place + 1 for place in kept),
             left_out=tuple(
-                LeftOut(memory=hit.memory.id, place=place + 1, tokens=cost.tokens, chars=cost.chars)
+                e.LeftOutEntry(
+                    id=hit.memory.id, place=place + 1, tokens=cost.tokens, chars=cost.chars
+                )
                 for place, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))
                 if not fits[first + place]
             ),
@@ -225,8 +225,7 @@ class Recall:
         Ranks never improve along the list. With `superseded` those that others supersede
         join, and each tells which.
         """
-        caller.require(Role.READER)
-        query = self._understood(text)
+        query = understood(text, self.features, self.timeout)
         if not query and not wanted:
             return Found()
         if filter_.is_current is superseded:
@@ -236,8 +235,8 @@ class Recall:
 
     async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
         """The memories of a store that match by path or words; NotFound, Denied without access."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, search_store, self._understood(text), store, limit)
+        query = understood(text, self.features, self.timeout)
+        return await self.engine.read(caller, search_store, query, store, limit)
 
     async def context(
         self,
@@ -255,8 +254,7 @@ class Recall:
         Without a project: global memories and no summaries. What joins is merged by reciprocal
         rank fusion, or NotFound. What exceeds the budget is left out.
         """
-        caller.require(Role.READER)
-        query = self._understood(text)
+        query = understood(text, self.features, self.timeout)
         current = filter_ if filter_.is_current else replace(filter_, is_current=True)
 
         @wraps(context)
@@ -268,21 +266,6 @@ class Recall:
             self.accessed(caller.tenant, [it.memory.id for it in answer.found.hits], at)
         found = self._with_dropped(answer.found, text)
         return answer if found is answer.found else replace(answer, found=found)
-
-    async def timeline(
-        self, caller: Caller, memory: MemoryId, before: int, after: int
-    ) -> list[Memory]:
-        """A memory among those saved before and after it in its project, oldest first."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, timeline, memory, before, after)
-
-    async def totals(self, caller: Caller, project: Project | None) -> Totals:
-        """How much is stored, in the project or in all; the projects are always all."""
-        caller.require(Role.READER)
-        return await self.engine.read(caller, totals, project)
-
-    def _understood(self, text: str) -> Query:
-        return understood(text, self.features, self.timeout)
 
     def _with_dropped(self, found: Found, text: str) -> Found:
         """Add to an explanation the words of the text that were not searched for."""
@@ -342,10 +325,12 @@ def context(
 
 
 def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
+    """A memory among those saved before and after it in its project, oldest first."""
     return tx[MemoryTable].around(live(tx, memory), before, after)
 
 
 def totals(tx: Transaction, project: Project | None) -> Totals:
+    """How much is stored, in the project or in all; the projects are always all."""
     return Totals(
         sessions=tx[SessionTable].count(project),
         memories=tx[MemoryTable].count(project),
@@ -366,7 +351,6 @@ def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Fou
 def _by_words(
     tx: Transaction, query: Query, filter_: Filter, limit: int
 ) -> tuple[Query, list[Hit]]:
-    """The query with misspelt words corrected, and the hits, tier after tier."""
     hits = [] if query.path is None else tx.search.keyed(query.path, filter_, limit)
     if not query.sentences or len(hits) >= limit:
         return query, hits
@@ -406,7 +390,6 @@ def _context_tiers(query: Query) -> tuple[Tier, ...]:
 def _candidates(
     tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
 ) -> Context:
-    """Everything that a context may hold, before the budget."""
     if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return Context()
     filter_ = filter_.in_context
@@ -447,15 +430,12 @@ def _matches_and_newest(
             found = {hit.memory.id for hit in hits}
             hits += tx.search.backfill(part, limit - len(hits), found)
     return Found(
-        hits=tuple(hits),
-        sources=tuple(sources) if others else (),
-        query=sources[0].query if sources else query,
-        is_degraded=is_degraded,
-    )
+        hits=tuple(hits), sources=tuple(sources) if others else (),
+        query=sources[0].query if sources else query, is_degraded=is_degraded,
+    )  # fmt: skip
 
 
 def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Source:
-    """The best matches in one project or store."""
     query = _corrected(tx, query, filter_)
     (tier,) = _context_tiers(query)
     scored = (tx.search.best if tier is Tier.ANY else tx.search.every)(query, filter_, limit)

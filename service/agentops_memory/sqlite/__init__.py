@@ -1,6 +1,6 @@
 """The embedded engine: WAL-mode SQLite files with FTS5 indexes, one for each tenant."""
 
-from .engine.engine import SqliteEngine
-from .engine.tenants import TenantsEngine
+from .engine import SqliteEngine
+from .tenants import TenantsEngine
 
 __all__ = ["SqliteEngine", "TenantsEngine"]

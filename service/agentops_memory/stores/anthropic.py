@@ -8,19 +8,18 @@ from functools import partial
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
 from ..http import paging
-from ..http.bodies import GIVEN, JSON, Bodies
-from ..http.ids import ENTRY, public_id, uid_of
-from ..http.protocol import REDACTED, Operation, Protocol
-from ..http.refusals import Refusals
+from ..http.bodies import GIVEN, JSON, Bodies, must
+from ..http.paging import ENTRY, public_id, uid_of
+from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.changes import Written
-from ..memory.model.access import Caller, KeyId, Role
+from ..memory.model.access import Caller, Role
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected
 from ..memory.model.space import StoreId
 from ..recall.text.normalization import clean
@@ -75,20 +74,6 @@ _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 
-def _storable(text: str) -> str:
-    if "\0" in text:
-        raise PydanticCustomError("nul", "String should have no NUL")
-    return text
-
-
-def _printable(name: str) -> str:
-    if not name.strip() or has_controls(name):
-        raise PydanticCustomError(
-            "printable", "String should have more than white space and no control characters"
-        )
-    return name
-
-
 def _few(most: int) -> BeforeValidator:
     """Refuses what has too many members, before any of them is looked at."""
 
@@ -107,9 +92,13 @@ def _most(members: int) -> Any:
     return Field(json_schema_extra={"maxProperties": members})
 
 
-STORABLE = AfterValidator(_storable)
+STORABLE = must(lambda text: "\0" not in text, "String should have no NUL")
+PRINTABLE = must(
+    lambda name: bool(name.strip()) and not has_controls(name),
+    "String should have more than white space and no control characters",
+)
 
-Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), AfterValidator(_printable)]
+Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), PRINTABLE]
 Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
 Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
 Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
@@ -184,10 +173,6 @@ class AnthropicMemoryChange(_AtPath):
         return ANY_STATE if held is None else Expected(sha256=held.content_sha256)
 
 
-def _actor(key: KeyId | None) -> object:
-    return None if key is None else AnthropicActor(api_key_id=key)
-
-
 Slashed = BeforeValidator(lambda path: path and f"/{path}")
 
 
@@ -256,7 +241,9 @@ class AnthropicActor(Shown):
     api_key_id: str
 
 
-Actor = Annotated[AnthropicActor | None, BeforeValidator(_actor)]
+Actor = Annotated[
+    AnthropicActor | None, BeforeValidator(lambda key: key and AnthropicActor(api_key_id=key))
+]
 
 
 class AnthropicVersion(Shown):
@@ -369,11 +356,6 @@ def _list_of(request: Request) -> list[object]:
     return [request.scope["path"], [(name, _given(request, name)) for name in _FILTERS]]
 
 
-def _folder(prefix: str) -> str | None:
-    """The beginning of stored paths that a prefix means: a folder, or the whole store."""
-    return prefix[1:] if prefix.startswith("/") and prefix.endswith("/") else None
-
-
 def _instant(*, rounds_up: bool = False) -> Read:
     return _must("be an instant in RFC 3339", partial(paging.instant, rounds_up=rounds_up))
 
@@ -417,8 +399,10 @@ ARCHIVED = in_query(
     "`true` shows archived ones too.", kind="boolean",
 )  # fmt: skip
 PATH_PREFIX = in_query(
-    "path_prefix", "prefix", _must("begin and end with '/'", _folder, ""), "A folder: `/notes/`."
-)
+    "path_prefix", "prefix",
+    _must("begin and end with '/'", lambda it: it[1:] if it[:1] == it[-1:] == "/" else None, ""),
+    "A folder: `/notes/`.",
+)  # fmt: skip
 DEPTH = in_query(
     "depth", "is_shallow", _choice(DEPTHS, "0 or 1"),
     "`1` shows folders for what lies deeper.", choices=tuple(DEPTHS),

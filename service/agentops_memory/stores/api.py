@@ -12,10 +12,10 @@ from starlette.responses import Response
 from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
 from ..http.endpoint import current_caller
-from ..http.ids import ENTRY, STORE, VERSION, known_uid, public_id
+from ..http.paging import ENTRY, STORE, VERSION, known_uid, public_id
 from ..http.protocol import Operation, Parameter
+from ..memory.limits import NO_STORE
 from ..memory.model.access import Caller, Role
-from ..memory.stores import NO_STORE
 from ..record import Record
 from ..telemetry import annotate
 from .entry import Entry

@@ -12,20 +12,18 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, request_id
-from ..http.faults import fault
-from ..http.ids import ENTRY, STORE, VERSION, public_id, uid_of
+from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, fault, must, request_id
 from ..http.large_answers import paced
-from ..http.paging import instant
-from ..http.protocol import REDACTED, Operation, Protocol
-from ..http.refusals import Refusals
-from ..http.requests import exact_parameter, parameter, query_of
+from ..http.paging import ENTRY, STORE, VERSION, instant, public_id, uid_of
+from ..http.protocol import REDACTED, Operation, Protocol, Refusals
+from ..http.query import parameter
+from ..http.requests import exact_parameter, query_of
 from ..memory.changes import Written
+from ..memory.limits import NO_STORE
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Expected
 from ..memory.model.search import Hit
 from ..memory.model.space import StoreId
-from ..memory.stores import NO_STORE
 from ..recall.recall import Recall, whole_memory
 from ..recall.text.normalization import clean, cut, sha256_of
 from ..record import Record
@@ -58,6 +56,7 @@ SHOWN_ID = 100  # characters of an id that was not found
 SNIPPET = 300  # characters
 
 _KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
+FLAGS = {"true": True, "false": False}
 _DIGITS = re.compile(r"[0-9]+")
 _UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
 UNSTORABLE = "cannot contain NUL or a lone surrogate"
@@ -69,20 +68,6 @@ class BadField(Invalid):
     def __init__(self, sentence: str, field: str) -> None:
         super().__init__(sentence)
         self.field = field
-
-
-def _storable(text: str) -> str:
-    if _UNSTORABLE.search(text):
-        raise fault(UNSTORABLE)
-    return text
-
-
-def _written(content: str) -> str:
-    if not content.strip():
-        raise fault("cannot be blank")
-    if rules.size_of(content) > rules.MAX_CONTENT:
-        raise fault(f"must be at most {rules.MAX_CONTENT:,} bytes")
-    return content
 
 
 def _relative(path: str) -> str:
@@ -97,7 +82,7 @@ def _relative(path: str) -> str:
     return path
 
 
-Plain = AfterValidator(_storable)
+Plain = must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=POLICY.longest_name),
@@ -114,7 +99,11 @@ Path = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
 ]  # fmt: skip
 Content = Annotated[
-    str, Plain, AfterValidator(_written),
+    str, Plain, must(str.strip, "cannot be blank"),
+    must(
+        lambda content: rules.size_of(content) <= rules.MAX_CONTENT,
+        f"must be at most {rules.MAX_CONTENT:,} bytes",
+    ),
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_CONTENT}),
 ]  # fmt: skip
 Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
@@ -251,10 +240,6 @@ def _id(kind: str) -> Read:
     return _must(f"be an id: {kind}_ and 32 hexadecimal digits", partial(uid_of, kind))
 
 
-def _flag(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
 def _before(kind: str) -> Read:
     def read(request: Request, name: str) -> Any:
         before = _id(kind)(request, name)
@@ -277,7 +262,8 @@ LIMIT = in_query(
 FROM, TO = api.created(_instant, "RFC 3339 time")
 NAME = in_query("name", "name", _text, "Its beginning, whatever its case.")
 ARCHIVED = in_query(
-    "include_archived", "with_archived", _must("be true or false", _flag, absent=False),
+    "include_archived", "with_archived",
+    _must("be true or false", lambda it: FLAGS.get(it.lower()), absent=False),
     "`true` lists archived ones too.", kind="boolean",
 )  # fmt: skip
 PATH_PREFIX = in_query(

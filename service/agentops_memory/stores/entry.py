@@ -23,7 +23,7 @@ from ..memory.model.rows import count, instant, micros, pairs_of, reads
 from ..memory.model.space import Space, StoreId, in_no_session
 from ..memory.model.table import Sql
 from ..memory.revisions import changed_at, created, revised
-from ..recall.text.ids import uid_after
+from ..recall.text.instants import uid_after
 from ..recall.text.normalization import sha256_of
 from ..record import Microseconds, Record
 from . import store as rules

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serial
 from ..engine.callbacks import Audit, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AlreadyDone, Archived, Invalid, NotFound
-from ..http.ids import ENTRY, STORE, VERSION, public_id
+from ..http.paging import ENTRY, STORE, VERSION, public_id
 from ..memory.changes import Written
 from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
-from ..memory.limits import require_room
+from ..memory.limits import NO_STORE, require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model import rows
 from ..memory.model.access import Caller
@@ -30,7 +30,6 @@ from ..memory.model.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.model.table import Sql
 from ..memory.redactor import Redactor, RulesOf, default_rules
 from ..memory.revisions import RevisionTable
-from ..memory.stores import NO_STORE
 from ..recall.text.visible import has_controls
 from ..record import Microseconds, Record
 

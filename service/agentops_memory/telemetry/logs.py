@@ -29,7 +29,7 @@ METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", 
 OTHER = "other"  # a method that no standard knows
 CALLER = "agentops_memory.caller"  # in the scope of a request: the Caller, once it is known
 CALLERS = 256  # whose fields of a line are remembered
-CHATTY = ("mcp", "httpx", "httpcore")  # a line or more a request, some with its whole query
+CHATTY = ("httpx", "httpcore")  # a line or more a request, some with its whole query
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # of ANSI terminals
 STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}

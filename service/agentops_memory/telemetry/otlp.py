@@ -20,10 +20,7 @@ from opentelemetry.trace import Span, SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AnyValue
 
-from agentops_memory_client.contract.extras import SERVER, install_command
-
 from .. import __version__
-from ..errors import SettingRefused
 from ..steps import PastStep
 
 SERVICE = "agentops-memory"
@@ -192,17 +189,10 @@ def _url(endpoint: str) -> str:
 
 
 def _grpc(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
-    try:
-        from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415 - an extra
-            metric_exporter,
-            trace_exporter,
-        )
-    except ModuleNotFoundError as error:
-        command = install_command(SERVER, "otlp")
-        raise SettingRefused(
-            f"OTEL_EXPORTER_OTLP_ENDPOINT: sending over gRPC needs an extra: {command}. Or set "
-            "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and name the collector's port for HTTP."
-        ) from error
+    from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
+        metric_exporter,
+        trace_exporter,
+    )
 
     trace_exporter.encode_spans = encode_spans  # type: ignore[attr-defined]
     target, tls = grpc_target(endpoint)

@@ -24,11 +24,13 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AnyValue
 
+from agentops_memory_client.contract.extras import SERVER, install_command
+
 from .. import __version__
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance
-from ..errors import AtItem, Conflict, Refusal, RunAgain
+from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused
 from ..memory import saves
 from ..memory.model.access import Caller
 from ..recall import recall
@@ -86,11 +88,17 @@ class Telemetry:
         """
         if not endpoint:
             return cls(NoOpTracer())
-        # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
-        # for good, and most services have no collector.
-        from .otlp import SCOPE, providers  # noqa: PLC0415
+        try:
+            # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
+            # for good, and most services have no collector.
+            from .otlp import SCOPE, providers  # noqa: PLC0415
 
-        spans, past, measurements = providers(endpoint, protocol)
+            spans, past, measurements = providers(endpoint, protocol)
+        except ModuleNotFoundError as error:
+            command = install_command(SERVER, "otlp")
+            raise SettingRefused(
+                f"OTEL_EXPORTER_OTLP_ENDPOINT: sending needs an extra: {command}."
+            ) from error
 
         def shut_down() -> None:
             spans.shutdown()

@@ -6,24 +6,8 @@ The package is independent of the server, which shares its `contract`.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .contract.errors import (
-    Conflict,
-    Denied,
-    Failed,
-    Invalid,
-    MemoryServiceError,
-    MemoryServiceWarning,
-    Misconfigured,
-    NotFound,
-    OverQuota,
-    Refused,
-    TooLarge,
-    TooMany,
-    Unauthenticated,
-    Unavailable,
-    UnexpectedAnswer,
-    Unreachable,
-)
+from .contract import errors
+from .contract.errors import *  # noqa: F403 - which are public
 from .contract.models import Context, Found, Message, Progress, SessionEnd
 from .version import __version__ as __version__
 
@@ -39,27 +23,6 @@ else:
 
 
 __all__ = [
-    "AsyncMemoryClient",
-    "Conflict",
-    "Context",
-    "Denied",
-    "Failed",
-    "Found",
-    "Invalid",
-    "MemoryClient",
-    "MemoryServiceError",
-    "MemoryServiceWarning",
-    "Message",
-    "Misconfigured",
-    "NotFound",
-    "OverQuota",
-    "Progress",
-    "Refused",
-    "SessionEnd",
-    "TooLarge",
-    "TooMany",
-    "Unauthenticated",
-    "Unavailable",
-    "UnexpectedAnswer",
-    "Unreachable",
-]
+    "AsyncMemoryClient", "Context", "Found", "MemoryClient", "Message", "Progress", "SessionEnd",
+]  # fmt: skip
+__all__ += errors.__all__

@@ -8,26 +8,30 @@ import asyncio
 import os
 import re
 import ssl
+import stat
+import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from datetime import timedelta
-from typing import Any, ClassVar, Concatenate, Generic, Self, TypeVar
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
-from .contract import calls
-from .contract.call import Call, T
-from .contract.errors import Misconfigured
-from .contract.method import Blocking, Method, P, asking, finished, shown_as
-from .contract.models import Progress
-from .contract.service import MemoryService, Questions
+from .contract import reading
+from .contract.call import Call, T, given
+from .contract.errors import Misconfigured, UnexpectedAnswer
+from .contract.method import Blocking, Method, P, finished
+from .contract.models import Imported, ImportPlan, Progress
+from .contract.service import MemoryService, Questions, sends
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
-from .transport import transfers
 from .transport.address import base_and_key, tls_context
-from .transport.exchange import Backend, Exchange
+from .transport.exchange import Backend, Exchange, Upload
 from .transport.retries import RETRIES, TIMEOUT, RetryPolicy, Timing
 from .version import __version__
 
+IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes some of them
 DEFAULT_URL = "http://127.0.0.1:7437"
 
 Transport = TypeVar("Transport")
@@ -35,13 +39,39 @@ Transport = TypeVar("Transport")
 _KEY = re.compile(r"[!-~]+")
 
 
-def _transferring(work: Callable[Concatenate[Exchange, P], Coroutine[Any, Any, T]]) -> Method[P, T]:
-    """The method that does the work."""
+def _opened(path: Path) -> BinaryIO:
+    file = path.open("rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(f"{path} is no regular file, so that its size is not known.")
 
-    async def do(self: "Client[Any]", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await work(self._exchange, *args, **kwargs)
 
-    return Method(shown_as(work, do, beside=1))
+def _target(path: str | os.PathLike[str]) -> Path:
+    target = Path(path).resolve()
+    if target.is_dir():
+        raise IsADirectoryError(f"{target} is a folder; an export is a file.")
+    return target
+
+
+@contextmanager
+def _temporary(target: Path) -> Iterator[BinaryIO]:
+    """A temporary file beside the target, removed at the end unless it has replaced it."""
+    with tempfile.NamedTemporaryFile(
+        dir=target.parent, prefix=f".{target.name[:60]}.", suffix=".part", delete=False
+    ) as file:
+        try:
+            yield cast(BinaryIO, file)
+        finally:
+            with suppress(FileNotFoundError):
+                Path(file.name).unlink()
+
+
+def _replace(target: Path, file: BinaryIO) -> None:
+    """The target by the file, which is on disk before."""
+    file.flush()
+    os.fsync(file.fileno())
+    Path(file.name).replace(target)
 
 
 class Client(Questions, Generic[Transport]):
@@ -102,10 +132,78 @@ class Client(Questions, Generic[Transport]):
         """The service's answer; the call is sent again as often as the retry policy permits."""
         return await self._exchange.send(call)
 
-    health = asking(calls.health)
-    export_to = _transferring(transfers.export_to)
-    import_from = _transferring(transfers.import_from)
-    plan_import = _transferring(transfers.plan_import)
+    @sends("health", "GET", "health", read=reading.health)
+    def health(self) -> str:  # type: ignore[empty-body]
+        """`ok` if the service runs; Unavailable while it ends. It needs no key."""
+
+    async def _export(
+        self, project: str | None = None, progress: Progress | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        call = Call(
+            operation="export", method="GET", path=("export",), query=given(project=project),
+            read=lambda _body, _headers: None,
+        )  # fmt: skip
+        response = await self._exchange.opened(call)
+        length = response.headers.get("content-length")
+        total, done, first, last = int(length) if length else None, 0, b"", b""
+        async with aclosing(self._exchange.chunks(response)) as chunks:
+            async for chunk in chunks:
+                first, last, done = first or chunk[:1], (last + chunk)[-2:], done + len(chunk)
+                if first != b"{":
+                    break
+                yield chunk
+                if progress:
+                    progress(done, total)
+        if (first, last) != (b"{", b"]}"):
+            raise UnexpectedAnswer(f"{self._exchange.url} answers something else than an export.")
+
+    @Method
+    async def export_to(
+        self, path: str | os.PathLike[str], project: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:  # fmt: skip
+        """Write every session and observation of the project, or of all, to a JSON file; its bytes.
+
+        The file is replaced atomically, and is readable by its owner alone: on
+        failure an existing one is unchanged, and no temporary file is left. OSError
+        if it cannot be written.
+        """
+        target, run_in_thread, size = _target(path), self._exchange.backend.run_in_thread, 0
+        with _temporary(target) as file:
+            async with aclosing(self._export(project, progress)) as chunks:
+                async for chunk in chunks:
+                    size += await run_in_thread(file.write, chunk)
+            await run_in_thread(_replace, target, file)
+        return size
+
+    @Method
+    async def import_from(
+        self, path: str | os.PathLike[str], progress: Progress | None = None
+    ) -> Imported:
+        """Store what an export holds and the service does not, all of it or nothing.
+
+        What exists already is left alone and not counted. A lost answer is
+        Unreachable and not retried: the import may be done, and a second one would
+        count nothing. OSError if the file cannot be read.
+        """
+        return await self._import(path, progress, Imported, dry_run=False)
+
+    @Method
+    async def plan_import(
+        self, path: str | os.PathLike[str], progress: Progress | None = None
+    ) -> ImportPlan:
+        """What an import of the file would do; nothing is stored. OSError if it cannot be read."""
+        return await self._import(path, progress, ImportPlan, dry_run=True)
+
+    async def _import(
+        self, path: str | os.PathLike[str], progress: Progress | None, of: type[T], *, dry_run: bool
+    ) -> T:
+        with _opened(Path(path)) as file:
+            call = Call(
+                operation="import", method="POST", path=("import",), query=given(dry_run=dry_run),
+                read=reading.noun(of), is_idempotent=dry_run, within=IMPORT_TIMEOUT,
+            )  # fmt: skip
+            return await self._exchange.send(call, Upload(file, progress))
 
 
 def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
@@ -204,7 +302,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
         Unreachable if the answer is incomplete, UnexpectedAnswer if it is no export;
         the chunks until then are to be discarded.
         """
-        chunks = transfers.export(self._exchange, project, progress)
+        chunks = self._export(project, progress)
         try:
             while True:
                 try:
@@ -253,7 +351,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
         Unreachable if the answer is incomplete, UnexpectedAnswer if it is no export;
         the chunks until then are to be discarded.
         """
-        return transfers.export(self._exchange, project, progress)
+        return self._export(project, progress)
 
     async def aclose(self) -> None:
         """Close the connections; the client cannot be used afterwards."""

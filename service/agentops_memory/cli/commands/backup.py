@@ -20,42 +20,28 @@ from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.text.instants import rendered
 from ...settings.settings import Settings
-from ...sqlite.schema.contents import Contents
+from ...sqlite.snapshots import Contents
+from .. import options
 from ..catalog import command, is_id
 from ..errors import file_errors
-from ..invocation import now, user
-from ..options import (
-    file_tenant_option,
-    force_option,
-    ids_or_files,
-    json_option,
-    key_file_option,
-    scope_option,
-    setting_options,
-    url_option,
-)
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
-from ..output_file import refuse_own
-from ..place import settings_of_files
-from ..service_files import require_local_files
+from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..target import taken_from
-from .changes import print_restored, restored
+from .memories import print_restored, restored
 
 STDOUT = "-"
 
 
 @command()
-@setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@click.option(
-    "--to", metavar="PATH", required=True, help="A file, or a folder; - is standard output."
-)
-@scope_option
+@options.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
+@options.to_option("PATH", "A file, or a folder; - is standard output.")
+@options.scope_option
 @click.option("--keys", "with_keys", is_flag=True, help="The keys of the tenants as well.")
 @click.option(
     "--without-seal", is_flag=True, help="Leave out the keys that confidential values need."
 )
-@force_option
-@json_option()
+@options.force_option
+@options.json_option()
 def backup(
     to: str,
     tenants: Sequence[str],
@@ -72,8 +58,6 @@ def backup(
     """
     with file_errors():
         chosen = settings_of_files(files)
-        if not to:
-            raise click.UsageError("--to needs a name.")
         refuse_own(to, chosen)
         require_local_files(chosen)
         named = tuple(map(tenant_id, dict.fromkeys(tenants)))
@@ -152,8 +136,8 @@ AGAIN = {
 
 
 @command()
-@setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@click.argument("what", metavar="ID|ARCHIVE", shell_complete=ids_or_files)
+@options.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
+@click.argument("what", metavar="ID|ARCHIVE", shell_complete=options.ids_or_files)
 @click.option(
     "--revision", type=click.IntRange(1), metavar="NUMBER",
     help="Of a memory: bring back the text of this revision, as `history` numbers them.",
@@ -169,10 +153,10 @@ AGAIN = {
 )
 @click.option("--dry-run", is_flag=True,
               help="Of an archive: tell what would be done, and do nothing.")  # fmt: skip
-@url_option
-@key_file_option
-@file_tenant_option
-@json_option()
+@options.url_option
+@options.key_file_option
+@options.file_tenant_option
+@options.json_option()
 @click.pass_context
 def restore(context: click.Context, /, what: str, as_json: bool, **given: Any) -> None:
     """Bring back the deleted memory ID, or put the databases of ARCHIVE in their place.

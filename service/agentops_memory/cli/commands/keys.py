@@ -1,38 +1,47 @@
-"""`keys`: the keys of callers, made and ended at the terminal. A secret is shown once."""
+"""`keys`, `seal` and `tenants`: who is let in, and to whose data."""
 
-import json
+import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, BinaryIO
 
 import click
 
+from ...engine.engine import Engine
+from ...engine.files import make_folder
+from ...errors import NotFound, Refusal, Unavailable
 from ...memory.model.access import (
     DEFAULT_TENANT,
+    OPERATOR,
+    Caller,
     KeyId,
     Role,
+    TenantId,
     agent_patterns,
     new_patterns,
     tenant_id,
 )
 from ...memory.model.keys import Key, issued
+from ...operations.files.seals import SealFile
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
 from ...settings.parsing import duration
+from .. import options
 from ..catalog import group
-from ..invocation import now, user
-from ..options import Command, json_option, parsed_by, setting_options, tenant_option, without_route
-from ..output import say
-from ..place import Place, place_of
-from ..print_results import cells, print_records
+from ..errors import file_errors
+from ..output import confirm, counted, say
+from ..place import Place, now, on_tenant, place_of, refuse_own, user, written
+from ..print_results import cells, named, print_records, tell
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
 ROLES = tuple(role.value for role in Role)
 
 
-def _files(command: Command) -> Command:
-    return setting_options("db_path", "keys_file")(without_route(command))
+def _files(command: options.Command) -> options.Command:
+    return options.setting_options("db_path", "keys_file")(options.without_route(command))
 
 
 @group()
@@ -50,7 +59,7 @@ def keys() -> None:
 @_files
 @click.option("--name", required=True, help="What or whom the key is for.")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What it allows.")
-@tenant_option("Whose memories it opens.")
+@options.tenant_option("Whose memories it opens.")
 @click.option(
     "--project",
     "projects",
@@ -72,7 +81,7 @@ def keys() -> None:
     is_flag=True,
     help="It may make intents, and let agents coordinate them. An admin's key always may.",
 )
-@json_option("Print the key with its record, as JSON.")
+@options.json_option("Print the key with its record, as JSON.")
 def create(
     *,
     name: str,
@@ -106,13 +115,13 @@ def create(
         say("The keys that were made before are lost, and none of them works any more.")
     is_first = place.keys.create(key, at=now(), by=user())
     _explain(key, place, is_first=is_first)
-    click.echo(json.dumps({**_shown(key), "key": token}) if as_json else token)
+    tell({**_shown(key), "key": token}, token, as_json=as_json)
 
 
 @keys.command("list", short_help="Show the keys, without their secrets.")
 @_files
 @click.option("--all", "with_revoked", is_flag=True, help="Show the revoked ones, too.")
-@json_option("Print a JSON array.")
+@options.json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """Show the keys, without their secrets."""
     place = place_of(files)
@@ -141,7 +150,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     "--keep-old",
     metavar="DURATION",
     default="0",
-    callback=parsed_by(duration),
+    callback=options.parsed_by(duration),
     help="How long the old secret works on, such as 1h. [default: 0, not at all]",
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
@@ -213,3 +222,185 @@ def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
     if shown["coordinates"]:
         agents += " (coordinator)"
     return (*fields, projects, agents.strip(), str(told["created_at"]), state)
+
+
+@group()
+def seal() -> None:
+    """Look after the keys that encrypt confidential values.
+
+    They lie in a file beside the database, made with the first such value. Without
+    it nothing of these can be read any more: keep a copy, as `backup` does.
+    """
+
+
+@seal.command("rotate", short_help="Encrypt with a new key from now on.")
+@options.setting_options("db_path", "seal_file")
+@options.json_option()
+def rotate_seal(as_json: bool, **files: str | None) -> None:
+    """Add a key, which encrypts from now on, also in a service that is running.
+
+    What older keys have encrypted still opens, so they stay in the file. An entry gets
+    the new key when it is next changed.
+    """
+    with file_errors():
+        place = place_of(files)
+        path = place.settings.seal_file
+        make_folder(path.parent)
+        file = SealFile(path, now)
+        key = file.rotate(lambda id_: place.audit(OPERATOR, "seal.rotated", key=id_))
+        count = len(file.keys().keys)
+    sentence = f"The key {key} encrypts from now on; {path} has {counted(count, 'key')}."
+    tell({"key": key, "keys": count}, sentence, as_json=as_json)
+
+
+OF_TENANTS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
+COUNTS = ("observations", "sessions", "stores")
+
+
+@group()
+def tenants() -> None:
+    """Make, list, export and erase tenants: each has a database of its own.
+
+    A service may be running meanwhile. What is made and erased adds a line to
+    the audit file.
+    """
+
+
+@tenants.command("create", short_help="Make a tenant's database.")
+@_files
+@click.argument("name")
+def create_tenant(name: str, **files: str | None) -> None:
+    """Make the database of the tenant NAME."""
+    tenant, place = tenant_id(name), place_of(files)
+    place.create(tenant)
+    click.echo(f"The tenant {tenant} has its database: {place.name_of(tenant)}.")
+
+
+@tenants.command("list", short_help="Show the tenants.")
+@_files
+@options.json_option()
+def list_tenants(as_json: bool, **files: str | None) -> None:
+    """Show the tenants: what each holds, and the keys that open it.
+
+    Exits with 1 if a database is there that cannot be read.
+    """
+    place = place_of(files)
+    shown = [_tenant(tenant, place) for tenant in _every(place)]
+    print_records(shown, OF_TENANTS, _tenant_row, as_json=as_json)
+    unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
+    for tenant in unread:
+        say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
+    sys.exit(1 if unread else 0)
+
+
+@tenants.command(short_help="Write all that a tenant has as JSON.")
+@_files
+@click.argument("name")
+@options.to_option("FILE", "Where to; - is standard output.")
+def export(name: str, to: str, **files: str | None) -> None:
+    """Write the sessions and live observations of the tenant NAME, as GET /export does.
+
+    The file is there whole or not at all, and for its owner alone to read.
+    """
+    place = place_of(files)
+    refuse_own(to, place.settings)
+    with written(to) as file:
+        on_tenant(place, tenant_id(name), partial(_export, file))
+
+
+@tenants.command(short_help="Erase a tenant for good.")
+@_files
+@click.argument("name")
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
+def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
+    """Revoke every key of the tenant NAME, then remove its database for good.
+
+    The files are removed, not written over: what the disk keeps of them, and
+    backups, are beyond this program.
+    """
+    tenant, place = tenant_id(name), place_of(files)
+    plan = _plan(tenant, place)
+    if not dry_run:
+        if not is_meant:
+            confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
+        plan = _erased(tenant, place, plan)
+    sentence = f"{'It would erase' if dry_run else 'Erased'} the tenant {tenant}: {_counts(plan)}."
+    tell({**plan, "dry_run": dry_run}, sentence, as_json=as_json)
+
+
+@tenants.command(short_help="Write a tenant's tables anew.")
+@_files
+@click.argument("name")
+def rewrite(name: str, **files: str | None) -> None:
+    """Write the tables of the tenant NAME anew, without what was erased (VACUUM FULL).
+
+    For PostgreSQL alone. Requests of the tenant wait meanwhile, and the disk
+    needs room for a second copy of its largest table. Refused while an old
+    transaction may still see what was erased.
+    """
+    place, tenant = place_of(files), tenant_id(name)
+    place.require_usable(tenant)
+    place.rewrite(tenant)
+    click.echo(f"Nothing of what was erased is left in {place.name_of(tenant)}.")
+
+
+def _every(place: Place) -> list[TenantId]:
+    keys = place.keys.ring().keys.values()
+    with_keys = {key.tenant for key in keys if not key.revoked_at}
+    return list(dict.fromkeys([*place.tenants(), *sorted(with_keys)]))
+
+
+def _tenant(tenant: TenantId, place: Place) -> dict[str, Any]:
+    counts = place.counted(tenant)
+    keys = place.keys.ring().working(tenant)
+    return {
+        "tenant": tenant,
+        "bytes": counts and counts.size,
+        "observations": counts and counts.memories,
+        "sessions": counts and counts.sessions,
+        "stores": counts and counts.stores,
+        "keys": named(keys),
+    }
+
+
+def _tenant_row(shown: Mapping[str, Any]) -> list[str]:
+    numbers = (shown[name] for name in ("bytes", *COUNTS))
+    keys = ", ".join(f"{key['name']} ({key['id']})" for key in shown["keys"])
+    return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
+
+
+def _plan(tenant: TenantId, place: Place) -> dict[str, Any]:
+    files = place.parts_of(tenant)
+    shown = _tenant(tenant, place)
+    if not files and not shown["keys"]:
+        raise NotFound(f"There is no tenant {tenant}.")
+    return {**shown, "files": files}
+
+
+def _erased(tenant: TenantId, place: Place, plan: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        keys = place.keys.revoke_all(tenant, at=now(), by=user())
+    except Refusal as refusal:
+        names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
+        raise Unavailable(
+            f"These keys open the tenant {tenant} and cannot be revoked, so nothing was changed: "
+            f"{names}. {refusal}"
+        ) from refusal
+    counts = {name: plan[name] for name in (*COUNTS, "bytes")}
+    files = place.erase(tenant, **counts)
+    return {**plan, "keys": named(keys), "files": files}
+
+
+def _counts(plan: Mapping[str, Any]) -> str:
+    held = [f"{'?' if plan[name] is None else plan[name]} {name}" for name in COUNTS]
+    return ", ".join([*held, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
+
+
+async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:
+    # Not at the top: the other commands would wait for the API.
+    from ...agentops.transfer import Transfer  # noqa: PLC0415
+
+    async for piece in Transfer(engine=engine).export(caller, None, now()):
+        await asyncio.to_thread(file.write, piece)

@@ -1,6 +1,8 @@
-"""The commands that save, find and review memories, for people."""
+"""The commands on memories, for people: saved, found, shown, changed and reviewed."""
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -11,73 +13,37 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.model.space import project_name
 from ...settings.parsing import retention
-from ..catalog import command
-from ..invocation import now
-from ..options import (
-    MemoryId,
-    excluded_option,
-    here_option,
-    id_argument,
-    ids,
-    json_option,
-    limit_option,
-    parsed_by,
-    project_option,
-    scope_name_option,
-    tag_option,
-    target_options,
-    type_option,
-    types,
-)
-from ..output import (
-    ago,
-    counted,
-    cut,
-    is_piped,
-    lines,
-    one_line,
-    print_table,
-    read_piped,
-    say,
-    show,
-)
-from ..print_results import (
-    Elsewhere,
-    elsewhere,
-    ids_of,
-    print_context,
-    print_found,
-    print_history,
-    print_json,
-    print_observations,
-    print_saved,
-    say_nothing,
-)
+from .. import options, output
+from .. import print_results as results
+from ..catalog import command, is_id
+from ..errors import CommandRefused
+from ..place import now
 from ..target import run_on_target, taken_from
 
 LONGEST_TITLE = 60  # characters that a title has which is taken from its text
 
-_json = json_option("Print the JSON of the REST API.")
+_json = options.json_option("Print the JSON of the REST API.")
 _explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
 
 
 @command()
 @click.argument("title", metavar="[TITLE] CONTENT")
 @click.argument("content", required=False, metavar="")
-@here_option
-@click.option("--type", default="discovery", show_default=True, shell_complete=types,
+@options.here_option
+@click.option("--type", default="discovery", show_default=True, shell_complete=options.types,
               help="What it is, such as decision, bugfix, config.")  # fmt: skip
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
 @click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
 @click.option("--scope", metavar="NAME", help="global is seen from every project.")
 @click.option("--session", "session_id", metavar="ID",
               help="In which session. [default: cli:PROJECT:DATE]")  # fmt: skip
-@click.option("--ttl", metavar="TIME", callback=parsed_by(retention),
+@click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
               help="How long it is true, such as 30d.")  # fmt: skip
 @click.option("--pinned", is_flag=True, help="First in every context of the project.")
-@click.option("--supersedes", multiple=True, metavar="ID", type=MemoryId(), shell_complete=ids,
+@click.option("--supersedes", multiple=True, metavar="ID", type=options.MemoryId(),
+              shell_complete=options.ids,
               help="The memory that it replaces; may be repeated.")  # fmt: skip
-@target_options
+@options.target_options
 @_json
 def save(title: str, content: str | None, project: str, as_json: bool, **given: Any) -> None:
     """Save a memory: a text alone, or a title and its content.
@@ -97,7 +63,7 @@ def save(title: str, content: str | None, project: str, as_json: bool, **given: 
     source = click.get_current_context().get_parameter_source("project")
     is_found = source is ParameterSource.DEFAULT  # which the user has not said, and may not expect
     where_it_is = f" in the project {project_name(project)}" if is_found else ""
-    print_saved(saved, where_it_is, as_json=as_json)
+    results.print_saved(saved, where_it_is, as_json=as_json)
 
 
 def _session(project: str) -> str:
@@ -106,8 +72,8 @@ def _session(project: str) -> str:
 
 def _titled(title: str, content: str | None) -> tuple[str, str]:
     """The title and the content; a text alone is its own title as far as that may go."""
-    if content == "-" or (content is None and is_piped()):
-        piped = read_piped()
+    if content == "-" or (content is None and output.is_piped()):
+        piped = output.read_piped()
         if piped or content == "-":
             return title, piped
     if content is not None:
@@ -115,54 +81,58 @@ def _titled(title: str, content: str | None) -> tuple[str, str]:
     first, _, rest = title.strip().partition("\n")
     if rest.strip():
         return first.strip(), rest.strip()
-    return cut(first.rstrip("."), LONGEST_TITLE), first
+    return output.cut(first.rstrip("."), LONGEST_TITLE), first
 
 
 @command("list")
-@here_option
-@type_option
-@excluded_option
-@tag_option
-@scope_name_option
-@limit_option(default=20)
-@click.option("--before", metavar="ID", type=MemoryId(), help="Only those older than this one.")
-@target_options
+@options.here_option
+@options.type_option
+@options.excluded_option
+@options.tag_option
+@options.scope_name_option
+@options.limit_option(default=20)
+@click.option(
+    "--before", metavar="ID", type=options.MemoryId(), help="Only those older than this one."
+)
+@options.target_options
 @_json
 def list_(limit: int, as_json: bool, **given: Any) -> None:
     """List the memories of the project, newest first."""
     where, project = taken_from(given), given["project"]
 
-    async def listed(memories: MemoryService) -> tuple[list[Observation], Elsewhere | None]:
+    async def listed(
+        memories: MemoryService,
+    ) -> tuple[list[Observation], results.Elsewhere | None]:
         found = await memories.recent(limit=limit + 1, **given)  # one more tells that there is more
-        return found, None if found else await elsewhere(memories, project)
+        return found, None if found else await results.elsewhere(memories, project)
 
     found, other = run_on_target(where, listed)
     shown = found[:limit]
     if as_json:
-        print_json(shown)
+        results.print_json(shown)
     else:
-        print_observations(shown)
+        results.print_observations(shown)
     if other:
-        say_nothing("There is no memory", given, other)
+        results.say_nothing("There is no memory", given, other)
     elif len(found) > limit:
-        say(f"There is more: --before {shown[-1].id}")
+        output.say(f"There is more: --before {shown[-1].id}")
 
 
 @command("show")
-@id_argument
-@target_options
+@options.id_argument
+@options.target_options
 @_json
 def show_(memory: int, as_json: bool, **where: str | None) -> None:
     """Show the memory ID in full."""
     found = run_on_target(where, lambda memories: memories.get(memory))
     if as_json:
-        print_json(found)
+        results.print_json(found)
         return
-    show(one_line(f"#{found.id}  [{found.type}] {found.title}"), bold=True)
+    output.show(output.one_line(f"#{found.id}  [{found.type}] {found.title}"), bold=True)
     for name, value in _facts(found):
-        show(f"{name:<13}{one_line(value)}", indent=2, dim=True)
+        output.show(f"{name:<13}{output.one_line(value)}", indent=2, dim=True)
     click.echo()
-    for line in lines(found.content):
+    for line in output.lines(found.content):
         click.echo(line)
 
 
@@ -170,16 +140,17 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
     yield "project", it.project if it.scope == "project" else f"{it.project} ({it.scope})"
     yield "session", it.session_id
     revisions = f", revision {it.revision_count}" if it.revision_count > 1 else ""
-    yield "saved", f"{ago(it.created_at)}{revisions}"
+    yield "saved", f"{output.ago(it.created_at)}{revisions}"
     for name, at in (
         ("changed", it.updated_at if it.updated_at != it.created_at else None),
         ("confirmed", it.confirmed_at), ("review", it.review_at), ("expires", it.expires_at),
     ):  # fmt: skip
         if at:
-            yield name, ago(at)
+            yield name, output.ago(at)
     for name, value in (
         ("topic key", it.topic_key), ("tags", ", ".join(it.tags)), ("pinned", it.pinned and "yes"),
-        ("supersedes", ids_of(it.supersedes)), ("replaced by", ids_of(it.superseded_by)),
+        ("supersedes", results.ids_of(it.supersedes)),
+        ("replaced by", results.ids_of(it.superseded_by)),
     ):  # fmt: skip
         if value:
             yield name, value
@@ -187,42 +158,42 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 
 @command()
 @click.argument("words", nargs=-1, required=True)
-@here_option
-@type_option
-@excluded_option
-@tag_option
-@scope_name_option
-@limit_option(default=10)
+@options.here_option
+@options.type_option
+@options.excluded_option
+@options.tag_option
+@options.scope_name_option
+@options.limit_option(default=10)
 @click.option("--superseded", is_flag=True, help="Also memories that another one replaced.")
 @_explain
-@target_options
+@options.target_options
 @_json
 def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
     """Find memories by WORDS, best first: of the project, and global ones."""
     where = taken_from(given)
 
-    async def searched(memories: MemoryService) -> tuple[Found, Elsewhere | None]:
+    async def searched(memories: MemoryService) -> tuple[Found, results.Elsewhere | None]:
         found = await memories.search(" ".join(words), **given)
         if found.hits:
             return found, None
         replaced = await memories.search(" ".join(words), **given | {"superseded": True})
-        return found, await elsewhere(memories, given["project"], len(replaced.hits))
+        return found, await results.elsewhere(memories, given["project"], len(replaced.hits))
 
     found, other = run_on_target(where, searched)
-    print_found(found, as_json=as_json)
+    results.print_found(found, as_json=as_json)
     if other:
-        say_nothing("Nothing was found", given, other)
+        results.say_nothing("Nothing was found", given, other)
 
 
 @command()
 @click.argument("prompt", nargs=-1)
-@here_option
-@excluded_option
-@tag_option
-@scope_name_option
-@limit_option(default=5)
+@options.here_option
+@options.excluded_option
+@options.tag_option
+@options.scope_name_option
+@options.limit_option(default=5)
 @_explain
-@target_options
+@options.target_options
 @_json
 def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
     """Preview the context that an agent of the project would get with PROMPT.
@@ -231,51 +202,51 @@ def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
     """
     where, query = taken_from(given), " ".join(prompt) or None
 
-    async def reminded(memories: MemoryService) -> tuple[Context, Elsewhere | None]:
+    async def reminded(memories: MemoryService) -> tuple[Context, results.Elsewhere | None]:
         found = await memories.context(query=query, **given)
         is_empty = not (found.observations or found.summaries)
-        return found, await elsewhere(memories, given["project"]) if is_empty else None
+        return found, await results.elsewhere(memories, given["project"]) if is_empty else None
 
     found, other = run_on_target(where, reminded)
-    print_context(found, as_json=as_json)
+    results.print_context(found, as_json=as_json)
     if other:
-        say_nothing("An agent would be reminded of nothing", given, other)
+        results.say_nothing("An agent would be reminded of nothing", given, other)
 
 
 @command()
-@id_argument
+@options.id_argument
 @click.option("--before", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
-@target_options
+@options.target_options
 @_json
 def timeline(memory: int, before: int, after: int, as_json: bool, **where: str | None) -> None:
     """Show what was saved in the project before and after the memory ID."""
     entries = run_on_target(where, lambda it: it.timeline(memory, before=before, after=after))
     if as_json:
-        print_json(entries)
+        results.print_json(entries)
         return
     rows = [
-        (">" if it.id == memory else "", f"#{it.id}", ago(it.created_at), it.type, it.title)
+        (">" if it.id == memory else "", f"#{it.id}", output.ago(it.created_at), it.type, it.title)
         for it in entries
     ]
-    print_table(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
+    output.print_table(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
 
 
 @command()
-@id_argument
-@target_options
+@options.id_argument
+@options.target_options
 @_json
 def history(memory: int, as_json: bool, **where: str | None) -> None:
     """Show the revisions of the memory ID, newest first, each with what it changed."""
     revisions = run_on_target(where, lambda memories: memories.history(memory))
-    print_history(revisions, as_json=as_json)
+    results.print_history(revisions, as_json=as_json)
 
 
 @command()
-@project_option
-@limit_option(default=20)
+@options.project_option
+@options.limit_option(default=20)
 @click.option("--before", metavar="ID", help="Only those older than this session.")
-@target_options
+@options.target_options
 @_json
 def sessions(
     project: str | None, limit: int, before: str | None, as_json: bool, **where: str | None
@@ -285,20 +256,20 @@ def sessions(
         where, lambda memories: memories.sessions(project, limit=limit, before=before)
     )
     if as_json:
-        print_json(found)
+        results.print_json(found)
         return
     rows = [
-        (it.id, it.project, ago(it.started_at), "ended" if it.ended_at else "open",
+        (it.id, it.project, output.ago(it.started_at), "ended" if it.ended_at else "open",
          it.message_count, it.summary or "")
         for it in found
     ]  # fmt: skip
-    print_table(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), rows)
+    output.print_table(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), rows)
 
 
 @command()
-@project_option
+@options.project_option
 @click.option("--storage", is_flag=True, help="Show what the files of the tenants are made of.")
-@target_options
+@options.target_options
 @_json
 def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
     """Show how much is stored, in the project or in all.
@@ -308,16 +279,210 @@ def stats(project: str | None, storage: bool, as_json: bool, **where: str | None
     """
     if storage:
         # Not at the top: it needs what reads a file, which a service's memories do not.
-        from .storage import print_storage  # noqa: PLC0415
+        from .databases import print_storage  # noqa: PLC0415
 
         print_storage(where, as_json=as_json)
         return
     totals = run_on_target(where, lambda memories: memories.stats(project))
     if as_json:
-        print_json(totals)
+        results.print_json(totals)
         return
-    observations = counted(totals.total_observations, "observation")
+    observations = output.counted(totals.total_observations, "observation")
     place = f" in the project {project_name(project)}" if project else ""
-    show(one_line(f"{observations} and {counted(totals.total_sessions, 'session')}{place}"))
+    output.show(
+        output.one_line(
+            f"{observations} and {output.counted(totals.total_sessions, 'session')}{place}"
+        )
+    )
     for name in totals.projects if not project else ():
-        show(one_line(name), indent=2)
+        output.show(output.one_line(name), indent=2)
+
+
+Work = Callable[[MemoryService, int], Awaitable[Observation | None]]
+
+
+def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa: A002 - click's
+    """The command that does one thing to each of several memories."""
+
+    @command(name, help=help)
+    @options.ids_argument
+    @options.target_options
+    @_json
+    def changed(memories: Sequence[int], as_json: bool, **where: str | None) -> None:
+        async def done(service: MemoryService) -> list[Observation | None]:
+            for it in memories:
+                await service.get(it)  # all of them, or none
+            return [await work(service, it) for it in memories]
+
+        answers = run_on_target(where, done)
+        if as_json:
+            shown = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
+            results.print_json(shown if shown[1:] else shown[0])
+            return
+        for it, id_ in zip(answers, memories, strict=True):
+            output.show(output.one_line(f"{verb} #{id_}{f': {it.title}' if it else ''}"))
+
+    return changed
+
+
+async def _deleted(memories: MemoryService, memory: int) -> None:
+    await memories.delete(memory)
+
+
+delete = _each(
+    "delete", "Deleted",
+    "Delete the memories ID. `restore ID` brings one back while MEMORY_KEEP_DELETED lasts.",
+    _deleted,
+)  # fmt: skip
+pin = _each(
+    "pin", "Pinned", "Put the memories ID first in every context of their project.",
+    lambda memories, it: memories.update(it, pinned=True),
+)  # fmt: skip
+unpin = _each(
+    "unpin", "Unpinned", "Let the memories ID stand in a context by their words alone.",
+    lambda memories, it: memories.update(it, pinned=False),
+)  # fmt: skip
+confirm = _each(
+    "confirm", "Confirmed", "Confirm that the memories ID are still true.",
+    lambda memories, it: memories.confirm(it),
+)  # fmt: skip
+
+
+@command()
+@options.id_argument
+@click.argument("content", required=False)
+@click.option("--title", metavar="TEXT", help="Another title.")
+@click.option("--type", metavar="TYPE", shell_complete=options.types, help="Another type.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG",
+              help="These tags in place of those it has; '' is none.")  # fmt: skip
+@click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
+              help="How long it is true from now on, such as 30d; 0 is for good.")  # fmt: skip
+@options.target_options
+@_json
+def edit(memory: int, content: str | None, as_json: bool, **given: Any) -> None:
+    """Change the memory ID: its content, or what the options name.
+
+    With neither, an editor opens (EDITOR) with the title in the first line. - reads the
+    content from standard input. The text before stays in `history`.
+    """
+    where, changes = taken_from(given), _changes(content, **given)
+    if not changes:
+        if not output.is_terminal(sys.stdout):
+            raise click.UsageError("Give CONTENT, --title, --type, --tag or --ttl.")
+        before = run_on_target(where, lambda memories: memories.get(memory))
+        changes = _edited(before)
+    changed = run_on_target(where, lambda memories: memories.update(memory, **changes))
+    _print_changed("Changed", changed, as_json=as_json)
+
+
+def _changes(
+    content: str | None, *, title: str | None, type: str | None, tags: Sequence[str],  # noqa: A002
+    ttl: timedelta | None,
+) -> dict[str, Any]:  # fmt: skip
+    text = output.read_piped() if content == "-" else content
+    named = {"content": text, "title": title, "type": type}
+    changes: dict[str, Any] = {name: it for name, it in named.items() if it is not None}
+    if tags:
+        changes["tags"] = [it for it in tags if it]
+    if ttl is not None:
+        changes |= {"ttl": ttl} if ttl else {"expires_at": None}
+    return changes
+
+
+def _edited(before: Observation) -> dict[str, Any]:
+    text = click.edit(f"{before.title}\n\n{before.content}\n", extension=".md")
+    title, _, content = (text or "").strip().partition("\n")
+    if not title.strip() or (title, content.strip()) == (before.title, before.content.strip()):
+        raise CommandRefused("Nothing was changed.")
+    return {"title": title.strip(), "content": content.strip()}
+
+
+@command()
+@options.id_argument
+@click.argument("new", metavar="NEW")
+@options.target_options
+@_json
+def supersede(memory: int, new: str, as_json: bool, **where: str | None) -> None:
+    """Replace the memory ID by NEW: the id of another memory, or a text to save in its place.
+
+    Searches and contexts leave the old one out from now on; `show` still has it.
+    """
+
+    async def superseded(memories: MemoryService) -> Observation:
+        old = await memories.get(memory)
+        if is_id(new):
+            by = await memories.get(int(new.removeprefix("#")))
+            return await memories.update(by.id, supersedes=[*by.supersedes, memory])
+        saved = await memories.save(
+            session_id=old.session_id, project=old.project, type=old.type, title=old.title,
+            content=new, tags=old.tags, scope=old.scope, supersedes=[memory],
+        )  # fmt: skip
+        return await memories.get(saved.id)
+
+    changed = run_on_target(where, superseded)
+    if as_json:
+        results.print_json(changed)
+    else:
+        output.show(output.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
+
+
+def restored(memory: int, revision: int | None, where: dict[str, str | None]) -> Observation:
+    """A deleted memory as it was, or the text that a memory had in a revision."""
+
+    async def back(memories: MemoryService) -> Observation:
+        wanted = revision
+        if wanted is None:
+            newest, *older = await memories.history(memory)
+            if newest.action != "deleted" or not older:
+                raise CommandRefused(
+                    f"#{memory} is not deleted; --revision brings back an earlier text, and "
+                    f"`agentops-memory history {memory}` shows them."
+                )
+            wanted = older[0].revision
+        return await memories.restore(memory, wanted)
+
+    return run_on_target(where, back)
+
+
+def print_restored(restored: Observation, *, as_json: bool) -> None:
+    _print_changed("Restored", restored, as_json=as_json)
+
+
+def _print_changed(verb: str, changed: Observation, *, as_json: bool) -> None:
+    if as_json:
+        results.print_json(changed)
+    else:
+        output.show(output.one_line(f"{verb} #{changed.id}: {changed.title}"))
+
+
+REASONS = ("review_due", "expires_soon", "similar")
+
+
+@command()
+@options.project_option
+@click.option("--reason", type=click.Choice(REASONS), help="Only for this reason.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most."
+)
+@click.option("--before", metavar="NEXT", help="What follows there, as a list names it at its end.")
+@options.target_options
+@_json
+def review(
+    project: str | None, reason: str | None, limit: int, before: str | None, as_json: bool,
+    **where: str | None,
+) -> None:  # fmt: skip
+    """Show which memories somebody should look at, the newest reason first."""
+    told = run_on_target(
+        where, lambda it: it.review(project, reason=reason, limit=limit, before=before)
+    )
+    if as_json:
+        results.print_json(told)
+        return
+    rows = [
+        (it.reason, output.ago(it.at), f"#{it.observation.id}", it.observation.title,
+         "" if it.other is None else f"#{it.other.id} {it.other.title} ({it.score:.2f})")
+        for it in told.items
+    ]  # fmt: skip
+    output.print_table(("REASON", "SINCE", "ID", "TITLE", "LIKE"), rows)
+    if told.next:
+        output.say(f"There is more: --before {told.next}")

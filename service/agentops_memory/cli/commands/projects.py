@@ -1,46 +1,46 @@
-"""`projects`: the projects of a tenant, listed, renamed, merged and erased at the terminal."""
+"""`projects` and `agents`: listed, renamed, limited, exported and erased at the terminal."""
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
+from agentops_memory_client.contract.call import Call, given
+from agentops_memory_client.contract.method import asking
+from agentops_memory_client.contract.reading import Headers
+
 from ...engine.callbacks import noop
-from ...memory.erasure import Erasure, receipt_of
-from ...memory.model.access import Caller, tenant_id
+from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
+from ...memory.model.access import AgentId, Caller, agent_id, tenant_id
+from ...memory.model.keys import Key
 from ...memory.model.space import Project, project_name
 from ...memory.projects import Extent, Listed, Projects
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
+from .. import options
 from ..catalog import group
-from ..options import (
-    Command,
-    dry_run_option,
-    json_option,
-    service_options,
-    setting_options,
-    tenant_option,
-    without_route,
-    yes_option,
-)
-from ..output import confirm, progress_bar
-from ..place import Place, finish, on_tenant, place_of
-from ..print_results import print_records
+from ..output import confirm, counted, progress_bar, say, size
+from ..place import Place, finish, now, on_tenant, place_of, refuse_own, user, written
+from ..print_results import named, parts, print_records, tell
 from ..target import Target
 
 if TYPE_CHECKING:
-    from ..project_routes import ProjectRoutes
+    from agentops_memory_client import AsyncMemoryClient
+
+    from ...openintent.agents import AgentExtent, Agents, ListedAgent
 
 T = TypeVar("T")
 
 RECEIPT = (
-    "id", "kind", "project", "observations", "revisions", "sessions", "erased_at", "bytes_gone_at",
-    "copies_not_reached",
-)  # fmt: skip
+    "id kind project observations revisions sessions erased_at bytes_gone_at copies_not_reached"
+)
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 
 
@@ -54,33 +54,33 @@ def projects() -> None:
     """
 
 
-def _of_a_tenant(command: Command) -> Command:
-    return setting_options("db_path")(tenant_option("Whose projects.")(command))
+def _of_a_tenant(command: options.Command) -> options.Command:
+    return options.setting_options("db_path")(options.tenant_option("Whose projects.")(command))
 
 
 @projects.command("list", short_help="Show the projects.")
-@service_options
+@options.service_options
 @_of_a_tenant
-@json_option()
+@options.json_option()
 def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | None) -> None:
     """Show the projects with their live observations and their newest change.
 
     A service does not say when they changed.
     """
     if service := Target.of_operator(url, key_file):
-        shown = _on_service(service, lambda routes: routes.list_projects())
+        shown = _on_service(service, _listed_there)
     else:
         shown = [*map(_listed, _run(where, lambda projects, caller: projects.list(caller)))]
     print_records(shown, HEADINGS, as_json=as_json)
 
 
 @projects.command(short_help="Give a project another name.")
-@without_route
+@options.without_route
 @_of_a_tenant
 @click.argument("project")
 @click.argument("new")
-@dry_run_option
-@json_option()
+@options.dry_run_option
+@options.json_option()
 def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
     old, name = _name(project), _name(new)
@@ -91,13 +91,13 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
 
 
 @projects.command(short_help="Move all of a project into another.")
-@without_route
+@options.without_route
 @_of_a_tenant
 @click.argument("project")
 @click.argument("into")
-@dry_run_option
-@yes_option
-@json_option()
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
 def merge(
     project: str, into: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
 ) -> None:
@@ -119,12 +119,12 @@ def merge(
 
 
 @projects.command(short_help="Erase a project for good.")
-@service_options
+@options.service_options
 @_of_a_tenant
 @click.argument("project")
-@dry_run_option
-@yes_option
-@json_option()
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
 def erase(
     *,
     project: str,
@@ -143,7 +143,7 @@ def erase(
     name, service = _name(project), Target.of_operator(url, key_file)
     if dry_run or not is_meant:
         if service:
-            plan = _on_service(service, lambda routes: routes.plan_erasure(name))
+            plan = _on_service(service, lambda it: _erase_there(it, name, dry_run=True))
         else:
             extent = _run(where, lambda it, caller: it.plan_erasure(caller, name))
             plan = {"project": name, **_removed(extent)}
@@ -152,17 +152,14 @@ def erase(
             return
         _ask(f"erase {name} for good", plan)
     if service:
-        answer = _on_service(service, lambda routes: routes.erase(name))
-        receipt = {field: answer.get(field) for field in RECEIPT}
+        answer = _on_service(service, lambda it: _erase_there(it, name))
+        receipt = {field: answer.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` says when its bytes have left the storage."
         still = None if receipt["bytes_gone_at"] else later
     else:
         erased, still = _run(where, partial(_erased, place_of(where), name))
         receipt = _shown(erased)
-    if as_json:
-        click.echo(json.dumps(receipt))
-    else:
-        _print_receipt(receipt, still)
+    tell(receipt, _receipt_of(receipt, still), as_json=as_json)
 
 
 async def _erased(
@@ -187,11 +184,11 @@ def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awa
     )
 
 
-def _on_service(service: Target, work: Callable[["ProjectRoutes"], Awaitable[T]]) -> T:
-    from ..project_routes import ProjectRoutes  # noqa: PLC0415 - the commands on files load no HTTP
+def _on_service(service: Target, work: Callable[["AsyncMemoryClient"], Awaitable[T]]) -> T:
+    from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415 - the files need no HTTP
 
     async def worked() -> T:
-        async with ProjectRoutes.from_environment(url=service.url, key=service.key) as routes:
+        async with AsyncMemoryClient.from_environment(url=service.url, key=service.key) as routes:
             return await work(routes)
 
     return asyncio.run(worked())
@@ -207,21 +204,11 @@ def _ask(what: str, fields: Mapping[str, object]) -> None:
 
 
 def _listed(project: Listed) -> dict[str, object]:
-    return {
-        "project": project.project,
-        "observations": project.memories,
-        "sessions": project.sessions,
-        "changed_at": project.changed_at and rendered(project.changed_at),
-    }
+    return parts(project, "project observations=memories sessions changed_at")
 
 
 def _moved(extent: Extent) -> dict[str, object]:
-    return {
-        "observations": extent.memories,
-        "deleted": extent.deleted,
-        "revisions": extent.revisions,
-        "sessions": extent.sessions,
-    }
+    return parts(extent, "observations=memories deleted revisions sessions")
 
 
 def _removed(extent: Extent) -> dict[str, object]:
@@ -230,33 +217,253 @@ def _removed(extent: Extent) -> dict[str, object]:
 
 
 def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({**fields, "dry_run": dry_run}))
-        return
     counts = ", ".join(f"{name} {count}" for name, count in fields.items() if type(count) is int)
     done = "It would" if dry_run else "Done:"
-    click.echo(f"{done} {printable(what)}: {counts}.")
+    sentence = f"{done} {printable(what)}: {counts}."
+    tell({**fields, "dry_run": dry_run}, sentence, as_json=as_json)
 
 
 def _shown(of: Erasure) -> dict[str, object]:
-    return {
-        "id": of.id,
-        "kind": of.kind.value,
-        "project": of.project,
-        "observations": of.observations,
-        "revisions": of.revisions,
-        "sessions": of.sessions,
-        "erased_at": rendered(of.erased_at),
-        "bytes_gone_at": of.bytes_gone_at and rendered(of.bytes_gone_at),
-        "copies_not_reached": of.copies_not_reached,
-    }
+    return parts(of, RECEIPT)
 
 
-def _print_receipt(receipt: Mapping[str, Any], still: str | None) -> None:
-    click.echo(
+def _receipt_of(receipt: Mapping[str, Any], still: str | None) -> str:
+    return (
         f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
         f"{receipt['revisions']} revisions, {receipt['sessions']} sessions.\n"
         f"Receipt: {receipt['id']}\n"
         f"{still or 'Its bytes have left the file at {bytes_gone_at}.'.format(**receipt)} "
         f"Not reached: {'; '.join(receipt['copies_not_reached'])}."
     )
+
+
+LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one goes on
+
+
+def _fields_of(body: bytes, _: Headers) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(body)
+    return fields
+
+
+def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
+    return Call(
+        operation="delete_project", method="DELETE", path=("projects", project), read=_fields_of,
+        query=given(hard=True, dry_run=dry_run), within=LONGEST,
+    )  # fmt: skip
+
+
+async def _listed_there(service: "AsyncMemoryClient") -> list[dict[str, object]]:
+    """The projects of a service, as `projects list` shows them but for when they changed."""
+    counts = {it: await service.stats(it) for it in (await service.stats()).projects}
+    return [
+        {
+            "project": name,
+            "observations": count.total_observations,
+            "sessions": count.total_sessions,
+            "changed_at": None,
+        }
+        for name, count in counts.items()
+    ]
+
+
+_erase_there = asking(_erasure).awaited
+
+
+Where = Mapping[str, str | None]
+
+OF_AGENTS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
+AS_ALL = "default"  # the capacity of an agent of which nothing was said
+
+
+@group()
+def agents() -> None:
+    """List, limit, export and erase the agents of a database file, with their memory.
+
+    A service may be running on the file meanwhile; it sees what is changed
+    from the next request on. Every change adds a line to the audit file.
+    """
+
+
+def _of_agents(command: options.Command) -> options.Command:
+    return options.setting_options("db_path", "keys_file", "seal_file")(
+        options.tenant_option("Whose agents.")(options.without_route(command))
+    )
+
+
+def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
+    if text == AS_ALL:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < len(str(sys.maxsize))):
+        raise click.BadParameter(f"{text!r} is no number, and not {AS_ALL}.", context, option)
+    return int(text)
+
+
+@agents.command("list", short_help="Show the agents.")
+@_of_agents
+@options.json_option()
+def list_agents(as_json: bool, **where: str | None) -> None:
+    """Show the agents with their working and episodic entries, and the capacity of their own."""
+    listed = _on_agents(where, lambda agents, caller: agents.list(caller))
+    shown = [*map(_agent, listed)]
+    print_records(shown, OF_AGENTS, as_json=as_json)
+
+
+@agents.command("set", short_help="Give an agent a capacity of its own.")
+@_of_agents
+@click.argument("agent")
+@click.option(
+    "--episodic-capacity",
+    "capacity",
+    metavar="NUMBER|default",
+    required=True,
+    callback=_read_capacity,
+    help="How many episodic entries it may hold; default: as many as the service's setting says.",
+)
+def set_(agent: str, capacity: int | None, **where: str | None) -> None:
+    """Say how many episodic entries AGENT may hold, whether it has any yet or not.
+
+    If it holds more, each entry that it makes lets up to a hundred others go.
+    """
+    name = agent_id(agent)
+    _on_agents(where, lambda agents, caller: agents.set_capacity(caller, name, capacity))
+    many = "as many episodic entries as the service's setting says"
+    click.echo(f"{name} may hold {many if capacity is None else _entries(capacity, 'episodic')}.")
+
+
+@agents.command(short_help="Write all that an agent remembers for itself, as JSON.")
+@_of_agents
+@click.argument("agent")
+@options.to_option("FILE", "Where to; - is standard output.")
+def export(agent: str, to: str, **where: str | None) -> None:
+    """Write the working and episodic entries of AGENT, one in a line, the newest last.
+
+    Each is as GET /api/v1/memory/ID shows it, confidential ones too. The file
+    is there whole or not at all, and for its owner alone to read.
+    """
+    name = agent_id(agent)
+    refuse_own(to, place_of(where).settings)
+    with written(to) as file:
+        _on_agents(where, partial(_export, name, file))
+
+
+@agents.command("erase", short_help="Erase an agent's own memory for good.")
+@_of_agents
+@click.argument("agent")
+@options.dry_run_option
+@options.yes_option
+@options.json_option()
+def erase_agent(
+    agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
+) -> None:
+    """Erase the working and episodic entries of AGENT, its events, and its own capacity.
+
+    Keys that speak for AGENT alone are revoked first. Semantic entries stay,
+    for they are their namespace's. At the end nothing of what went is in the
+    file. One that was interrupted goes on when it is repeated.
+    """
+    place, name, tenant = place_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
+    keys = place.keys.ring().working(tenant, name)
+    ids = [key.id for key in keys]
+    extent = _on_agents(where, lambda it, caller: it.plan_erasure(caller, name, ids))
+    if dry_run:
+        _print_agent_erased(name, extent, keys, None, as_json=as_json)
+        return
+    if not is_meant:
+        confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
+    keys = place.keys.revoke_all(tenant, name, at=now(), by=user())
+    erased, left = _on_agents(where, partial(_agent_erased, place, name, keys))
+    _print_agent_erased(name, erased, keys, left, as_json=as_json)
+
+
+async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Caller) -> None:
+    lost = 0
+    async for entries in agents.export(caller, agent):
+        lines = b"".join(entry.json_bytes() + b"\n" for entry in entries)
+        await asyncio.to_thread(file.write, lines)
+        lost += sum(entry.is_lost for entry in entries)
+    if lost:
+        say(f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """Where bytes of what was erased still are."""
+
+    here: str | None  # a sentence of the storage itself
+    copies: Sequence[str]
+
+
+async def _agent_erased(
+    place: Place, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
+) -> "tuple[AgentExtent, _Left]":
+    ids = [key.id for key in keys]
+    with progress_bar("Erasing") as advance:
+        total = _rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
+        told = (lambda erased: advance(_rows(erased), total)) if advance else noop
+        erased = await agents.erase(caller, agent, ids, told)
+    engine = agents.engine
+    here = await finish(place, engine, caller)
+    return erased, _Left(here, (*engine.maintenance.copies(caller), *UNKNOWN_COPIES))
+
+
+def _on_agents(where: Where, work: Callable[["Agents", Caller], Awaitable[T]]) -> T:
+    from ...openintent.agents import Agents  # noqa: PLC0415 - a protocol that projects need not
+
+    place = place_of(where)
+    return on_tenant(
+        place,
+        tenant_id(str(where["tenant"])),
+        lambda engine, caller: work(Agents(engine=engine, audit=place.audit), caller),
+    )
+
+
+def _agent(agent: "ListedAgent") -> dict[str, object]:
+    return parts(agent, "agent working episodic bytes=size episodic_capacity=capacity changed_at")
+
+
+def _print_agent_erased(
+    agent: AgentId,
+    extent: "AgentExtent",
+    keys: Sequence[Key],
+    left: _Left | None,  # none of a dry run
+    *,
+    as_json: bool,
+) -> None:
+    sentence = f"It would erase {agent}: {_counts(extent, keys)}."
+    if left is not None:
+        sentence = (
+            f"Erased {agent}: {_counts(extent, keys)}.\n"
+            f"{left.here or f'The bytes have left the file at {rendered(now())}.'} "
+            f"Not reached: {'; '.join(left.copies)}."
+        )
+    tell(_document(agent, extent, keys, left), sentence, as_json=as_json)
+
+
+def _document(
+    agent: AgentId, extent: "AgentExtent", keys: Sequence[Key], left: _Left | None
+) -> dict[str, Any]:
+    document = {
+        "agent": agent,
+        **parts(extent, "working episodic bytes=size events"),
+        "keys": named(keys),
+        "dry_run": left is None,
+    }
+    if left is None:
+        return document
+    gone = None if left.here else rendered(now())
+    return {**document, "bytes_gone_at": gone, "copies_not_reached": left.copies}
+
+
+def _counts(extent: "AgentExtent", keys: Sequence[Key]) -> str:
+    entries = f"{_entries(extent.working, 'working')}, {_entries(extent.episodic, 'episodic')}"
+    names = f" ({', '.join(key.name for key in keys)})" if keys else ""
+    events, revoked = counted(extent.events, "event"), counted(len(keys), "key")
+    return f"{entries} ({size(extent.size)}), {events}, {revoked}{names}"
+
+
+def _entries(count: int, tier: str) -> str:
+    return counted(count, f"{tier} entry", f"{tier} entries")
+
+
+def _rows(extent: "AgentExtent") -> int:
+    return extent.working + extent.episodic + extent.events

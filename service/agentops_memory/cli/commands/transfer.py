@@ -32,7 +32,7 @@ from ..catalog import command
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..options import force_option, json_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
-from ..output_file import refuse_own, written
+from ..place import refuse_own, written
 from ..print_results import print_json
 from ..target import Target, run_on_target
 

@@ -11,21 +11,14 @@ from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...errors import DamagedRow
+from ...lazy import Lazy
 from ...memory import sight
 from ...memory.model.access import Caller
-from ...memory.model.agent_events import LOGGED, EventType
-from ...memory.model.agent_memory import (
-    Access,
-    Binding,
-    Priority,
-    Sensitivity,
-    Tier,
-    require_value,
-)
-from ...memory.model.intents import Permission, TaskStatus
+from ...memory.model.agent_memory import Access, Binding, Priority, Sensitivity, Tier, require_value
+from ...memory.model.intents import LOGGED, EventType, Permission, TaskStatus
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from ...memory.model.space import (
@@ -37,6 +30,11 @@ from ...memory.model.space import (
     SpaceKind,
     is_partition,
 )
+
+if TYPE_CHECKING:
+    from ...memory import guardrails
+else:
+    guardrails = Lazy(__package__, "...memory.guardrails")
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
 MOST_TOLD = 100  # rows; more would make no sentence clearer
@@ -71,7 +69,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
     "tasks.status": TaskStatus,
-    "tasks.policy": sight.policy_of,
+    "tasks.policy": lambda text: guardrails.policy_of(text),  # noqa: PLW0108 - at first use
     "tasks.details": lambda text: sight.details_of(text, sight.DETAILS_OF_TASK),
     "agents.episodic_capacity": _whole(1, LARGEST_CAPACITY),
     "agent_spaces.tier": Tier,
@@ -85,7 +83,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "events.type": (LOGGED | {*EventType}).__contains__,
     "events.payload": _json,
     "intents.details": lambda text: sight.details_of(text, sight.DETAILS_OF_INTENT),
-    "coordinators.details": sight.guardrails_of,
+    "coordinators.details": lambda text: guardrails.guardrails_of(text),  # noqa: PLW0108 - as above
     "grants.permission": Permission,
     "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,

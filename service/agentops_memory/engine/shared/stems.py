@@ -9,8 +9,7 @@ from itertools import chain
 from ...memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ...recall.text.features import ALL, INDEXED, Features
 from ...recall.text.normalization import INDEX_FORMAT, unified
-from ...recall.text.query import STOPWORDS, Remembered
-from ...recall.text.spelling import is_compared, is_one_edit, similarity
+from ...recall.text.query import STOPWORDS, Remembered, is_compared, is_one_edit, similarity
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")

@@ -24,8 +24,17 @@ from ..bodies import JSON
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import SAFE, Bounded
 from ..openapi import document
-from ..protocol import Handler, Operation, Protocol, Served, protocol_at
-from ..refusals import HEADERS, Failed, NoMethod, NoPath
+from ..protocol import (
+    HEADERS,
+    Failed,
+    Handler,
+    NoMethod,
+    NoPath,
+    Operation,
+    Protocol,
+    Served,
+    protocol_at,
+)
 
 TITLE = "agentops-memory"
 PARTIAL = "Measurements are of all: they want a key of default for every project."
@@ -109,8 +118,13 @@ class _Refusals:
             return protocol.refused(refusal)
         if error.status_code != 405:
             return protocol.refused(NoPath())
+        # Starlette names those of the path's first route alone; a path may have one route a method.
+        methods: set[str] = set()
+        for route in request.app.routes:
+            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+                methods |= route.methods or set()
         response = protocol.refused(NoMethod())
-        response.headers["Allow"] = ", ".join(_methods(request))
+        response.headers["Allow"] = ", ".join(sorted(methods))
         return response
 
     async def short_of_files(self, request: Request, error: Exception) -> Response:
@@ -126,15 +140,6 @@ class _Refusals:
 
     def _protocol(self, request: Request) -> Protocol:
         return protocol_at(request.scope["path"], self._protocols)
-
-
-def _methods(request: Request) -> list[str]:
-    # Starlette names those of the path's first route alone; a path may have one route a method.
-    methods: set[str] = set()
-    for route in request.app.routes:
-        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            methods |= route.methods or set()
-    return sorted(methods)
 
 
 def is_browser(request: Request) -> bool:
@@ -183,20 +188,14 @@ def documentation(
     own = [
         *more,
         operation(
-            path="/openapi.json",
-            name="openapi",
-            summary="This description, in OpenAPI 3.1.",
-            handler=openapi,
-            answer=Description,
+            path="/openapi.json", name="openapi", summary="This description, in OpenAPI 3.1.",
+            handler=openapi, answer=Description,
         ),
         operation(
-            path="/docs",
-            name="docs",
-            summary="This description, on a page.",
-            handler=docs,
+            path="/docs", name="docs", summary="This description, on a page.", handler=docs,
             media_type="text/html",
         ),
-    ]
+    ]  # fmt: skip
     return own
 
 
@@ -220,15 +219,11 @@ def scrape(
         return Response(text, media_type=media_type)
 
     return Operation(
-        method="GET",
-        path="/metrics",
-        name="metrics",
+        method="GET", path="/metrics", name="metrics",
         summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
-        handler=metrics,
-        media_type="text/plain",
-        role=None if is_open else Role.READER,
+        handler=metrics, media_type="text/plain", role=None if is_open else Role.READER,
         refusals=() if is_open else (503,),
-    )
+    )  # fmt: skip
 
 
 PAGE = Path(__file__).parents[1] / "docs_page"
@@ -247,7 +242,6 @@ def docs_page(status: int) -> FileResponse:
 
 
 def page_files() -> Mapping[str, Path]:
-    """The files that the page loads, by their paths."""
     names = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
     return {"/docs/page.js": PAGE / "page.js"} | {
         f"/docs/{name}": PAGE / "viewer" / name for name in names

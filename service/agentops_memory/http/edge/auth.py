@@ -5,9 +5,10 @@ import time
 from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, ip_address
 
 from ...errors import Invalid, SettingRefused, TooMany, Unauthenticated
 from ...memory.model.access import Caller, KeyId
@@ -47,14 +48,9 @@ class Identity:
             raise Unauthenticated(NOT_A_KEY)
         self.used[key.id] = now
         return Caller(
-            tenant=key.tenant,
-            role=key.role,
-            projects=key.projects,
-            agents=key.agents,
-            coordinates=key.coordinates,
-            key=key.id,
-            key_name=key.name,
-        )
+            tenant=key.tenant, role=key.role, projects=key.projects, agents=key.agents,
+            coordinates=key.coordinates, key=key.id, key_name=key.name,
+        )  # fmt: skip
 
 
 def is_open_allowed(auth: str, host: str) -> bool:
@@ -69,24 +65,14 @@ def is_loopback(host: str) -> bool:
     """
     if host.lower() == "localhost":
         return True
-    address = _address(host)
-    return address is not None and address.is_loopback
-
-
-def _address(host: str) -> IPv4Address | IPv6Address | None:
-    """The address that the resolver would take the host for: `127.1` is 127.0.0.1."""
     try:
         address = ip_address(host)
     except ValueError:
-        return _short_address(host)
-    return getattr(address, "ipv4_mapped", None) or address
-
-
-def _short_address(host: str) -> IPv4Address | None:
-    try:
-        return IPv4Address(socket.inet_aton(host))
-    except (OSError, ValueError):  # the latter for signs that no name has
-        return None
+        try:  # as the resolver would take it: `127.1` is 127.0.0.1
+            return IPv4Address(socket.inet_aton(host)).is_loopback
+        except (OSError, ValueError):  # the latter for signs that no name has
+            return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
@@ -121,15 +107,9 @@ def _authorization(value: str) -> str:
         case "bearer":
             return credentials.strip()
         case "basic":
-            return _password(credentials)
+            with suppress(ValueError):
+                return b64decode(credentials.strip(), validate=True).partition(b":")[2].decode()
     return ""
-
-
-def _password(credentials: str) -> str:
-    try:
-        return b64decode(credentials.strip(), validate=True).partition(b":")[2].decode()
-    except ValueError:
-        return ""
 
 
 MOST_KEYS = 10_000  # whose buckets are kept
@@ -148,7 +128,6 @@ class RateLimiter:
     _full_at: OrderedDict[str | None, int] = field(default_factory=OrderedDict)  # in ticks
 
     def __len__(self) -> int:
-        """How many keys are remembered."""
         return len(self._full_at)
 
     def require(self, key: str | None) -> None:

@@ -98,7 +98,6 @@ class Permissions:
     allow: Mapping[AgentId, Access] = field(default_factory=dict)
 
     def of(self, eyes: "Eyes") -> Access:
-        """What an agent may do."""
         return Access.ADMIN if eyes.is_admin else self.allow.get(eyes.agent, self.default)
 
 

@@ -26,8 +26,6 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What was found of one thing."""
-
     code: str  # one of CODES
     sentence: str
     status: Status = Status.OK
@@ -58,59 +56,56 @@ def failed(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> 
 
 
 CODES = {
-    "database": "the PostgreSQL database: can it be reached, and used by this role",
-    "durability": "whether a commit is on disk, and on a standby, before it is acknowledged",
-    "transactions": "transactions of PostgreSQL that are older than an hour",
+    "database": "whether the role can connect to the PostgreSQL database and use it",
+    "durability": "whether commits reach the disk, and a standby, before they are acknowledged",
+    "transactions": "PostgreSQL transactions older than an hour",
     "autovacuum": "whether PostgreSQL vacuums the tables",
-    "file": "the database file: is it there, is it a file, can it be read, has it one name alone",
-    "folder": "whether the file and its folder can be written",
-    "mode": "who else may read the database",
-    "owner": "whether all files belong to one user",
-    "open-files": "whether a process has the database or its log open, but another file or none is "
-    "at the path",
-    "journal": "what a process that was killed left of its last transaction",
-    "leftovers": "drafts of processes that were killed",
-    "copies": "copies beside the database, made before an upgrade, a restore or `doctor --fix`",
-    "file-system": "what kind of file system it is, and whether it can be written",
+    "file": "whether the database file exists, is readable and has a single name",
+    "folder": "whether the file and its folder are writable",
+    "mode": "who else can read the database",
+    "owner": "whether one user owns all files",
+    "open-files": "whether a process has the database or its log open while its path holds "
+    "another file or none",
+    "journal": "what a killed process left of its last transaction",
+    "leftovers": "unfinished files of killed processes",
+    "copies": "copies made before an upgrade, a restore or `doctor --fix`",
+    "file-system": "the kind of file system, and whether it is writable",
     "space": "free space and inodes",
     "format": "which version of the program made the database",
-    "schema": "tables, indexes, views and triggers, compared with those of the migrations",
-    "integrity": "whether SQLite finds the file sound",
-    "values": "whether each row can be what it was stored as: text, an instant, a number",
-    "references": "whether every row that another one names is there, every memory belongs to a "
-    "session, a store, an agent or a ref, and no run lacks events; and whether a lifecycle, a "
-    "supersession or a pair of look-alikes is of memories that may have it",
-    "index": "whether the full-text index is in line with the memories",
-    "size": "how much the database holds, and how much of it is unused",
-    "log": "how long the write-ahead log is",
-    "quota": "how near the tenant is to its quota",
-    "clock": "whether the clock goes right, and no row is from the future",
-    "erasures": "whether the bytes of what was erased have left the file",
+    "schema": "tables, indexes, views and triggers, compared with the migrations",
+    "integrity": "whether SQLite's integrity check passes",
+    "values": "whether every value of every row is valid",
+    "references": "whether every row that another row names exists, and whether every memory may "
+    "have the lifecycle, supersessions and look-alikes that it has",
+    "index": "whether the full-text index matches the memories",
+    "size": "the size of the database, and how much of it is unused",
+    "log": "the length of the write-ahead log",
+    "quota": "how close the tenant is to its quota",
+    "clock": "whether the clock is right, and no row is from the future",
+    "erasures": "whether erased bytes have left the file",
     "sessions": "whether idle sessions have ended",
-    "tenants": "which tenants there are",
-    "backup": "the backups that the service makes by itself: are they new enough, on another disk",
-    "keys": "the keys: can they be read, is their file private, does any key work",
-    "redaction": "the file of what is not taken for a secret",
-    "seal": "the keys of confidential values: can their file be read, is it private",
-    "seals": "whether the keys of the seal file open each confidential value",
-    "audit": "the audit file: can it be read, is it private, is each line whole",
-    "settings": "the settings: can each be used",
-    "environment": "variables that look like settings and are none",
-    "auth": "whether the service would let in anybody, or nobody",
-    "served": "which process serves this database now",
+    "tenants": "which tenants exist",
+    "backup": "whether scheduled backups are recent enough and on another disk",
+    "keys": "whether the keys are readable, private and usable",
+    "redaction": "the file of exceptions to redaction",
+    "seal": "whether the file of seal keys is readable and private",
+    "seals": "whether the seal keys open every confidential value",
+    "audit": "whether the audit file is readable, private and complete",
+    "settings": "whether every setting is valid",
+    "environment": "variables that look like settings but are not",
+    "auth": "whether the service would admit everyone, or no one",
+    "served": "which process serves the database now",
     "program": "the versions of the program, of Python and of SQLite",
 }
-"""What is looked at, by the code of its findings."""
+"""What each check examines, by the code of its findings."""
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings, those that matter most before the others."""
     order = list(reversed(Status))
     return sorted(findings, key=lambda finding: order.index(finding.status))
 
 
 def has_failed(findings: Sequence[Finding]) -> bool:
-    """Whether anything does not work."""
     return any(finding.status is Status.FAILED for finding in findings)
 
 

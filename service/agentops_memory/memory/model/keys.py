@@ -152,15 +152,9 @@ def issued(
     secret, kept = _new_secret()
     key = Key(
         id=KeyId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))),
-        name=key_name(name),
-        tenant=tenant,
-        role=role,
-        projects=projects,
-        agents=agents,
-        coordinates=coordinates,
-        secrets=(kept,),
-        created_at=now,
-    )
+        name=key_name(name), tenant=tenant, role=role, projects=projects, agents=agents,
+        coordinates=coordinates, secrets=(kept,), created_at=now,
+    )  # fmt: skip
     return key, _token(key, secret)
 
 

@@ -6,7 +6,7 @@ Each is a condition on a memory under an alias, or under the name of its table; 
 
 from datetime import datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from .rows import EARLIEST, LAST, micros
 
@@ -84,6 +84,14 @@ def seen_by_a_run(memories: str) -> str:
                                                        WHERE ended_at IS NULL))"""
 
 
+class Facts(NamedTuple):
+    """Whether there are any: what there is none of, a reader need not ask for."""
+
+    pins: bool
+    unswept: bool  # that have expired, and that the index still holds
+    superseded: bool
+
+
 class Moment:
     """The instant of a transaction, and what a reader has to ask for then."""
 
@@ -92,24 +100,9 @@ class Moment:
         self.values: dict[str, object] = {"now": micros(now)}
         self._connection = connection
 
-    @property
-    def has_pins(self) -> bool:
-        return self._facts[0]
-
-    @property
-    def has_unswept(self) -> bool:
-        """Whether something has expired that the index still holds."""
-        return self._facts[1]
-
-    @property
-    def has_superseded(self) -> bool:
-        """Whether there may be superseded memories."""
-        return self._facts[2]
-
     @cached_property
-    def _facts(self) -> tuple[bool, bool, bool]:
-        pins, unswept, superseded = self._connection.execute(_FACTS, self.values).fetchone()
-        return bool(pins), bool(unswept), bool(superseded)
+    def has(self) -> Facts:
+        return Facts(*map(bool, self._connection.execute(_FACTS, self.values).fetchone()))
 
 
 _FACTS = f"""

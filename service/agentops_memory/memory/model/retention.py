@@ -59,9 +59,6 @@ class Retentions:
         """The instant up to which data is past its retention; None if nothing expires."""
         return now - self.time(kind) if self.time(kind) else None
 
-    def is_full(self, revisions: int) -> bool:
-        return bool(self.revisions) and revisions >= self.revisions
-
     def oldest(self, newest: int) -> int:
         return newest - self.revisions + 1 if self.revisions else 1
 

@@ -3,11 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from ...recall.text.query import Query, Term
 from .access import AgentId
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
+
+if TYPE_CHECKING:
+    from .explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 
 SHOWN = 300  # code points of a memory's content in a context
 MOST_SHOWN = 50_000  # the length limit of a content
@@ -31,16 +35,6 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A memory that did not fit the budget; its place counts from one."""
-
-    memory: MemoryId
-    place: int
-    tokens: int
-    chars: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     """The size of a packed context, and what did not fit.
 
@@ -50,7 +44,7 @@ class Packed:
     tokens: int
     chars: int
     places: tuple[int, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: "tuple[LeftOutEntry, ...]"
     summaries_left_out: int
 
 
@@ -114,20 +108,6 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentenceShare:
-    """A sentence's part of a score; 0 where the memory was not among its best.
-
-    `weight` is the sentence's beside the others, `score` is before it.
-    """
-
-    sentence: int
-    weight: float
-    score: float
-    share: float
-    is_counted: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """A score explained; the shares of fields sum to one, as do those of sentences and followers.
 
@@ -136,8 +116,8 @@ class Explained:
 
     score: float
     fields: Mapping[Field, float]
-    sentences: tuple[SentenceShare, ...]
-    followers: Sequence[Follower]
+    sentences: "list[SentencePart]"
+    following: "list[FollowingPart]"
     matched: tuple[Matched, ...]
 
 
@@ -156,26 +136,6 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WhyNot:
-    """What kept a memory out of an answer, and how close it came.
-
-    `place` counts all that the tiers list; a memory that no sentence has among
-    its best has none (`is_beyond_depth`), and one behind too many has none either.
-    `is_older`: by its age it comes after the newest that fill up the answer.
-    """
-
-    reason: Reason
-    filters: tuple[str, ...] = ()
-    tier: Tier | None = None
-    place: int | None = None
-    score: float | None = None
-    last_score: float | None = None
-    is_older: bool = False
-    is_beyond_depth: bool = False
-    superseded_by: tuple[MemoryId, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
 
@@ -187,7 +147,7 @@ class Explanation:
     asked: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
     links: Mapping[MemoryId, Links] = field(default_factory=dict)
-    why_not: WhyNot | None = None
+    why_not: "WhyNotAnswer | None" = None
     is_timed_out: bool = False
 
 

@@ -47,56 +47,33 @@ class History(Enum):
 class Traits:
     """What a kind of space has, and what is done with it. A new kind is a row of TRAITS."""
 
-    has_project: bool  # it is named within a project, and shares the project's area of the index
-    has_sessions: bool  # each of its memories is an observation, of a session
-    has_entries: bool  # each of its memories is an entry of a store: at a path, with versions
+    has_project: bool = False  # it is named within a project, and shares the project's area
+    has_sessions: bool = False  # each of its memories is an observation, of a session
+    has_entries: bool = False  # each of its memories is an entry of a store: at a path, versioned
     history: History
-    index: IndexGroup | None  # none: nothing of it is in the index
+    index: IndexGroup | None = None  # none: nothing of it is in the index
     is_json: bool = False  # its contents are JSON, whose words are indexed
     is_of_hosts: bool = False  # what is written there has the forms that hosts have for secrets
     erasure: ErasureKind  # what the receipt calls memories past their retention
 
 
-_OF_AGENTS = Traits(
-    has_project=False,
-    has_sessions=False,
-    has_entries=False,
-    history=History.NONE,
-    index=None,
-    is_json=True,
-    erasure=ErasureKind.AGENT,
-)
+_OF_AGENTS = Traits(history=History.NONE, is_json=True, erasure=ErasureKind.AGENT)
 
 TRAITS: Mapping[SpaceKind, Traits] = {
     SpaceKind.WORKING: _OF_AGENTS,
     SpaceKind.EPISODIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
     SpaceKind.SEMANTIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
     SpaceKind.PROJECT: Traits(
-        has_project=True,
-        has_sessions=True,
-        has_entries=False,
-        history=History.NEWEST,
-        index=IndexGroup.PROJECTS,
+        has_project=True, has_sessions=True, history=History.NEWEST, index=IndexGroup.PROJECTS,
         erasure=ErasureKind.OBSERVATION,
     ),
     SpaceKind.STORE: Traits(
-        has_project=False,
-        has_sessions=False,
-        has_entries=True,
-        history=History.EVERY,
-        index=IndexGroup.STORES,
-        erasure=ErasureKind.STORE,
+        has_entries=True, history=History.EVERY, index=IndexGroup.STORES, erasure=ErasureKind.STORE,
     ),
     SpaceKind.REF: Traits(
-        has_project=False,
-        has_sessions=False,
-        has_entries=False,
-        history=History.EVERY,
-        index=IndexGroup.STORES,
-        is_of_hosts=True,
-        erasure=ErasureKind.REF,
+        is_of_hosts=True, history=History.EVERY, index=IndexGroup.STORES, erasure=ErasureKind.REF,
     ),
-}
+}  # fmt: skip
 
 # Groups of projects, or of stores, whose words are weighed together: a few share statistics. The
 # more memories, the better is known what a word is worth, and the more a search costs.
@@ -181,7 +158,6 @@ OF_A_PROJECT = of_kinds(lambda kind: kind.has_sessions)
 
 # What a row says that has a project, or none, and no kind: erasures, and spaces of older formats.
 HAS_NO_PROJECT = "project IS NULL"
-NEAREST_KIND = f"CASE WHEN {HAS_NO_PROJECT} THEN '{SpaceKind.STORE}' ELSE '{SpaceKind.PROJECT}' END"
 
 
 # A memory has a session if the kind of its space has sessions. That is asked of the memory, as the

@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import cache
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from ...errors import DamagedRow
-from ...recall.text.columns import Columns, End
 from ...recall.text.features import Features
+from ...recall.text.normalization import Columns, End
 from .access import Patterns
 from .liveness import Moment, superseded, superseded_in_ref
 from .memory import Memory, MemoryId, SessionId
@@ -61,9 +60,6 @@ class Dialect:
         [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
     ]
     """Inserts rows of these columns into a table, of which there is one; the `id` of each."""
-
-    note: Callable[[Connection, DamagedRow], None]
-    """Notes a row that was left out, since it is damaged."""
 
     row: str
     """The column that names a row whose key is a name of the user's."""
@@ -148,15 +144,6 @@ class Index(Protocol):
         """Note that words of a memory are to leave the storage of the index for good."""
 
 
-class Tables(Protocol):
-    """A transaction, as plain functions of its tables see it."""
-
-    @property
-    def now(self) -> datetime: ...
-
-    def __getitem__(self, table: type[T], /) -> T: ...
-
-
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
 
 
@@ -223,7 +210,7 @@ class Table:
             try:
                 yield made(row)
             except DamagedRow as damage:
-                self._sql.note(self._connection, damage)
+                cast("Any", self._connection).damaged.append(damage)
 
     def _filled(
         self, limit: int, rows: Callable[[int], Iterable[Any]], made: Callable[[Any], T]
@@ -362,7 +349,7 @@ class FilteredTable(Table):
             return None
         if filter_.ref is not None:
             return superseded_in_ref
-        return superseded if self._moment.has_superseded else None
+        return superseded if self._moment.has.superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")

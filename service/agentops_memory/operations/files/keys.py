@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ...engine.files import (
-    LockTimeout,
     Stamp,
     created,
     locked,
@@ -157,10 +156,6 @@ def _instant(text: str) -> datetime:
     return at
 
 
-def _instant_if_any(text: str | None) -> datetime | None:
-    return None if text is None else _instant(text)
-
-
 def _bytes(count: int) -> Callable[[str], bytes]:
     def parse(text: str) -> bytes:
         if len(value := bytes.fromhex(text)) != count:
@@ -170,30 +165,34 @@ def _bytes(count: int) -> Callable[[str], bytes]:
     return parse
 
 
-def _yes_if_any(value: Any) -> bool:
-    if value is not None and not isinstance(value, bool):
+def _yes(value: Any) -> bool:
+    if not isinstance(value, bool):
         raise TypeError
-    return bool(value)
+    return value
+
+
+def _if_any(read: Callable[[Any], Any], none: object = None) -> Callable[[Any], Any]:
+    return lambda value: none if value is None else read(value)
 
 
 _FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
-_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _instant_if_any}
+_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _if_any(_instant)}
 _KEY: Readers = {
     "id": key_id,
     "name": key_name,
     "tenant": tenant_id,
     "role": Role,
     "projects": lambda value: patterns(tuple(_list(value))),
-    "agents": lambda value: agent_patterns([] if value is None else _list(value)),
-    "coordinates": _yes_if_any,
+    "agents": lambda value: agent_patterns(_if_any(_list, [])(value)),
+    "coordinates": _if_any(_yes, none=False),
     "created_at": _instant,
-    "revoked_at": _instant_if_any,
+    "revoked_at": _if_any(_instant),
     "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
 }
 _SECRET: Readers = {
     "salt": _bytes(SALT_BYTES),
     "digest": _bytes(DIGEST_BYTES),
-    "until": _instant_if_any,
+    "until": _if_any(_instant),
 }
 
 
@@ -310,12 +309,9 @@ class KeyFile(KeyRegistry):
         # Beside the file itself, whatever link leads there: all must meet at one lock.
         lock = Path(f"{os.path.realpath(self._path)}.lock")
         with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be changed"):
-            try:
-                with locked(lock, os.O_RDWR, TIMEOUT):
-                    yield
-            except LockTimeout as timeout:
-                sentence = "Another process is changing the keys; try again."
-                raise KeyFileRefused(sentence) from timeout
+            busy = KeyFileRefused("Another process is changing the keys; try again.")
+            with locked(lock, os.O_RDWR, TIMEOUT, busy):
+                yield
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))
@@ -342,7 +338,11 @@ class WatchedKeys:
     def ring(self) -> KeyRing:
         """The keys now. Unavailable when they cannot be known; the log has the reason once."""
         try:
-            ring = self._ring()
+            if self._known is not None and self.file.stamp() == self._known[0]:
+                ring = self._known[1]
+            else:
+                ring = self.read()
+                log.info("keys read", extra={"keys": len(ring.keys)})
         except KeyFileRefused as refusal:
             if self._complaint != str(refusal):
                 self._complaint = str(refusal)
@@ -363,23 +363,12 @@ class WatchedKeys:
             raise KeyFileRefused("The key file is gone; put it back.")
         self.file.require_kept(ring)
         if ring.was_ever_used:
-            self._note_keys()
+            try:
+                self.file.made.note()
+            except OSError as error:
+                log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
         self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
         return ring
-
-    def _ring(self) -> KeyRing:
-        known = self._known
-        if known is not None and self.file.stamp() == known[0]:
-            return known[1]
-        ring = self.read()
-        log.info("keys read", extra={"keys": len(ring.keys)})
-        return ring
-
-    def _note_keys(self) -> None:
-        try:
-            self.file.made.note()
-        except OSError as error:
-            log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
 
 
 def _contents(path: Path) -> tuple[Stamp, bytes] | None:

@@ -85,16 +85,16 @@ def _refused(path: Path, reason: str) -> RedactionFileRefused:
 def _exceptions(document: Any) -> Exceptions:
     if not isinstance(document, dict):
         raise Invalid("It is no JSON object of tenants.")
-    return {tenant_id(name): _rules(name, given) for name, given in document.items()}
-
-
-def _rules(tenant: str, given: Any) -> Rules:
-    if not isinstance(given, dict) or given.keys() - {"allow", "allow_kinds"}:
-        raise Invalid(f"Tenant {tenant} has something else than allow and allow_kinds.")
-    return Rules(
-        allowed=_texts(tenant, given.get("allow", [])),
-        allowed_kinds=_texts(tenant, given.get("allow_kinds", [])),
-    )
+    exceptions = {}
+    for tenant, allowed in document.items():
+        id_ = tenant_id(tenant)
+        if not isinstance(allowed, dict) or allowed.keys() - {"allow", "allow_kinds"}:
+            raise Invalid(f"Tenant {tenant} has something else than allow and allow_kinds.")
+        exceptions[id_] = Rules(
+            allowed=_texts(tenant, allowed.get("allow", [])),
+            allowed_kinds=_texts(tenant, allowed.get("allow_kinds", [])),
+        )
+    return exceptions
 
 
 def _texts(tenant: str, given: Any) -> frozenset[str]:

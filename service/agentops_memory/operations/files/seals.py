@@ -14,7 +14,6 @@ from typing import Any
 
 from ...engine.engine import Sealer
 from ...engine.files import (
-    LockTimeout,
     Stamp,
     created,
     locked,
@@ -146,19 +145,18 @@ class SealFile:
         audited: Callable[[SealKeys], None] = lambda _: None,
     ) -> SealKeys:
         real = Path(os.path.realpath(self.path))
-        with os_errors_as(SealFileRefused, f"The seal file {self.path} cannot be changed"):
-            try:
-                with locked(Path(f"{real}.lock"), os.O_RDWR, TIMEOUT):
-                    before = self._read()
-                    after: SealKeys = change(before)
-                    if len(written(after)) > LARGEST:
-                        raise SealFileRefused(f"The seal file {self.path} holds no more keys.")
-                    if after != before:
-                        with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
-                            file.write(written(after))
-                            audited(after)
-            except LockTimeout as timeout:
-                raise SealFileRefused(BUSY) from timeout
+        with (
+            os_errors_as(SealFileRefused, f"The seal file {self.path} cannot be changed"),
+            locked(Path(f"{real}.lock"), os.O_RDWR, TIMEOUT, SealFileRefused(BUSY)),
+        ):
+            before = self._read()
+            after: SealKeys = change(before)
+            if len(written(after)) > LARGEST:
+                raise SealFileRefused(f"The seal file {self.path} holds no more keys.")
+            if after != before:
+                with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
+                    file.write(written(after))
+                    audited(after)
         return after
 
     def _read(self) -> SealKeys:

@@ -4,11 +4,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, chain, islice
+from operator import itemgetter
 from typing import NamedTuple
 
 from ...memory.model.memory import MemoryId
-from .entry import Entry
-from .vocabulary import Vocabulary
+from .vocabulary import Entry, Vocabulary
 
 MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
 LEAST_ADDED = 2_000  # postings that are not worth storing flat again
@@ -62,7 +62,7 @@ class Draft:
 
     def numbered(self, numbers: Sequence[int]) -> "Area":
         """The area, with the number of each of its stems in their order."""
-        in_order = sorted(zip(numbers, self.postings.values(), strict=True), key=_number)
+        in_order = sorted(zip(numbers, self.postings.values(), strict=True), key=itemgetter(0))
         self._area.store([number for number, _ in in_order], [it for _, it in in_order])
         return self._area
 
@@ -75,7 +75,6 @@ class Area:
     """
 
     def __init__(self, number: int) -> None:
-        """An area without memories."""
         self.number = number
         self.ids: list[MemoryId] = []  # by place, ascending
         self.lengths = array("I")
@@ -97,7 +96,6 @@ class Area:
 
     @property
     def size(self) -> int:
-        """The bytes in use, about."""
         added = ADDED_BYTES * self._added_count
         of_posting = self.places.itemsize + self.codes.itemsize + 8  # and what it adds to a score
         flat = STEM_BYTES * len(self.stems) + of_posting * len(self.places)
@@ -115,7 +113,6 @@ class Area:
         return size
 
     def numbers(self) -> set[int]:
-        """The stems that its memories have."""
         return {*self.stems, *self.added}
 
     def place_of(self, memory: int) -> int | None:
@@ -162,7 +159,6 @@ class Area:
         return at, self.starts[at], self.starts[at + 1]
 
     def count(self, stem: int) -> int:
-        """How many memories have a stem."""
         span, added = self.span(stem), self.added.get(stem)
         return (span[2] - span[1] if span else 0) + (len(added) if added else 0)
 
@@ -181,7 +177,6 @@ class Area:
         return self.turns[at] >> TURN_BITS
 
     def second_after(self, memory: MemoryId) -> MemoryId | None:
-        """The second memory after one in its session."""
         session, turn = divmod(self.turns[bisect_left(self.ids, memory)], 1 << TURN_BITS)
         ids = self._in_session[session]
         return MemoryId(ids[turn + 2]) if turn + 2 < len(ids) else None
@@ -251,10 +246,6 @@ class Area:
 def _unsigned(largest: int) -> str:
     """The type of an array that is no larger than it has to be."""
     return "H" if largest < 1 << 16 else "I"
-
-
-def _number(stem: tuple[int, Sequence[int]]) -> int:
-    return stem[0]
 
 
 def place_and_code(posting: int) -> tuple[int, int]:

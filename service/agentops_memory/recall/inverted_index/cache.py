@@ -11,15 +11,14 @@ from threading import Lock
 from typing import Any, NamedTuple
 from weakref import ref
 
-from ...memory.model.bm25 import Totals
 from ...memory.model.memory import MemoryId
+from ...memory.model.ranking import Totals
 from ...memory.model.space import GLOBAL_AREA, IndexGroup, group_of
 from ...secrets.redaction import Rules
-from ..text.columns import Columns
+from ..text.normalization import Columns
 from .area import Area, Draft, Row
-from .entry import Entry
 from .group import Group
-from .vocabulary import TermsOf, Vocabulary
+from .vocabulary import Entry, TermsOf, Vocabulary
 
 USUAL = 64 * 1024 * 1024  # bytes
 REMEMBERED = 256  # commits, by which an old snapshot is told from a foreign write
@@ -79,7 +78,6 @@ class IndexCache:
 
     @property
     def size(self) -> int:
-        """The bytes in use, about."""
         return sum(it.size for it in list(self._databases))
 
     def join(self, database: "InMemory") -> None:
@@ -171,7 +169,6 @@ class InMemory(ABC):
             self.cache.make_room()
 
     def close(self) -> None:
-        """Hold nothing any more."""
         self._is_closed = True
         self.forget()
         self.cache.leave(self)
@@ -379,7 +376,6 @@ class DatabaseIndex(InMemory):
                 self._add(it)
 
     def _change_area(self, number: int, area: int) -> None:
-        """An area is to be read again."""
         if area == GLOBAL_AREA:
             self.places.clear()  # a project may have its first global memory
             self._drop_globals()
@@ -434,7 +430,6 @@ class DatabaseIndex(InMemory):
             self.is_at(token)
 
     def forget(self) -> None:
-        """Forget everything."""
         with self.lock:
             self._forget()
 

@@ -3,6 +3,8 @@
 Scores equal FTS5's to the last bit: the same operations in the same order.
 """
 
+import re
+import sys
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
@@ -13,13 +15,64 @@ from importlib import import_module
 from itertools import chain
 from typing import Any
 
-from ...memory.model.bm25 import MOST, Sums, Totals, of_pieces
 from ...memory.model.memory import MemoryId
+from ...memory.model.ranking import MOST, Sums, Totals, of_pieces
 from ...memory.model.space import GLOBAL_AREA, IndexGroup, group_of
 from ..text.query import Piece, Term
-from . import lanes
 from .area import Area, Row, place_and_code
 from .vocabulary import UNKNOWN, Vocabulary
+
+# Which memories of a large area may have the best scores is told for all of them at a time. Scores
+# are bounded from above by small numbers that lie side by side in one large integer, each in its
+# lane. Two such integers of ten thousand lanes are added in microseconds, where so many floats take
+# a millisecond. Only what may be among the best is then added up exactly.
+UNIT = 64  # a score of one
+BITS = 16  # of a lane
+MOST_IN_LANE = (1 << BITS) - 1  # of the sum of the bounds in one
+
+Lanes = int
+
+_UPPER = 1 if sys.byteorder == "little" else 0  # where the upper byte of a lane lies
+_BYTES = bytes(range(256))
+_AT_LEAST = [re.compile(b"[" + re.escape(_BYTES[it : it + 1]) + b"-\xff]") for it in range(256)]
+
+
+def bound_of(score: float) -> int:
+    """What is above a score, in units."""
+    return int(score * UNIT) + 1
+
+
+def lanes_of(size: int, bounds: Iterable[tuple[int, int]]) -> Lanes:
+    """Lanes for so many places, with the bounds at some of them added up."""
+    lanes = array("H", bytes(2 * size))
+    for place, it in bounds:
+        lanes[place] += it
+    return int.from_bytes(lanes.tobytes(), sys.byteorder)
+
+
+def likely_places(
+    lanes: Lanes, size: int, depth: int, terms: int, hidden: Collection[int]
+) -> list[int]:
+    """The places, ascending, where one of the `depth` best sums may be that are above zero.
+
+    Each bound exceeds its score by one at most, and there are so many terms of each sum.
+    """
+    values = array("H", lanes.to_bytes(2 * size, sys.byteorder))
+    for place in hidden:
+        values[place] = 0
+    upper = values.tobytes()[_UPPER::2]
+    # The largest byte that so many lanes reach; the others need not be looked at, but for the next.
+    at = bisect_left(range(255, -1, -1), depth, key=lambda it: _reaching(upper, it))
+    byte = max(254 - at, 0)
+    places = [it.start() for it in _AT_LEAST[byte].finditer(upper)] if byte else range(size)
+    reached = sorted([values[it] for it in places], reverse=True)
+    least = max(reached[min(depth, len(reached)) - 1] - terms, 1)
+    return [it for it in places if values[it] >= least]
+
+
+def _reaching(upper: bytes, byte: int) -> int:
+    return len(upper.translate(None, _BYTES[:byte]))
+
 
 LARGE = 500  # memories of an area, of which the likely ones are told first
 DENSE = 64  # of so many memories one has a stem, for which lanes are remembered
@@ -114,12 +167,10 @@ class Group(Worth):
         self._reweigh()
 
     def _count_anew(self) -> None:
-        """The memories are others now."""
         self._having: tuple[dict[int, int], dict[int, int]] = {}, {}  # by own
         self._reweigh()
 
     def _reweigh(self) -> None:
-        """The totals are others now, and with them what each stem is worth."""
         every = self._every()
         self.totals = Totals.of(sum(len(it.ids) for it in every), sum(it.words for it in every))
         self._idf: tuple[dict[int, float], dict[int, float]] = {}, {}
@@ -130,11 +181,9 @@ class Group(Worth):
 
     @property
     def size(self) -> int:
-        """The bytes in use, about."""
         return sum(it.size for it in self.areas.values()) + 80 * sum(map(len, self._having))
 
     def memories_of(self, area: int) -> int:
-        """How many memories an area has."""
         return len(self.areas[area].ids) if area in self.areas else 0
 
     def weights_of(self, areas: Iterable[int]) -> list["Weights"]:
@@ -147,7 +196,6 @@ class Group(Worth):
         return weights
 
     def idf(self, stem: int, *, own: bool) -> float:
-        """What a stem is worth, or among the memories' own words."""
         idf = self._idf[own].get(stem)
         if idf is None:
             having = self._having[own].get(stem)
@@ -173,7 +221,7 @@ class Weights:
         self._adds = array("d", bytes(8 * len(area.places)))
         self._is_known = bytearray(len(area.stems))
         self._bounds = array("H", bytes(2 * len(area.places)) if len(area.ids) >= LARGE else b"")
-        self._lanes: dict[int, lanes.Lanes] = {}  # of stems that many have, by place among them
+        self._lanes: dict[int, Lanes] = {}  # of stems that many have, by place among them
 
     def where(self, stems: Iterable[Stem]) -> Where:
         """Where those of the stems are that the area has among its flat postings."""
@@ -259,12 +307,12 @@ class Weights:
         area, size = self.area, len(self.area.ids)
         there = [it for it in stems if it in where or it in area.added]
         most = MOST * sum([self._group.idf(it, own=False) for it in there])
-        if most * lanes.UNIT + len(there) > lanes.MOST:
+        if most * UNIT + len(there) > MOST_IN_LANE:
             return None
         total, few = 0, list[Iterable[tuple[int, int]]]()
         for stem in there:
             if stem in area.added:
-                few.append([(place, lanes.bound(add)) for place, add in self._added(stem)])
+                few.append([(place, bound_of(add)) for place, add in self._added(stem)])
             at = where.get(stem)
             if at is None:
                 continue
@@ -276,10 +324,10 @@ class Weights:
                 if last - first <= size // DENSE:
                     few.append(bounds)
                     continue
-                self._lanes[at] = lanes.added(size, bounds)
+                self._lanes[at] = lanes_of(size, bounds)
             total += self._lanes[at]
-        total += lanes.added(size, chain.from_iterable(few))
-        return lanes.likely(total, size, depth, len(there), hidden)
+        total += lanes_of(size, chain.from_iterable(few))
+        return likely_places(total, size, depth, len(there), hidden)
 
     def _any_of(
         self, likely: Sequence[int], stems: Iterable[Stem], where: Where
@@ -326,7 +374,7 @@ class Weights:
             idf = self._group.idf(stem, own=True)
             spans.append((idf, area.starts[at], area.starts[at + 1]))
         there: set[int] | None = None
-        for _, first, last in sorted(spans, key=_length):
+        for _, first, last in sorted(spans, key=lambda it: it[2] - it[1]):
             some = places[first:last]
             there = set(some) if there is None else there.intersection(some)
             if not there:
@@ -361,7 +409,6 @@ class Weights:
         return {at: idf * ((it * MOST) / (it + norms[at])) for at, it in having}
 
     def _weigh(self, at: int) -> None:
-        """Compute what the postings of the stem at a place among the stems add."""
         area, idf = self.area, self._group.idf(self.area.stems[at], own=False)
         often, norms = self._group.vocabulary.often, self.norms
         first, last = area.starts[at], area.starts[at + 1]
@@ -370,7 +417,7 @@ class Weights:
             "d", [idf * (((it := often[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
         if self._bounds:
-            self._bounds[first:last] = array("H", map(lanes.bound, self._adds[first:last]))
+            self._bounds[first:last] = array("H", map(bound_of, self._adds[first:last]))
         self._is_known[at] = True
 
     def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:
@@ -391,12 +438,10 @@ class Lookup:
         self._own = own
 
     def having_any(self, terms: Sequence[Term]) -> list[Sums]:
-        """What the terms add, by area."""
         stems = [self._numbers[it.text] for it in terms]
         return [(self._any(part, stems), part.area.ids) for part in self._parts]
 
     def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
-        """What the pieces add where every one is, by area."""
         found = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
         return [(part.every(found), part.area.ids) for part in self._parts]
 
@@ -410,7 +455,6 @@ class Lookup:
         return found
 
     def seconds(self, memories: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
-        """The second memory after each in its session."""
         return {
             memory: part.area.second_after(memory)
             for part in self._parts
@@ -429,7 +473,3 @@ class Lookup:
                     sums[place] = sums.get(place, 0.0) + add
             return sums
         return {place: it for place, it in enumerate(part.any(stems, part.where(stems))) if it}
-
-
-def _length(span: tuple[float, int, int]) -> int:
-    return span[2] - span[1]

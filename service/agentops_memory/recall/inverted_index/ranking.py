@@ -5,14 +5,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ...memory.model.ranking import (
-    FOLLOWING,
-    GAINING,
-    SENTENCE_DEPTH,
-    Scored,
-    combined,
-)
-from ..text.spelling import MOST_TERMS, MOST_WORDS
+from ...memory.model.ranking import FOLLOWING, GAINING, SENTENCE_DEPTH, Scored, combined
+from ..text.query import MOST_TERMS, MOST_WORDS
 from .group import Stem, StemPiece, Weights, Where
 from .vocabulary import Vocabulary
 

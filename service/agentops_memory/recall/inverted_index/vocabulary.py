@@ -1,11 +1,86 @@
-"""The stems of one database, each a small number, and the terms that a typo may have meant."""
+"""The stems of a memory and of a database, each a small number, and what a typo may have meant."""
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from threading import Lock
+from typing import NamedTuple
 
-from ..text.spelling import is_one_edit
-from .entry import Entry, Packed, frequencies
+from ...memory.model.ranking import frequency
+from ...memory.model.search import Field
+from ..text.query import is_one_edit
+
+Packed = int
+"""How often a stem stands in each field, `COUNT` bits a field, the title lowest."""
+
+COUNT = 24
+_OWN = tuple(it is not Field.CONTEXT for it in Field)  # a memory borrows its context
+
+
+class Entry(NamedTuple):
+    """The stems of a memory by their counts, and its length in words."""
+
+    length: int
+    stems: Sequence[tuple[Packed, Sequence[str]]]
+
+    @classmethod
+    def of_fields(cls, fields: Sequence[Sequence[str]]) -> "Entry":
+        """The entry of the stems of each field, in their order."""
+        counts: dict[str, Packed] = {}
+        for at, stems in enumerate(fields):
+            one = 1 << COUNT * at
+            for stem in stems:
+                counts[stem] = counts.get(stem, 0) + one
+        return cls.of_counts(sum(map(len, fields)), counts)
+
+    @classmethod
+    def of_counts(cls, length: int, counts: Mapping[str, Packed]) -> "Entry":
+        by_count: dict[Packed, list[str]] = {}
+        for stem, packed in counts.items():
+            by_count.setdefault(packed, []).append(stem)
+        return cls(length, list(by_count.items()))
+
+    @property
+    def stored(self) -> str:
+        """As it is stored: a line for each of the counts, with its stems."""
+        return "\n".join(f"{packed:x} {' '.join(stems)}" for packed, stems in self.stems)
+
+    @classmethod
+    def loaded(cls, stored: str) -> "Entry":
+        """The entry that was stored; a ValueError if it is none."""
+        stems: list[tuple[Packed, list[str]]] = []
+        length = 0
+        for line in stored.split("\n") if stored else ():
+            counts, *of_line = line.split(" ")
+            packed = int(counts, 16)
+            stems.append((packed, of_line))
+            length += _total(packed) * len(of_line)
+        return cls(length, stems)
+
+    @property
+    def counts(self) -> dict[str, Packed]:
+        return {stem: packed for packed, stems in self.stems for stem in stems}
+
+    def all_stems(self) -> Iterator[str]:
+        for _, stems in self.stems:
+            yield from stems
+
+
+def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:
+    """How often a stem stands in a memory, by the weights of the fields; and in its own words."""
+    counts, weights = _counts(packed), tuple(weights)
+    own = tuple(it * is_own for it, is_own in zip(counts, _OWN, strict=True))
+    return frequency(counts, weights), frequency(own, weights)
+
+
+@lru_cache(65_536)  # a few counts are those of most stems
+def _total(packed: Packed) -> int:
+    return sum(_counts(packed))
+
+
+def _counts(packed: Packed) -> tuple[int, ...]:
+    return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
+
 
 UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
@@ -43,7 +118,6 @@ class Vocabulary:
         return self.numbers.get(stem, UNKNOWN)
 
     def code(self, packed: Packed) -> int:
-        """The code of some counts."""
         code = self.codes.get(packed)
         if code is not None:
             return code
@@ -125,7 +199,6 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """The bytes in use, about."""
         return 260 * len(self.numbers) + 150 * (len(self._near) + len(self._near_before))
 
     def _one_edit_away(self, form: str) -> tuple[int, ...]:

@@ -1,25 +1,225 @@
 """Recall in one transaction: what the engines share, with corrections of misspelt words."""
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
 from itertools import accumulate, chain, islice
+from typing import Any, Protocol
 
 from ...engine.shared.stems import Stems
 from ...memory.memories import MemoryLists
+from ...memory.model.liveness import indexed
 from ...memory.model.memory import Memory, MemoryId
-from ...memory.model.ranking import KEYED_RANK, PLACES, SCORED, Scored, followers
-from ...memory.model.search import Filter, Hit, Method, Parts, TermScore, Tier
-from ...memory.model.space import GLOBAL_SCOPE
+from ...memory.model.ranking import (
+    KEYED_RANK,
+    NOTHING,
+    PLACES,
+    SCORED,
+    Candidate,
+    PiecePostings,
+    Postings,
+    Scored,
+    Sums,
+    Totals,
+    combined,
+    followers,
+    lowest,
+    of_any,
+    of_every,
+    with_gains,
+)
+from ...memory.model.search import Field, Filter, Hit, Method, Parts, TermScore, Tier
+from ...memory.model.space import GLOBAL_AREA, GLOBAL_SCOPE
+from ...memory.model.table import Table
 from ...steps import Attributes, step
-from ..text.query import Corrections, Query, Sentence, Term
-from ..text.spelling import MOST_TERMS, MOST_WORDS
-from .query import IndexQuery
-from .ranker import Ranker, Shown
-from .rows import Row
-from .visibility import Visibility, VisibleRows
+from ..text.query import MOST_TERMS, MOST_WORDS, Corrections, Piece, Query, Sentence, Term
+from .visibility import ALL, IndexQuery, Row, Visibility, VisibleRows, row_number
+
+
+class Shown(Table):
+    """What one transaction sees. Rows come as one: many would hold up other readers more."""
+
+    def among(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
+        """Those of the memories that the conditions leave in."""
+        hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
+        ((shown,),) = self._execute(
+            f"""SELECT {self._sql.gathered("m.id")}
+                  FROM {self._sql.ids("wanted")}
+                 {self._sql.leads} memories m ON m.id = wanted.value
+                 WHERE TRUE{visible.condition}{hidden}""",
+            ids=json.dumps(list(ids)),
+            **visible.values,
+        )
+        return frozenset(json.loads(shown))
+
+    def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
+        """The session of each memory; in each space it is another."""
+        return self._of_each("m.space_id || ' ' || m.session_id", ids)
+
+    def seconds(self, ids: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
+        """The second memory after each in its session, if there is one."""
+        second = f"""(SELECT n.id
+                        FROM memories n {self._sql.hint("memories_in_session")}
+                       WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                             AND {indexed("n")} AND n.id > m.id
+                    ORDER BY n.id
+                       LIMIT 1 OFFSET 1)"""
+        return self._of_each(second, ids) if ids else {}
+
+    def places(
+        self, ids: Collection[MemoryId], visible: VisibleRows
+    ) -> dict[int, dict[MemoryId, Row]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        found = self._execute(
+            f"""SELECT m.id, s.area, s.partition
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, Row]] = {}
+        for id_, area, partition in found.fetchall():
+            row = row_number(area, id_)
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows
+
+    def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
+        ((rows,),) = self._execute(
+            f"""SELECT {self._sql.gathered("m.id", value)}
+                  FROM {self._sql.ids("wanted")}
+                 {self._sql.leads} memories m ON m.id = wanted.value""",
+            ids=json.dumps(ids),
+        )
+        return dict(json.loads(rows))
+
+
+class Found(Protocol):
+    """What is found of the words of a query, for its reader alone."""
+
+    def having_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
+        """What the terms add, by area."""
+
+    def having_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
+        """What the pieces add where every one is, by area."""
+
+
+class FoundWords:
+    """The words of a query that were found in what is stored.
+
+    Of each term how often it stands in the memories that have it, how many have it where words
+    are weighed together, and the lengths of all these memories.
+    """
+
+    def __init__(
+        self,
+        totals: Totals,
+        often: Mapping[Term, Mapping[MemoryId, float]],
+        having: Mapping[Term, int],
+        lengths: Mapping[MemoryId, int],
+    ) -> None:
+        self._memories = sorted(lengths)
+        place_of = {memory: place for place, memory in enumerate(self._memories)}
+        self._norms = totals.norms(lengths[it] for it in self._memories)
+        self._postings = {
+            term: Postings(
+                totals.idf(having[term]), [place_of[it] for it in counts], counts.values()
+            )
+            for term, counts in often.items()
+            if counts
+        }
+
+    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
+        return [(of_any(map(self._of, terms), self._norms), self._memories)]
+
+    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+        found: list[PiecePostings] = [
+            ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
+            for it in pieces
+        ]
+        return [(of_every(found, self._norms), self._memories)]
+
+    def idf(self, term: Term) -> float:
+        return self._of(term).idf
+
+    def norm(self, memory: MemoryId) -> float:
+        return self._norms[self._memories.index(memory)]
+
+    def _of(self, term: Term) -> Postings:
+        return self._postings.get(term, NOTHING)
+
+
+class Sessions(Protocol):
+    """The sessions of memories, and the second memory after each in its session."""
+
+    def sessions(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, object]: ...
+    def seconds(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, MemoryId | None]: ...
+
+
+class Source(Protocol):
+    """Where the words of an engine are."""
+
+    def found(
+        self, query: IndexQuery
+    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
+        """The words of a query in memory; None where they cannot be told."""
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        """The best of a query, best first, by what is stored."""
+
+
+def sentences(query: IndexQuery, found: Found, shown: Shown) -> list[list[Scored]]:
+    depth, visible = None if query.depth == ALL else query.depth, query.visible
+    if query.tier is Tier.EVERY:
+        sums = [found.having_every(query.query.every)]
+    else:
+        sums = [found.having_any(it.terms) for it in query.query.sentences]
+    return [lowest(it, depth) for it in _without_hidden(sums, visible, shown)]
+
+
+def _without_hidden(
+    found: Sequence[Sequence[Sums]], visible: VisibleRows, shown: Shown
+) -> Sequence[Sequence[Sums]]:
+    if not (visible.condition or visible.hidden):
+        return found
+    kept = shown.among(set(_memories(chain.from_iterable(found))), visible)
+    return [
+        [({at: it for at, it in sums.items() if ids[at] in kept}, ids) for sums, ids in each]
+        for each in found
+    ]
+
+
+def _memories(found: "chain[Sums]") -> Iterator[MemoryId]:
+    return (ids[at] for sums, ids in found for at in sums)
+
+
+ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
+FIELDS = tuple(Field)  # in the order of the columns
+
+
+def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """The weights whose scores are what `term_score` is given, in its order."""
+    places = range(len(FIELDS))
+    alone = (tuple(weights[it] if it == at else 0.0 for it in places) for at in places)
+    return [weights, (ENDLESS,) * len(FIELDS), *alone]
+
+
+def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
+    """What a term adds, shared out among the fields.
+
+    For a term whose weighted count is f, BM25 is L * f / (f + K). The counts of
+    the fields add up to f, so each is known, in units of K, from the score that
+    the field alone would have and from L, the score of endless weights.
+    """
+    counts = [field / (limit - field) for field in alone]
+    shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
+    return TermScore(score=score, fields=shares)
+
 
 EVERY = 1 << 62  # memories that are counted, however many they are
 
@@ -38,13 +238,13 @@ class Search(ABC):
         self,
         memories: MemoryLists,
         visibility: Visibility,
-        ranker: Ranker,
+        by_words: Source,
         shown: Shown,
         stems: Stems,
     ) -> None:
         self._memories = memories
         self._visibility = visibility
-        self._ranker = ranker
+        self._by_words = by_words
         self._shown = shown
         self._stems = stems
 
@@ -117,7 +317,7 @@ class Search(ABC):
     @step("store.fts", _found("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         """Memories in which all pieces of the query occur, best first, ties by id."""
-        return self._ranker.best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
+        return self._best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
     @step("store.fts", _found("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
@@ -127,7 +327,7 @@ class Search(ABC):
         the sentence's weight; each of several sentences contributes its best memories alone
         (`sentence_depth`). The best then gain by those that follow them (`with_gains`).
         """
-        return self._ranker.best(self._index_query(Tier.ANY, query, filter_, limit), limit)
+        return self._best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
     @step("store.similar", _found())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
@@ -139,8 +339,9 @@ class Search(ABC):
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
-        index_query = IndexQuery.of(Tier.ANY, query, visible, limit).for_similar
-        return self._memories.loaded(id_ for _, id_ in self._ranker.best(index_query, limit))
+        index_query = IndexQuery.of(Tier.ANY, query, visible, limit)
+        index_query = replace(index_query, own=True, gaining=0)  # whatever follows them
+        return self._memories.loaded(id_ for _, id_ in self._best(index_query, limit))
 
     def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
         """The rarest of a memory's terms that others have, as many as bring at most so many rows.
@@ -170,7 +371,7 @@ class Search(ABC):
             keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
             return [(KEYED_RANK, id_) for id_ in keyed]
         index_query = self._index_query(tier, query, filter_, limit)
-        return self._ranker.best(index_query.without_limit, PLACES)
+        return self._best(index_query.without_limit, PLACES)
 
     def parts(
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
@@ -183,11 +384,10 @@ class Search(ABC):
         parts = self._parts(index_query, ids)
         if not index_query.gaining:
             return parts
-        gained = followers(self._ranker.gaining(index_query))
+        gained = followers(self._candidates(index_query, index_query.gaining)[0])
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
 
     def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
-        """The parts of these memories' scores; a memory that is not visible has none."""
         terms = list(dict.fromkeys(query.terms))
         parts: dict[MemoryId, Parts] = {}
         for number, rows in self._shown.places(ids, query.visible).items():
@@ -197,6 +397,36 @@ class Search(ABC):
                 counted = tuple(it.get(id_) for it in scores)
                 parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
         return parts
+
+    def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
+        """The best of all partitions; the first of them gain by those that follow them."""
+        first, others = self._candidates(query, limit)
+        return [*with_gains(first), *others][:limit]
+
+    def _candidates(self, query: IndexQuery, limit: int) -> tuple[list[Candidate], list[Scored]]:
+        """The first of the best, with what tells who follows whom, and the others."""
+        with self._by_words.found(query) as here:
+            if here is None:
+                best, sessions = self._by_words.best(query), None
+            else:
+                found, sessions = here
+                best = combined(sentences(query, found, self._shown), query.sentence_weights)
+            best = best[: max(limit, query.gaining)]
+            first, others = best[: query.gaining], best[query.gaining :]
+            return self._placed(first, sessions or self._shown), others
+
+    def _placed(self, best: Sequence[Scored], known: Sessions) -> list[Candidate]:
+        if not best:
+            return []
+        sessions = known.sessions([id_ for _, id_ in best])
+        counts = Counter(sessions.values())
+        shared = [id_ for id_, it in sessions.items() if it is not None and counts[it] > 1]
+        second = known.seconds(shared)
+        return [
+            Candidate(score, id_, sessions[id_], second.get(id_))
+            for score, id_ in best
+            if id_ in sessions  # a damaged index may hold more than there is
+        ]
 
     @step("store.backfill", _found())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:

@@ -14,7 +14,11 @@ def words_of(value: str) -> str:
         found = json.loads(value)
     except (ValueError, RecursionError):
         return value
-    return "\n".join(_said(found))
+    return "\n".join(
+        str(it)
+        for it in leaves(found)
+        if isinstance(it, str | int | float) and type(it) is not bool
+    )
 
 
 def object_of(text: str) -> dict[str, Any]:
@@ -24,7 +28,7 @@ def object_of(text: str) -> dict[str, Any]:
         raise ValueError
     if "\\u" in text:  # which may say half of a character
         json.dumps(found, ensure_ascii=False).encode()
-    if text.count("{") + text.count("[") > MAX_DEPTH and _depth(found) > MAX_DEPTH:
+    if text.count("{") + text.count("[") > MAX_DEPTH and depth_of(found) > MAX_DEPTH:
         raise ValueError
     return found
 
@@ -39,7 +43,7 @@ def _finite(said: str) -> float:
 _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 
-def _depth(value: object) -> int:
+def depth_of(value: object) -> int:
     depth, level = 0, [value]
     while level := [item for item in level if isinstance(item, list | dict)]:
         depth += 1
@@ -49,13 +53,14 @@ def _depth(value: object) -> int:
     return depth
 
 
-def _said(value: Any) -> Iterator[str]:
+def leaves(value: object) -> Iterator[object]:
+    """Every name in a value of JSON, and every value that holds no other, in their order."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name
-            yield from _said(inner)
+            yield from leaves(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _said(inner)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
-        yield str(value)
+            yield from leaves(inner)
+    else:
+        yield value

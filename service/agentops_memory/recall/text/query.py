@@ -1,14 +1,14 @@
-"""The query parser: a prompt becomes terms, and never query syntax."""
+"""The query parser: a prompt becomes terms, and never query syntax; and words one letter away."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache, lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple, TypeVar
 
-from . import normalization as forms
+from ..text import normalization as forms
 from .features import ALL, Feature, Features
 from .normalization import WITH_FORMS, base_form
 
@@ -103,7 +103,6 @@ class Piece(NamedTuple):
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """Everything to search for."""
         return self.parts + self.joined
 
 
@@ -139,7 +138,6 @@ class Query:
 
     @property
     def terms(self) -> tuple[Term, ...]:
-        """The terms of all sentences, each once."""
         return tuple(dict.fromkeys(chain.from_iterable([it.terms for it in self.sentences])))
 
     def corrected(self, corrections: Corrections) -> "Query":
@@ -148,7 +146,12 @@ class Query:
             return self
         return replace(
             self,
-            sentences=tuple(_widened(sentence, corrections) for sentence in self.sentences),
+            sentences=tuple(
+                it._replace(
+                    terms=tuple(dict.fromkeys([*it.terms, *_alternatives(it.terms, corrections)]))
+                )
+                for it in self.sentences
+            ),
             every=tuple(
                 piece._replace(joined=_alternatives(piece.parts[:1], corrections) or piece.joined)
                 for piece in self.every
@@ -195,12 +198,10 @@ def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEO
         found = [Sentence(found[0].terms)]
     return Query(
         sentences=tuple(found),
-        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))),
-        path=path,
+        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))), path=path,
         doubtful=tuple(dict.fromkeys(chain.from_iterable([it.doubtful for it in every]))),
-        features=features,
-        timeout=timeout,
-    )
+        features=features, timeout=timeout,
+    )  # fmt: skip
 
 
 def _sentences(
@@ -349,7 +350,6 @@ def _significant(sentence: str, features: Features) -> list[_Chunk]:
 
 
 def _found(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
-    """The chunks of a sentence in which there are words."""
     if not sentence.isascii():
         as_spaced = Feature.PAIRS in features
         sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
@@ -372,7 +372,6 @@ def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
 
 
 def _kept(piece: Piece) -> Piece:
-    """The piece without parts that are stop words."""
     if STOPWORDS.isdisjoint([term.text for term in piece.parts]):
         return piece
     return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
@@ -393,11 +392,6 @@ def _is_long_word(term: Term) -> bool:
     return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
 
 
-def _widened(sentence: Sentence, corrections: Corrections) -> Sentence:
-    terms = [*sentence.terms, *_alternatives(sentence.terms, corrections)]
-    return sentence._replace(terms=tuple(dict.fromkeys(terms)))
-
-
 def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term, ...]:
     return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
 
@@ -416,3 +410,37 @@ _KINDS: Mapping[str, Callable[[str], tuple[list[str], list[str]]]] = {
     "identifier": lambda name: (forms.parts(name), forms.joined_forms(name)),
     "run": lambda run: (forms.pairs(run), []),
 }
+
+
+MOST_WORDS = 4  # of a query that are corrected
+MOST_TERMS = 3  # that one word may have meant
+SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared
+_DIGIT = re.compile("[0-9]")
+
+
+def is_compared(stem: str) -> bool:
+    """Whether a stem is of letters, and of a length at which typos are corrected."""
+    return SHORTEST <= len(stem) <= LONGEST and not _DIGIT.search(stem)
+
+
+def is_one_edit(word: str, other: str) -> bool:
+    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) - len(word) > 1 or word == other:
+        return False
+    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    rest, other_rest = word[same:], other[same:]
+    if len(word) < len(other):
+        return rest == other_rest[1:]
+    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
+
+
+def _swapped(letters: str) -> str:
+    return letters[1:2] + letters[:1] + letters[2:]
+
+
+def similarity(one: Set[str], other: Set[str]) -> float:
+    """Twice the common stems through the sum of both (Dice); 0.0 if there are none."""
+    total = len(one) + len(other)
+    return 2 * len(one & other) / total if total else 0.0

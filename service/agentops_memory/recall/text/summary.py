@@ -12,8 +12,6 @@ SHOWN = 200  # code points of the first and the last user message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message of a conversation."""
-
     role: str
     content: str
 
@@ -82,8 +80,14 @@ def parsed_summary(text: str) -> Transcript:
         for first, last in (_ends(rest) if user > 1 else [(rest, rest)])
     )
     return max(
-        (it for it in read if _is_consistent(it) and summary(it) == text),
-        key=_truncated,
+        (
+            it
+            for it in read
+            if it.user + it.assistant <= it.messages
+            and all(cut(end, SHOWN) == end for end in (it.first, it.last))
+            and summary(it) == text
+        ),
+        key=lambda it: sum(len(end) > SHOWN for end in (it.first, it.last)),
         default=Transcript(),
     )
 
@@ -94,15 +98,6 @@ def _ends(rest: str) -> Iterator[tuple[str, str]]:
     while at >= 0:
         yield rest[:at], rest[at + len(ENDED) :]
         at = rest.find(ENDED, at + 1, _LONGEST + len(ENDED))
-
-
-def _is_consistent(of: Transcript) -> bool:
-    are_shown = all(cut(it, SHOWN) == it for it in (of.first, of.last))
-    return are_shown and of.user + of.assistant <= of.messages
-
-
-def _truncated(of: Transcript) -> int:
-    return sum(len(it) > SHOWN for it in (of.first, of.last))
 
 
 _LONGEST = len(cut(" " * (SHOWN + 1), SHOWN))

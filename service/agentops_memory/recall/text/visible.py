@@ -34,7 +34,7 @@ def printable(text: str) -> str:
     return "".join(
         sign
         if _is_visible(text, place) and (sign.isprintable() or unicodedata.category(sign) == "Cf")
-        else _escape(sign)
+        else f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
         for place, sign in enumerate(text)
     )  # fmt: skip
 
@@ -68,11 +68,6 @@ def _is_visible(text: str, place: int) -> bool:
 
 def _is_joining(sign: str) -> bool:
     return bool(_JOINING.match(sign)) and unicodedata.category(sign)[0] in "LM"
-
-
-def _escape(sign: str) -> str:
-    """As JSON, bash and Python write it."""
-    return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
 
 
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]")

@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
@@ -18,13 +18,13 @@ from ...engine.callbacks import noop
 from ...engine.files import drafts, private_file
 from ...engine.shared.stems import rules
 from ...errors import StartRefused, Unavailable
-from ...recall.search.rows import MOST_IDS
+from ...recall.search.visibility import MOST_IDS
 from ...recall.text.features import ALL, Features
-from ..base.connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
-from ..base.copies import require_one_name
-from ..base.errors import refusing
-from ..fts.index import bring_to_rules, is_by_rules
-from ..fts.partitions import Partitions, table, text_of
+from ..connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
+from ..dialect import refusing
+from ..index import bring_to_rules, is_by_rules
+from ..open_files import require_one_name
+from ..partitions import Partitions, table, text_of
 from . import upgrade
 
 MIGRATIONS = resources.files(__package__) / "migrations"
@@ -67,7 +67,9 @@ def migrated(
     """
     with refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _make_private(path)
+        # An empty file, for its owner alone; what SQLite puts beside it gets the same mode.
+        with suppress(FileExistsError), private_file(path, os.O_RDWR | os.O_EXCL):
+            pass
         require_one_name(path)
         with closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database:
             if not _is_current(database, features):
@@ -141,7 +143,10 @@ def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
 
     Refused as the start would be, and with Unavailable when what came of it is not sound.
     """
-    with refusing(plan.path), _copied(plan.path, features) as copy:
+    with refusing(plan.path), drafts(plan.path.parent) as folder:
+        copy = folder / plan.path.name
+        with open_read_only(plan.path, features) as source, closing(sqlite3.connect(copy)) as made:
+            source.backup(made)
         begun = time.monotonic()
         migrated(copy, now, features)
         took = timedelta(seconds=time.monotonic() - begun)
@@ -194,45 +199,23 @@ def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _make_private(path: Path) -> None:
-    """Make an empty file, for its owner alone; one that is there keeps its mode.
-
-    What SQLite puts beside it gets the same mode.
-    """
-    with suppress(FileExistsError), private_file(path, os.O_RDWR | os.O_EXCL):
-        pass
-
-
 def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: Features) -> None:
     database.execute("PRAGMA foreign_keys = OFF")
     database.execute("BEGIN IMMEDIATE")
     try:
         if not _is_current(database, features):
-            _step(database, path, now)
+            _require_ours(database, path)
+            version = version_of(database)
+            if version == 0 and upgrade.is_original(database):
+                upgrade.upgrade(database, path, statements(1), now)
+                version = 1
+            require_small_ids(database, path)
+            make_schema(database, after=version)
         bring_to_rules(database, rules(features))
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
             database.execute("ROLLBACK")
-
-
-def _step(database: sqlite3.Connection, path: Path, now: datetime) -> None:
-    _require_ours(database, path)
-    version = version_of(database)
-    if version == 0 and upgrade.is_original(database):
-        upgrade.upgrade(database, path, statements(1), now)
-        version = 1
-    require_small_ids(database, path)
-    make_schema(database, after=version)
-
-
-@contextmanager
-def _copied(path: Path, features: Features) -> Iterator[Path]:
-    with drafts(path.parent) as folder:
-        copy = folder / path.name
-        with open_read_only(path, features) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)
-        yield copy
 
 
 def _require_file(path: Path) -> None:

@@ -11,12 +11,11 @@ from pathlib import Path
 from ...errors import StartRefused
 from ...memory.model.rows import instant, micros, tag_array
 from ...memory.model.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
-from ...recall.text.ids import uid_of
-from ...recall.text.instants import parsed
+from ...recall.text.instants import parsed, uid_of
 from ...recall.text.normalization import clean, content_hash
 from ...secrets.sanitizing import reason
-from ..base.connection import drop_statements, run
-from ..base.copies import kept_copy
+from ..connection import drop_statements, run
+from ..open_files import kept_copy
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +27,11 @@ ANY_NUMBER = -1  # of arguments
 
 def is_original(database: sqlite3.Connection) -> bool:
     """Whether the file holds the original's tables, with every column that is read."""
-    return all(columns <= _columns(database, table) for table, columns in _READ.items())
+    for table, columns in _READ.items():
+        there = database.execute(f"SELECT name FROM pragma_table_info('{table}')")
+        if not columns <= {name for (name,) in there}:
+            return False
+    return True
 
 
 def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime) -> None:
@@ -86,10 +89,6 @@ def vacuum(database: sqlite3.Connection, path: Path) -> bool:
         log.warning("the file keeps its unused pages", extra={"reason": reason(error)})
         return False
     return True
-
-
-def _columns(database: sqlite3.Connection, table: str) -> set[str]:
-    return {name for (name,) in database.execute(f"SELECT name FROM pragma_table_info('{table}')")}
 
 
 def _require_space(database: sqlite3.Connection, path: Path) -> None:

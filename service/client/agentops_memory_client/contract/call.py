@@ -2,7 +2,7 @@
 
 import re
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
@@ -54,6 +54,9 @@ class Unset(Enum):
         return self.name
 
 
+UNSET = Unset.UNSET
+
+
 def given(**parameters: object) -> Query:
     """The parameters of a query that are set: neither None nor False. A list is repeated."""
     return {
@@ -63,32 +66,25 @@ def given(**parameters: object) -> Query:
     }
 
 
+def also(**fields: object) -> T:  # type: ignore[type-var]
+    """Fields that a method sends; None for an argument that is not sent under its name."""
+    return fields  # type: ignore[return-value]
+
+
 def said(messages: Sequence[object]) -> list[dict[str, str]]:
     """The messages of a transcript. Invalid for what is no Message."""
-    return [_told(message) for message in messages]
+    for it in messages:
+        if not isinstance(it, Message):
+            raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
+    return [{"role": it.role, "content": it.content} for it in messages if isinstance(it, Message)]
 
 
-def _told(message: object) -> dict[str, str]:
-    if not isinstance(message, Message):
-        raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
-    return {"role": message.role, "content": message.content}
-
-
-def present(fields: Mapping[str, object]) -> dict[str, object]:
-    """The fields of a body that are there."""
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def listed(items: Sequence[object]) -> object:
-    """The items as a list; a text is none, and is left for the service to refuse."""
-    return items if isinstance(items, str) else list(items)
-
-
-def instant(at: datetime | None) -> str | None:
-    """An aware instant as a body names it."""
-    return None if at is None else at.isoformat()
-
-
-def seconds(span: timedelta | int | None) -> int | None:
-    """A span of time as a body names it: in whole seconds."""
-    return int(span.total_seconds()) if isinstance(span, timedelta) else span
+def plain(value: object) -> object:
+    """The value as JSON has it; a text is no list, and left for the service to refuse."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return int(value.total_seconds())
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return list(value)
+    return value

@@ -8,6 +8,12 @@ from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
+__all__ = [
+    "Conflict", "Denied", "Failed", "Invalid", "MemoryServiceError", "MemoryServiceWarning",
+    "Misconfigured", "NotFound", "OverQuota", "Refused", "TooLarge", "TooMany", "Unauthenticated",
+    "Unavailable", "UnexpectedAnswer", "Unreachable",
+]  # fmt: skip
+
 
 class MemoryServiceError(Exception):
     """Whatever can go wrong between a caller and the service."""
@@ -104,13 +110,7 @@ class OverQuota(Refused):
     status = 507
 
 
-BY_STATUS: Mapping[int, type[Refused]] = {
-    kind.status: kind
-    for kind in (
-        Invalid, Unauthenticated, Denied, NotFound, Conflict, TooLarge, TooMany, Failed,
-        Unavailable, OverQuota,
-    )
-}  # fmt: skip
+BY_STATUS: Mapping[int, type[Refused]] = {kind.status: kind for kind in Refused.__subclasses__()}
 
 
 def refused(

@@ -4,7 +4,6 @@ import json
 import shlex
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 CLIENT, SERVER = "agentops-memory-client", "agentops-memory"
 
@@ -15,6 +14,8 @@ def install_command(name: str, extra: str) -> str:
     From its folder if that is still there, as a checkout is; else what the extra requires
     is installed by itself, as beside a wheel.
     """
+    from urllib.request import url2pathname  # noqa: PLC0415 - as below: it takes 15 ms
+
     requirements, origin = _installed(name)
     folder = Path(url2pathname(urlsplit(origin["url"]).path)) if "dir_info" in origin else None
     if folder is None or not (folder / "pyproject.toml").is_file():
@@ -22,12 +23,6 @@ def install_command(name: str, extra: str) -> str:
     command = f"pip install '.[{extra}]'"
     is_here = folder.resolve() == Path.cwd().resolve()
     return command if is_here else f"cd {shlex.quote(str(folder))} && {command}"
-
-
-def requirements_command(name: str, extra: str) -> str:
-    """The shell command that installs what an extra requires, and names no folder."""
-    requirements, _ = _installed(name)
-    return _by_name(requirements, extra)
 
 
 def _by_name(requirements: list[str], extra: str) -> str:

@@ -7,17 +7,7 @@ the answer, and `AsyncRun(Awaited, _Run)`, whose methods are coroutines. Type ch
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Self,
-    TypeVar,
-    get_args,
-    get_origin,
-    overload,
-)
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
 
 from .call import Call, T
 
@@ -110,7 +100,7 @@ def shown_as(question: Callable[..., object], method: Shown, *, beside: int = 0)
     """
     signature = inspect.signature(question)
     answer = signature.return_annotation
-    if get_origin(answer) is Call:
+    if getattr(answer, "__origin__", None) is Call:
         (answer,) = get_args(answer)
     parameters = list(signature.parameters.values())[beside:]
     functools.update_wrapper(method, question, ("__name__", "__qualname__", "__doc__"), ())

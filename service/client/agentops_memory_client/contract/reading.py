@@ -3,30 +3,13 @@
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple, TypeVar, cast
-
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import from_json
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from .errors import UnexpectedAnswer
-from .models import (
-    Appended,
-    Context,
-    Explanation,
-    Found,
-    Hit,
-    Imported,
-    ImportPlan,
-    Line,
-    Observation,
-    ReviewList,
-    Revision,
-    Saved,
-    Session,
-    SessionEnd,
-    Stats,
-    TimelineEntry,
-)
+from .models import Appended, Context, Explanation, Found, Hit, Line
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 T = TypeVar("T")
 
@@ -46,8 +29,8 @@ class Problem(NamedTuple):
     details: Mapping[str, Any] = {}
 
 
-def _noun(kind: type[T]) -> Reader[T]:
-    """The reader of a noun, whose headers may count secrets and have a warning."""
+def noun(kind: type[T]) -> Reader[T]:
+    """The reader of a noun, whose headers may count secrets and have a warning; or of a list."""
 
     def read(body: bytes, headers: Headers) -> T:
         given = _parsed(body)
@@ -56,27 +39,6 @@ def _noun(kind: type[T]) -> Reader[T]:
         return read_as(kind, given)
 
     return read
-
-
-def _nouns(kind: type[T]) -> Reader[list[T]]:
-    return lambda body, _: read_as(list[kind], _parsed(body))  # type: ignore[valid-type]
-
-
-session, sessions = _noun(Session), _nouns(Session)
-session_end = _noun(SessionEnd)
-saved = _noun(Saved)
-observation, observations = _noun(Observation), _nouns(Observation)
-revisions = _nouns(Revision)
-timeline = _nouns(TimelineEntry)
-
-
-def review_list(body: bytes, _: Headers) -> ReviewList:
-    return read_as(ReviewList, _parsed(body))
-
-
-stats = _noun(Stats)
-imported = _noun(Imported)
-import_plan = _noun(ImportPlan)
 
 
 def found(body: bytes, headers: Headers) -> Found:
@@ -125,14 +87,11 @@ def problem(body: bytes) -> Problem:
     error = read_as(str, given.get("error"))
     if "message" not in given:
         return Problem(sentence=error)
-    sentence, details = read_as(str, given["message"]), _members(given.get("details"))
+    sentence, details = read_as(str, given["message"]), given.get("details")
+    details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
     named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
     return Problem(f"{sentence} {named}." if named else sentence, error, details)
-
-
-def _members(given: object) -> Mapping[str, Any]:
-    return given if isinstance(given, dict) else {}
 
 
 def _explanation(given: Mapping[str, Any]) -> Explanation | None:
@@ -143,13 +102,15 @@ def _explanation(given: Mapping[str, Any]) -> Explanation | None:
 def read_as(kind: type[T], given: object) -> T:
     """A noun. UnexpectedAnswer, whose cause is left out: it repeats what is given."""
     read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
-    with suppress(ValidationError):
+    with suppress(ValueError):  # what pydantic raises is one
         return read.validate_python(given)
     raise UnexpectedAnswer("The service answers with something else than expected.")
 
 
 @cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
+def _adapter(kind: Hashable) -> "TypeAdapter[Any]":
+    from pydantic import TypeAdapter  # noqa: PLC0415 - not at the top: it takes 0.1 s
+
     return TypeAdapter(cast(Any, kind))
 
 
@@ -162,6 +123,8 @@ def json_object(body: bytes) -> dict[str, Any]:
 
 
 def _parsed(body: bytes) -> Any:
+    from pydantic_core import from_json  # noqa: PLC0415 - as above
+
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as error:

@@ -14,14 +14,14 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
-from ..contract.call import Call, T, listed, present
-from ..contract.calls import MAX_PROMPT
+from ..contract.call import Call, T, also, plain
 from ..contract.errors import Conflict, Invalid, MemoryServiceError, UnexpectedAnswer
 from ..contract.method import Awaited, Blocking, Method, finished
 from ..contract.reading import read_as
+from ..contract.service import MAX_PROMPT
 from ..transport.exchange import Exchange
 from . import models
-from .method import Json, Part, also, asked, sends
+from .method import Json, Part, asked, sends
 from .models import *  # noqa: F403 - what is answered, which is public
 
 __all__ = [
@@ -71,7 +71,7 @@ def _done(answer: Json, _: object) -> Json:
 def _merge(merge: object) -> Json:
     if not isinstance(merge, Merge):
         raise Invalid('Each merge is a Merge, as Merge(ids=["a", "b"], content="Both.").')
-    return {"ids": listed(merge.ids), "content": merge.content, "tags": listed(merge.tags)}
+    return {"ids": plain(merge.ids), "content": merge.content, "tags": plain(merge.tags)}
 
 
 class MemoryAdapter(Protocol):
@@ -306,8 +306,9 @@ class _Proposals(Part):
         rationale: str | None = None, idempotency_key: str | None = None,
     ) -> Proposal:  # fmt: skip
         """Propose an artifact, an object of JSON of at most 262,144 bytes; it installs nothing."""
-        runs, model = listed(source_run_ids), synthesizer_model
-        made_of = present({"sourceRunIds": runs, "synthesizerModel": model})
+        made_of = {"sourceRunIds": plain(source_run_ids)}
+        if synthesizer_model is not None:
+            made_of["synthesizerModel"] = synthesizer_model
         return also(provenance=made_of, source_run_ids=None, synthesizer_model=None)
 
     @sends("GET", "proposals")

@@ -2,13 +2,13 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any, Concatenate, cast, get_args
 
 from pydantic.alias_generators import to_camel
 
-from ..contract.call import Call, T, given, once
+from ..contract.call import Call, T, given, once, plain
 from ..contract.errors import Invalid, NotFound
 from ..contract.method import Asks, Method, P, shown_as
 from ..contract.reading import Headers, json_object, read_as
@@ -73,11 +73,6 @@ def sends(
     return declare
 
 
-def also(**fields: object) -> T:  # type: ignore[type-var]
-    """Fields that a method sends; None for an argument that is not sent under its name."""
-    return fields  # type: ignore[return-value]
-
-
 def asked(
     kind: type[T], verb: str, path: str, fields: Mapping[str, Any], *, answer: Answer = "",
     within: timedelta | None = None,
@@ -88,7 +83,7 @@ def asked(
     """
     steps = [fields[it[1:-1]] if it.startswith("{") else it for it in path.split("/")]
     named = {
-        to_camel(name): _plain(value)
+        to_camel(name): plain(value)
         for name, value in fields.items()
         if value is not None and name != "idempotency_key" and f"{{{name}}}" not in path
     }
@@ -116,12 +111,3 @@ def asked(
 def _is_name(text: str) -> bool:
     """Whether a text can name something in a request: others are sent as another, or as none."""
     return 0 < len(text) <= LONGEST and "\0" not in text and not _SURROGATE.search(text)
-
-
-def _plain(value: object) -> object:
-    """The value as JSON has it; a text is no list, and left for the service to refuse."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-        return list(value)
-    return value

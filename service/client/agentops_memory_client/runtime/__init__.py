@@ -8,21 +8,9 @@ from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 from .session import MemorySession
-from .unsent import Unsent
-from .working_memory import WorkingMemory
+from .working_memory import Unsent, WorkingMemory
 
 __all__ = [
-    "ChatMessage",
-    "CheckpointError",
-    "HooksRefused",
-    "InjectRule",
-    "Lost",
-    "MemorySession",
-    "Pattern",
-    "Report",
-    "SaveRule",
-    "ToolCall",
-    "ToolHooks",
-    "Unsent",
-    "WorkingMemory",
-]
+    "ChatMessage", "CheckpointError", "HooksRefused", "InjectRule", "Lost", "MemorySession",
+    "Pattern", "Report", "SaveRule", "ToolCall", "ToolHooks", "Unsent", "WorkingMemory",
+]  # fmt: skip

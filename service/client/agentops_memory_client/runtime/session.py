@@ -9,21 +9,19 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeVar
 
 from .. import AsyncMemoryClient, Context, MemoryServiceError
 from ..contract.ages import age_suffix
-from ..contract.models import Line
 from . import checkpoint, spans
 from .backlog import Backlog, Report
 from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall, require
 from .hooks import Question, ToolHooks
-from .unsent import Operation, Unsent
-from .working_memory import WorkingMemory
+from .working_memory import Operation, Unsent, WorkingMemory
 
 MOST_MEMORIES = 50  # in a turn
 
@@ -44,66 +42,6 @@ _ITEM = re.compile(rf"(?<=[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029])(?=[{_INVISIBLE
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reminder:
-    """Reads the memories of one project; a timeout or failure is a warning in the log."""
-
-    client: AsyncMemoryClient
-    project: str
-    limit: int  # of memories in a turn; 0 sends no request
-    timeout: timedelta  # of one request
-    ages: bool = False  # behind each title
-
-    def __post_init__(self) -> None:
-        require("limit", self.limit, int)
-        require("patience", self.timeout, timedelta)
-        require("ages", self.ages, bool)
-        if not 0 <= self.limit <= MOST_MEMORIES:
-            raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
-
-    async def context(
-        self, prompt: str, attributes: spans.Attributes, *, after: Callable[[], Awaitable[None]]
-    ) -> str:
-        """The memories for a prompt, as text; `after` runs first, within the same timeout."""
-        if not self.limit:
-            return ""
-
-        async def fetch() -> Context:
-            await after()
-            return await self.client.context(
-                project=self.project, query=prompt, limit=self.limit, ages=self.ages
-            )
-
-        with spans.span("runtime.fetch_context", attributes) as span:
-            found = await self._answer(span, fetch())
-            if found is None:
-                return ""
-            spans.counted(span, "memory.context.result_count", len(found.observations))
-            return injected(found)
-
-    async def look_up(
-        self, call: ToolCall, question: Question, attributes: spans.Attributes
-    ) -> None:
-        """Search before a tool runs; the hits are events of the span alone."""
-        attributes = {**attributes, "gen_ai.tool.name": call.name}
-        with spans.span("runtime.search", attributes) as span:
-            search = self.client.search(question.query, project=self.project, limit=question.limit)
-            hits = await self._answer(span, search)
-            if hits is not None:
-                spans.found(span, hits)
-
-    async def _answer(self, span: spans.Span, request: Awaitable[T]) -> T | None:
-        """The service's answer; None after a failure or a timeout."""
-        try:
-            async with asyncio.timeout(self.timeout.total_seconds()):
-                return await request
-        except (MemoryServiceError, TimeoutError) as failure:
-            spans.failed(span, failure)
-            reason = str(failure) or "The service does not answer in time."
-            log.warning("nothing is remembered now", extra={"reason": reason})
-            return None
-
-
 def injected(context: Context) -> str:
     """The summaries of sessions and the memories, a block each; an empty block is left out.
 
@@ -113,22 +51,17 @@ def injected(context: Context) -> str:
     characters: its tags begin with `&lt;`, and its lines that look like items are
     indented.
     """
-    memories = map(_memory, context.observations)
+    memories = [
+        f"[{it.type}] {it.title}{'' if it.age is None else age_suffix(it.age)}: {it.content}"
+        for it in context.observations
+    ]
     return _block("memory:sessions", context.summaries) + _block("memory:context", memories)
 
 
-def _memory(line: Line) -> str:
-    age = "" if line.age is None else age_suffix(line.age)
-    return f"[{line.type}] {line.title}{age}: {line.content}"
-
-
 def _block(tag: str, items: Iterable[str]) -> str:
-    lines = "".join(f"- {_inside(item)}\n" for item in items)
+    inside = (_ITEM.sub("  ", _TAG.sub("&lt;", item)) for item in items)
+    lines = "".join(f"- {item}\n" for item in inside)
     return f"<{tag}>\n{lines}</{tag}>\n" if lines else ""
-
-
-def _inside(text: str) -> str:
-    return _ITEM.sub("  ", _TAG.sub("&lt;", text))
 
 
 MAX_PROJECT = 200  # code points
@@ -176,11 +109,13 @@ class MemorySession:
             raise ValueError(f"A project's name has 1 to {MAX_PROJECT} characters.")
         self.working = WorkingMemory() if working is None else working
         require("working", self.working, WorkingMemory)
-        self.project = project
-        self._reminder = Reminder(
-            client=client, project=project, limit=limit, timeout=patience, ages=ages
-        )
-        self._hooks = hooks
+        require("limit", limit, int)
+        require("patience", patience, timedelta)
+        require("ages", ages, bool)
+        if not 0 <= limit <= MOST_MEMORIES:
+            raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
+        self.project, self._client, self._hooks = project, client, hooks
+        self._limit, self._timeout, self._ages = limit, patience, ages
         self._path = None if checkpoint is None else Path(checkpoint)
         self._checkpoint_writer = _single_thread()
         self._backlog = Backlog(client, self.working)
@@ -238,7 +173,8 @@ class MemorySession:
             self.working.add(ChatMessage.user(prompt))
             self.working.turn += 1
         try:
-            yield await self.context(self._last_prompt())
+            asked = (it.content for it in reversed(self.working.messages) if it.role == "user")
+            yield await self.context(next(asked, ""))
         except BaseException as failure:
             with _log_checkpoint_error(failure):
                 await self._tell(self._batches())
@@ -250,7 +186,21 @@ class MemorySession:
 
         Unsent writes are sent before, for at most half of the timeout.
         """
-        return await self._reminder.context(prompt, self._attributes(), after=self._drain_briefly)
+        if not self._limit:
+            return ""
+
+        async def fetch() -> Context:
+            await self._backlog.drain(self._timeout / 2)
+            return await self._client.context(
+                project=self.project, query=prompt, limit=self._limit, ages=self._ages
+            )
+
+        with spans.span("runtime.fetch_context", self._attributes()) as span:
+            found = await self._answer(span, fetch())
+            if found is None:
+                return ""
+            spans.counted(span, "memory.context.result_count", len(found.observations))
+            return injected(found)
 
     async def tell(self) -> None:
         """Record new messages: they are in the checkpoint before they are sent.
@@ -272,8 +222,7 @@ class MemorySession:
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
-        work = self._reminder.look_up(call, question, self._attributes())
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(self._look_up(call, question, self._attributes()))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
 
@@ -319,10 +268,29 @@ class MemorySession:
                 await self._close()
         if self._path is not None:
             await self.checkpoint()
-        self._warn_of_unsent()
+        if self.working.unsent:
+            log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
 
-    async def _drain_briefly(self) -> None:
-        await self._backlog.drain(self._reminder.timeout / 2)
+    async def _look_up(
+        self, call: ToolCall, question: Question, attributes: dict[str, str | int]
+    ) -> None:
+        attributes = {**attributes, "gen_ai.tool.name": call.name}
+        with spans.span("runtime.search", attributes) as span:
+            search = self._client.search(question.query, project=self.project, limit=question.limit)
+            hits = await self._answer(span, search)
+            if hits is not None:
+                spans.found(span, hits)
+
+    async def _answer(self, span: spans.Span, request: Awaitable[T]) -> T | None:
+        """The service's answer; None after a failure or a timeout, with a warning in the log."""
+        try:
+            async with asyncio.timeout(self._timeout.total_seconds()):
+                return await request
+        except (MemoryServiceError, TimeoutError) as failure:
+            spans.failed(span, failure)
+            reason = str(failure) or "The service does not answer in time."
+            log.warning("nothing is remembered now", extra={"reason": reason})
+            return None
 
     async def _tell(self, writes: list[Unsent]) -> None:
         self._backlog.keep(writes)
@@ -359,15 +327,6 @@ class MemorySession:
             task.cancel()
         await self._backlog.close()
         await asyncio.gather(*self._lookups, return_exceptions=True)
-
-    def _warn_of_unsent(self) -> None:
-        if self.working.unsent:
-            log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
-
-    def _last_prompt(self) -> str:
-        """The content of the last user message."""
-        prompts = (m.content for m in reversed(self.working.messages) if m.role == "user")
-        return next(prompts, "")
 
     def _attributes(self) -> dict[str, str | int]:
         return {

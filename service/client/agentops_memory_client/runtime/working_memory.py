@@ -4,15 +4,16 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from hashlib import sha256
+from typing import Any, Literal, Self, TypeVar, get_args
 
 from .. import Message
 from . import checkpoint
 from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall, line, require, tokens, trimmed, unanswered
-from .unsent import Unsent
 
 T = TypeVar("T")
 
@@ -24,228 +25,49 @@ MAX_PATH = 120  # characters of it in a sentence
 
 NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
 KINDS = {str: "text", int: "a whole number", list: "a list", dict: "an object"}
+STATE: Mapping[str, type[Any]] = {
+    "session_id": str, "turn": int, "sequence": int, "tool_metadata": dict, "extra": dict,
+}  # fmt: skip
+
+FilePath = str | os.PathLike[str]
+
+Operation = Literal["start_session", "append_messages", "save", "end_session"]
+"""The name of the client's method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
-    """All that a checkpoint holds; ValueError for what no working memory could have."""
+class Unsent:
+    """One write, with its idempotency key.
 
-    session_id: str
-    turn: int
-    sequence: int
-    messages: Sequence[ChatMessage]
-    tool_metadata: Mapping[str, Any]
-    extra: Mapping[str, Any]
-    unsent: Sequence[Unsent]
-    pending: Sequence[Message]
+    ValueError for an unknown operation, or fields of the wrong type.
+    """
+
+    operation: Operation
+    fields: Mapping[str, Any]  # what the client's method takes, as JSON has it
+    key: str
+    trace: Mapping[str, str] = field(default_factory=dict)  # W3C trace context of its turn
 
     def __post_init__(self) -> None:
-        check_session_id(self.session_id)
-        for name in ("turn", "sequence"):
-            if _checked(name, getattr(self, name), int) < 0:
-                raise ValueError(f"{name} is below 0.")
-        for name in ("tool_metadata", "extra"):
-            _checked(name, getattr(self, name), dict)
+        if self.operation not in get_args(Operation):
+            raise ValueError(f"What is unsent is one of {', '.join(get_args(Operation))}.")
+        if not isinstance(self.fields, Mapping) or not isinstance(self.trace, Mapping):
+            raise ValueError("The fields and the trace of what is unsent are mappings.")
+        if not all(isinstance(text, str) for text in (self.key, *self.trace.values())):
+            raise ValueError("The key of what is unsent is text, and so are its headers.")
 
-
-def check_session_id(given: object) -> None:
-    """ValueError for what cannot be the id of a session."""
-    given = _checked("session_id", given, str)
-    if not given.strip() or len(given) > MAX_SESSION_ID:
-        raise ValueError(
-            f"session_id must have 1 to {MAX_SESSION_ID} characters, and not be blank."
+    @classmethod
+    def keyed(
+        cls,
+        operation: Operation,
+        fields: Mapping[str, Any],
+        trace: Mapping[str, str],
+        *parts: object,
+    ) -> Self:
+        """A write whose key is the hash of its operation, its fields and these parts."""
+        text = json.dumps([operation, fields, *parts], sort_keys=True)
+        return cls(
+            operation=operation, fields=fields, key=sha256(text.encode()).hexdigest(), trace=trace
         )
-
-
-def written_state(state: State) -> bytes:
-    """The state as a document; tuples become lists, and nothing else becomes anything else.
-
-    ValueError names the path of what JSON does not have: an object of Python,
-    a key that is no text, a number that is infinite or of too many digits,
-    and what lies more than 100 deep.
-    """
-    try:
-        text = json.dumps(_document(state), ensure_ascii=False, separators=(",", ":"))
-    except RecursionError as fault:
-        raise ValueError("It is nested too deep.") from fault
-    return text.encode(errors="surrogatepass")  # half a character comes back as it was
-
-
-def read_state(document: bytes) -> State:
-    """The state that was written; ValueError says what is wrong with the document."""
-    try:
-        given = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
-    except ValueError as fault:
-        raise ValueError(f"It is no JSON: {fault}.") from fault
-    except RecursionError as fault:
-        raise ValueError("It is nested too deep.") from fault
-    if not isinstance(given, dict) or given.get("format") != FORMAT:
-        raise ValueError("It is no checkpoint of a working memory.")
-    _plain(given, "")  # what could not be stored again is refused now
-    if (version := _field(int, given, "version")) != VERSION:
-        raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
-    return State(
-        session_id=_field(str, given, "session_id"),
-        turn=_field(int, given, "turn"),
-        sequence=_field(int, given, "sequence"),
-        messages=_each(given, "messages", _message),
-        tool_metadata=_field(dict, given, "tool_metadata"),
-        extra=_field(dict, given, "extra"),
-        unsent=_each(given, "unsent", _unsent),
-        pending=_each(given, "said", _line),
-    )
-
-
-def _document(state: State) -> dict[str, Any]:
-    """Fields that the dataclasses validate are copied; the rest is converted to JSON's types."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        "session_id": state.session_id,
-        "turn": _number(state.turn, "turn"),
-        "sequence": _number(state.sequence, "sequence"),
-        "messages": [_of_message(it, f"messages[{n}]") for n, it in enumerate(state.messages)],
-        "tool_metadata": _plain(state.tool_metadata, "tool_metadata", depth=1),
-        "extra": _plain(state.extra, "extra", depth=1),
-        "unsent": [_of_unsent(it, f"unsent[{n}]") for n, it in enumerate(state.unsent)],
-        "said": [_of_line(it, f"said[{n}]") for n, it in enumerate(state.pending)],
-    }
-
-
-def _plain(value: Any, path: str, depth: int = 0) -> Any:
-    """The value as JSON has it."""
-    match value:
-        case None | bool() | str():
-            return value
-        case int() | float():
-            return _number(value, path)
-        case Mapping() | list() | tuple() if depth >= DEEPEST:
-            raise ValueError(f"{_shown(path)} lies more than {DEEPEST} deep.")
-        case Mapping():
-            steps = {key: _step(path, key) for key in value}
-            return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
-        case list() | tuple():
-            return [_plain(it, f"{path}[{n}]", depth + 1) for n, it in enumerate(value)]
-        case _:
-            raise ValueError(
-                f"{_shown(path)} is of the type {type(value).__name__}; JSON has none."
-            )
-
-
-def _number(value: float, path: str) -> float:
-    """An int or a float; not one that could not be read again."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{_shown(path)} is {value}; JSON has none.")
-    try:
-        str(value)
-    except ValueError as fault:
-        raise ValueError(f"{_shown(path)} has too many digits.") from fault
-    return value
-
-
-def _step(path: str, key: object) -> str:
-    if not isinstance(key, str):
-        raise ValueError(
-            f"{_shown(path)} has a key of the type {type(key).__name__}; JSON has text."
-        )
-    if key.isidentifier():
-        return f"{path}.{key}" if path else key
-    return f"{path}[{key!r}]"
-
-
-def _shown(path: str) -> str:
-    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
-
-
-def _of_message(message: ChatMessage, path: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        fields["tool_calls"] = [
-            _of_call(call, f"{path}.tool_calls[{n}]") for n, call in enumerate(message.tool_calls)
-        ]
-    if message.tool_call_id is not None:
-        fields["tool_call_id"] = message.tool_call_id
-    return fields
-
-
-def _of_call(call: ToolCall, path: str) -> dict[str, Any]:
-    arguments = _plain(call.arguments, f"{path}.arguments", depth=5)
-    return {"id": call.id, "name": call.name, "arguments": arguments}
-
-
-def _of_unsent(unsent: Unsent, path: str) -> dict[str, Any]:
-    fields = _plain(unsent.fields, f"{path}.fields", depth=3)
-    trace = _plain(unsent.trace, f"{path}.trace", depth=3)
-    return {"deed": unsent.operation, "fields": fields, "key": unsent.key, "trace": trace}
-
-
-def _of_line(line: Message, path: str) -> dict[str, Any]:
-    fields: dict[str, Any] = _plain({"role": line.role, "content": line.content}, path, depth=2)
-    return fields
-
-
-def _message(given: Mapping[str, Any]) -> ChatMessage:
-    calls = _each(given, "tool_calls", _call) if "tool_calls" in given else ()
-    return ChatMessage(
-        role=given.get("role"),  # type: ignore[arg-type]  # as below: the noun refuses a wrong one
-        content=_field(str, given, "content"),
-        tool_calls=calls,
-        tool_call_id=given.get("tool_call_id"),
-    )
-
-
-def _call(given: Mapping[str, Any]) -> ToolCall:
-    return ToolCall(
-        id=_field(str, given, "id"),
-        name=_field(str, given, "name"),
-        arguments=_field(dict, given, "arguments"),
-    )
-
-
-def _unsent(given: Mapping[str, Any]) -> Unsent:
-    return Unsent(
-        operation=given.get("deed"),  # type: ignore[arg-type]
-        fields=_field(dict, given, "fields"),
-        key=_field(str, given, "key"),
-        trace=_field(dict, given, "trace"),
-    )
-
-
-def _line(given: Mapping[str, Any]) -> Message:
-    return Message(role=_field(str, given, "role"), content=_field(str, given, "content"))
-
-
-def _each(
-    given: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
-) -> tuple[T, ...]:
-    """A list of nouns; an error names the path of the invalid one."""
-    nouns = []
-    for index, it in enumerate(_field(list, given, name)):
-        try:
-            nouns.append(noun(_checked("It", it, dict)))
-        except ValueError as fault:
-            raise ValueError(f"{name}[{index}]: {fault}") from fault
-    return tuple(nouns)
-
-
-def _field(kind: type[T], given: Mapping[str, Any], name: str) -> T:
-    """A field that must be there, of this kind."""
-    if name not in given:
-        raise ValueError(f"{name} is missing.")
-    return _checked(name, given[name], kind)
-
-
-def _checked(name: str, value: object, kind: type[T]) -> T:
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise ValueError(f"{name} is not {KINDS[kind]}.")
-    return value
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
-
-
-FilePath = str | os.PathLike[str]
 
 
 class WorkingMemory:
@@ -339,8 +161,14 @@ class WorkingMemory:
 
         CheckpointError names the place of what could not be restored.
         """
+        state = {name: getattr(self, name) for name in STATE}
+        listed: list[tuple[str, Iterable[object]]] = [
+            ("messages", self._messages), ("unsent", self.unsent), ("said", self.pending)
+        ]  # fmt: skip
+        nouns = {name: list(map(_members, it)) for name, it in listed}
         try:
-            return written_state(self._state())
+            _require_state(state)
+            return _written({"format": FORMAT, "version": VERSION, **state, **nouns})
         except ValueError as fault:
             raise CheckpointError(f"The working memory cannot be stored: {fault}") from fault
 
@@ -360,10 +188,13 @@ class WorkingMemory:
         holds none, or that of a newer version.
         """
         try:
-            state = read_state(checkpoint.read(path))
+            state = _read(checkpoint.read(path))
         except ValueError as fault:
             raise CheckpointError(f"The checkpoint {path} cannot be read: {fault}") from fault
-        return cls._of(state)
+        memory = cls(state.pop("messages"))
+        for name, it in state.items():
+            setattr(memory, name, list(it) if isinstance(it, tuple) else it)
+        return memory
 
     @classmethod
     def resume(cls, path: FilePath) -> Self:
@@ -373,32 +204,171 @@ class WorkingMemory:
         except FileNotFoundError:
             return cls()
 
-    def _state(self) -> State:
-        return State(
-            session_id=self.session_id,
-            turn=self.turn,
-            sequence=self.sequence,
-            messages=self._messages,
-            tool_metadata=self.tool_metadata,
-            extra=self.extra,
-            unsent=self.unsent,
-            pending=self.pending,
-        )
-
-    @classmethod
-    def _of(cls, state: State) -> Self:
-        memory = cls(
-            state.messages,
-            session_id=state.session_id,
-            turn=state.turn,
-            tool_metadata=state.tool_metadata,
-            extra=state.extra,
-        )
-        memory.sequence = state.sequence
-        memory.unsent = list(state.unsent)
-        memory.pending = list(state.pending)
-        return memory
-
 
 def _calls(messages: Iterable[ChatMessage]) -> set[str]:
     return {call.id for message in messages for call in message.tool_calls}
+
+
+# A checkpoint: the state as JSON. Tuples become lists, and nothing else becomes anything else.
+
+
+def _require_state(state: Mapping[str, Any]) -> None:
+    """ValueError for what no working memory could have."""
+    check_session_id(state["session_id"])
+    for name, kind in STATE.items():
+        value = _checked(name, state[name], kind)
+        if kind is int and value < 0:
+            raise ValueError(f"{name} is below 0.")
+
+
+def check_session_id(given: object) -> None:
+    """ValueError for what cannot be the id of a session."""
+    given = _checked("session_id", given, str)
+    if not given.strip() or len(given) > MAX_SESSION_ID:
+        raise ValueError(
+            f"session_id must have 1 to {MAX_SESSION_ID} characters, and not be blank."
+        )
+
+
+def _written(document: Mapping[str, Any]) -> bytes:
+    """ValueError names the path of what JSON does not have.
+
+    That is an object of Python, a key that is no text, a number that is infinite or of too many
+    digits, and what lies more than 100 deep.
+    """
+    try:
+        text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
+    except RecursionError as fault:
+        raise ValueError("It is nested too deep.") from fault
+    return text.encode(errors="surrogatepass")  # half a character comes back as it was
+
+
+def _members(noun: Any) -> dict[str, Any]:
+    """The fields of a message, a call or a write that have a value."""
+    named = {it.name: getattr(noun, it.name) for it in fields_of(noun)}
+    if "tool_calls" in named:
+        named["tool_calls"] = list(map(_members, named["tool_calls"])) or None
+    if "operation" in named:
+        named = {"deed": named.pop("operation"), **named}
+    return {name: it for name, it in named.items() if it is not None}
+
+
+def _read(document: bytes) -> dict[str, Any]:
+    """What was written; ValueError says what is wrong with the document."""
+    try:
+        given = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
+    except ValueError as fault:
+        raise ValueError(f"It is no JSON: {fault}.") from fault
+    except RecursionError as fault:
+        raise ValueError("It is nested too deep.") from fault
+    if not isinstance(given, dict) or given.get("format") != FORMAT:
+        raise ValueError("It is no checkpoint of a working memory.")
+    _plain(given, "")  # what could not be stored again is refused now
+    if (version := _field(int, given, "version")) != VERSION:
+        raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
+    state = _named(given, **STATE) | {
+        "messages": _each(given, "messages", _message),
+        "unsent": _each(given, "unsent", _unsent),
+        "pending": _each(given, "said", lambda it: Message(**_named(it, role=str, content=str))),
+    }
+    _require_state(state)
+    return state
+
+
+def _plain(value: Any, path: str, depth: int = 0) -> Any:
+    """The value as JSON has it."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int() | float():
+            return _number(value, path)
+        case Mapping() | list() | tuple() if depth >= DEEPEST:
+            raise ValueError(f"{_shown(path)} lies more than {DEEPEST} deep.")
+        case Mapping():
+            steps = {key: _step(path, key) for key in value}
+            return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
+        case list() | tuple():
+            return [_plain(it, f"{path}[{n}]", depth + 1) for n, it in enumerate(value)]
+        case _:
+            raise ValueError(
+                f"{_shown(path)} is of the type {type(value).__name__}; JSON has none."
+            )
+
+
+def _number(value: float, path: str) -> float:
+    """An int or a float; not one that could not be read again."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{_shown(path)} is {value}; JSON has none.")
+    try:
+        str(value)
+    except ValueError as fault:
+        raise ValueError(f"{_shown(path)} has too many digits.") from fault
+    return value
+
+
+def _step(path: str, key: object) -> str:
+    if not isinstance(key, str):
+        raise ValueError(
+            f"{_shown(path)} has a key of the type {type(key).__name__}; JSON has text."
+        )
+    if key.isidentifier():
+        return f"{path}.{key}" if path else key
+    return f"{path}[{key!r}]"
+
+
+def _shown(path: str) -> str:
+    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
+
+
+# The nouns themselves refuse what a role, or the name of an operation, cannot be.
+
+
+def _message(given: Mapping[str, Any]) -> ChatMessage:
+    role: Any = given.get("role")
+    calls: tuple[ToolCall, ...] = ()
+    if "tool_calls" in given:
+        kinds = {"id": str, "name": str, "arguments": dict}
+        calls = _each(given, "tool_calls", lambda it: ToolCall(**_named(it, **kinds)))
+    return ChatMessage(
+        role=role, tool_calls=calls, tool_call_id=given.get("tool_call_id"),
+        **_named(given, content=str),
+    )  # fmt: skip
+
+
+def _unsent(given: Mapping[str, Any]) -> Unsent:
+    deed: Any = given.get("deed")
+    return Unsent(operation=deed, **_named(given, fields=dict, key=str, trace=dict))
+
+
+def _named(given: Mapping[str, Any], **kinds: type) -> dict[str, Any]:
+    return {name: _field(kind, given, name) for name, kind in kinds.items()}
+
+
+def _each(
+    given: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
+) -> tuple[T, ...]:
+    """A list of nouns; an error names the path of the invalid one."""
+    nouns = []
+    for index, it in enumerate(_field(list, given, name)):
+        try:
+            nouns.append(noun(_checked("It", it, dict)))
+        except ValueError as fault:
+            raise ValueError(f"{name}[{index}]: {fault}") from fault
+    return tuple(nouns)
+
+
+def _field(kind: type[T], given: Mapping[str, Any], name: str) -> T:
+    """A field that must be there, of this kind."""
+    if name not in given:
+        raise ValueError(f"{name} is missing.")
+    return _checked(name, given[name], kind)
+
+
+def _checked(name: str, value: object, kind: type[T]) -> T:
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise ValueError(f"{name} is not {KINDS[kind]}.")
+    return value
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

@@ -1,32 +1,27 @@
 """Calls over HTTP, with retries. It is independent of sockets and event loops: see `Backend`."""
 
+import asyncio
 import inspect
 import json
 import logging
+import os
 import re
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ParamSpec, Protocol
+from typing import BinaryIO, ParamSpec, Protocol
 
 import httpx
 
-from ..contract import reading
+from ..contract import errors, reading
 from ..contract.call import Call, T
-from ..contract.errors import (
-    MemoryServiceError,
-    MemoryServiceWarning,
-    Refused,
-    UnexpectedAnswer,
-    Unreachable,
-    refused,
-)
+from ..contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
+from ..contract.models import Progress
 from .address import call_url
 from .retries import Attempts, RetryPolicy
 from .trace_context import inject
-from .upload import Upload
 
 P = ParamSpec("P")
 
@@ -35,11 +30,45 @@ PACKAGE = __name__.partition(".")[0]
 log = logging.getLogger("agentops_memory.client")
 log.addHandler(logging.NullHandler())  # a program without logging has the warning on stderr once
 
+CHUNK = 64 * 1024  # bytes of a file that are in memory at once
 MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 START = "Does it run? Start it with `agentops-memory serve`."
 _CUT = ("disconnected", "closed connection")  # as httpcore words it
 _SECONDS = re.compile(r"[0-9]{1,9}")
+
+
+class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A file as the body of a request, read in chunks, for each attempt from its start."""
+
+    def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
+        self._file = file
+        self._progress = progress
+        self.size = os.fstat(file.fileno()).st_size
+
+    def __iter__(self) -> Iterator[bytes]:
+        sent = 0
+        while chunk := self._chunk(sent):
+            yield chunk
+            sent = self._report(sent + len(chunk))
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        sent = 0
+        while chunk := await asyncio.to_thread(self._chunk, sent):
+            yield chunk
+            sent = self._report(sent + len(chunk))
+
+    def _chunk(self, offset: int) -> bytes:
+        self._file.seek(offset)
+        chunk = self._file.read(min(CHUNK, self.size - offset))
+        if not chunk and offset < self.size:
+            raise OSError("The file became shorter while it was sent; nothing is stored.")
+        return chunk
+
+    def _report(self, sent: int) -> int:
+        if self._progress:
+            self._progress(sent, self.size)
+        return sent
 
 
 class Backend(Protocol):
@@ -172,7 +201,7 @@ def _warn(text: str) -> None:
     level, frame = 1, inspect.currentframe()
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, MemoryServiceWarning, stacklevel=level)
+    warnings.warn(text, errors.MemoryServiceWarning, stacklevel=level)
 
 
 @contextmanager

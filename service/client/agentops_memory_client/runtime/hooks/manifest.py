@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -14,28 +14,34 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from .errors import Faults, TooManyFaults, line, quoted
-from .patterns import Pattern, WrongPattern
-from .rules import (
-    FROM_ARGUMENTS,
-    LIMIT,
-    LONGEST_SCOPE,
-    LONGEST_TOOL,
-    LONGEST_TYPE,
-    MOST_ASKED,
-    SCOPE,
-    TYPE,
-    InjectRule,
-    SaveRule,
-    fault_of,
-)
+from . import rules
+from .patterns import Pattern, WrongPattern, line, quoted
+from .rules import FROM_ARGUMENTS, LIMIT, LONGEST_SCOPE, LONGEST_TOOL, SCOPE, InjectRule, SaveRule
 
+MOST = 100  # faults in one message
 DEEPEST = 100  # levels
 MOST_NODES = 50_000  # texts, lists and mappings, which take two to three seconds to read
 STANDARD = "tag:yaml.org,2002:"
 MERGE = f"{STANDARD}merge"
 
 _KNOWN = {*yaml.SafeLoader.yaml_constructors, MERGE, f"{STANDARD}value"}
+
+
+class TooManyFaults(Exception):
+    """Reading ends: the limit of faults is reached."""
+
+
+class Faults:
+    """Faults in the order in which they are met. TooManyFaults is raised with the hundredth."""
+
+    def __init__(self) -> None:
+        self.messages: list[str] = []
+
+    def add(self, place: str, sentence: str) -> None:
+        self.messages.append(f"{place}: {sentence}")
+        if len(self.messages) == MOST:
+            self.messages.append("There may be more faults: the reading ended here.")
+            raise TooManyFaults
 
 
 def documents(text: str, faults: Faults) -> list[Node]:
@@ -47,12 +53,16 @@ def documents(text: str, faults: Faults) -> list[Node]:
     try:
         loader = _Loader(text, faults)
     except ReaderError as error:
-        faults.add(*_unreadable(text, error))
+        before = text[: error.position].split("\n")
+        place = f"line {len(before)}, column {len(before[-1]) + 1}"
+        faults.add(place, f"This is not YAML: it has no character U+{error.character:04X}.")
         return []
     try:
         return list(loader.roots())
     except MarkedYAMLError as error:
-        faults.add(*_malformed(error))
+        problem = ", ".join(part for part in (error.context, error.problem) if part)
+        place = _at(error.problem_mark or error.context_mark)
+        faults.add(place, f"This is not YAML: {problem}.")
     except (YAMLError, ValueError, OverflowError):  # of an escape, or a number, beyond all bounds
         faults.add(_at(loader), "This is not YAML: there is no such character or number.")
     return []
@@ -101,17 +111,6 @@ class _Loader(yaml.SafeLoader):
                 self._faults.add(_at(key.start_mark), f"The key {quoted(key.value)} stands twice.")
             seen.add((key.tag, key.value))
         return mapping
-
-
-def _malformed(error: MarkedYAMLError) -> tuple[str, str]:
-    problem = ", ".join(part for part in (error.context, error.problem) if part)
-    return _at(error.problem_mark or error.context_mark), f"This is not YAML: {problem}."
-
-
-def _unreadable(text: str, error: ReaderError) -> tuple[str, str]:
-    before = text[: error.position].split("\n")
-    place = f"line {len(before)}, column {len(before[-1]) + 1}"
-    return place, f"This is not YAML: it has no character U+{error.character:04X}."
 
 
 def _at(mark: Any) -> str:
@@ -191,7 +190,7 @@ class Spot:
         text = self.raw_text()
         if text is None:
             return None
-        if fault := fault_of(text, longest):
+        if fault := rules.fault_of(text, longest):
             self.refuse(fault)
             return None
         return text
@@ -281,35 +280,23 @@ def _quoted(node: Node) -> str:
 Fields = dict[str, Spot]
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """The rules of an agent."""
-
-    save: list[SaveRule] = field(default_factory=list)
-    inject: list[InjectRule] = field(default_factory=list)
-
-
-def rules_in(text: str) -> tuple[Rules, list[str]]:
+def rules_in(text: str) -> tuple[list[SaveRule], list[InjectRule], list[str]]:
     """The rules, and each fault with its place: with faults, the rules are not to be used.
 
     The text is a manifest with `spec.toolHooks`, or has `toolHooks` or the two
     lists at the top. Of several documents one may have rules.
     """
-    rules, faults = Rules(), Faults()
+    save, inject, faults = list[SaveRule](), list[InjectRule](), Faults()
     with suppress(TooManyFaults):
-        _read(text, rules, faults)
-    return rules, faults.messages
-
-
-def _read(text: str, rules: Rules, faults: Faults) -> None:
-    roots = documents(text, faults)
-    places = [place for root in roots for place in _places(Spot(root, "", faults))]
-    for _, fields in places:
-        rules.save.extend(filter(None, map(_save_rule, _items(fields, SAVE))))
-        rules.inject.extend(filter(None, map(_inject_rule, _items(fields, INJECT))))
-    if len(places) > 1:
-        lines = " and ".join(str(line) for line, _ in places)
-        faults.add(HOOKS, f"Hooks are of one agent; these stand on the lines {lines}.")
+        roots = documents(text, faults)
+        places = [place for root in roots for place in _places(Spot(root, "", faults))]
+        for _, fields in places:
+            save += filter(None, map(_save_rule, _items(fields, SAVE)))
+            inject += filter(None, map(_inject_rule, _items(fields, INJECT)))
+        if len(places) > 1:
+            lines = " and ".join(str(line) for line, _ in places)
+            faults.add(HOOKS, f"Hooks are of one agent; these stand on the lines {lines}.")
+    return save, inject, faults.messages
 
 
 def _places(root: Spot) -> list[tuple[int, Fields]]:
@@ -339,7 +326,7 @@ def _save_rule(spot: Spot) -> SaveRule | None:
     tool = _tool(spot, fields)
     output = fields["matchOutput"].pattern() if "matchOutput" in fields else None
     arguments = _patterns(fields)
-    type_ = _word(fields, "type", LONGEST_TYPE) or TYPE
+    type_ = _word(fields, "type", rules.LONGEST_TYPE) or rules.TYPE
     scope = _word(fields, "scope", LONGEST_SCOPE) or SCOPE
     if tool is None:
         return None
@@ -352,7 +339,7 @@ def _inject_rule(spot: Spot) -> InjectRule | None:
         return None
     tool = _tool(spot, fields)
     query = _query(spot, fields)
-    limit = fields["limit"].whole_number(MOST_ASKED) if "limit" in fields else LIMIT
+    limit = fields["limit"].whole_number(rules.MOST_ASKED) if "limit" in fields else LIMIT
     if tool is None or query is None or limit is None:
         return None
     return InjectRule(tool=tool, query=query, limit=limit)

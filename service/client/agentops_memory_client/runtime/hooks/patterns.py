@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from ...contract.extras import CLIENT, install_command
-from .errors import quoted
 
 LONGEST = 10_000  # code points
+LONGEST_SHOWN = 80  # of a text in a message
 
 _LONE = re.compile("[\ud800-\udfff]")
 _LACKING = re.compile(r"invalid perl operator: \(\?<?[=!]|invalid escape sequence: \\[1-9]")
@@ -68,3 +68,14 @@ def _utf8(text: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError:
         return _LONE.sub("\ufffd", text).encode()
+
+
+def line(text: str) -> str:
+    """The text on one line that is not too long."""
+    shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in shown)
+
+
+def quoted(text: str) -> str:
+    """The text as a message quotes it."""
+    return f'"{line(text)}"'

@@ -1,0 +1,350 @@
+"""`migrate`, `index`, `copy`, `stats --storage`: what is done with whole databases."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from agentops_memory_client.contract.models import Progress
+
+from ...engine.engine import Engine
+from ...engine.maintenance import Maintenance
+from ...errors import Refusal, Unavailable
+from ...memory.model.access import Caller, TenantId, tenant_id
+from ...memory.model.retention import WHAT, Held, Kind, Retentions, StorageStats
+from ...operations.copied_files import CopyRefused
+from ...operations.files.keys import KeyFile
+from ...operations.files.service_lock import service_lock
+from ...recall.text.instants import rendered
+from ...settings.settings import Settings, settings
+from ...sqlite.schema.migrate import Plan, migrated, planned, tried
+from ...sqlite.tenants import tenant_file, tenants_of
+from ..catalog import command
+from ..errors import file_errors
+from ..options import json_option, scope_option, setting_options, tenant_option, to_option
+from ..output import counted, one_line, print_table, progress_bar, show, size, watched
+from ..place import now, on_tenant, place_of, require_local_files, settings_of_files, usable, user
+from ..print_results import parts, print_json
+from ..target import Target, silent
+
+if TYPE_CHECKING:
+    from ...operations.copying import Copied
+
+
+@command()
+@setting_options()
+@click.option("--dry-run", is_flag=True, help="Tell what would be done, and try it on a copy.")
+def migrate(dry_run: bool, **flags: str | None) -> None:
+    """Bring the databases of all tenants up to date, without serving.
+
+    Refused while a service has them. Exits with 1 if one cannot be brought up to date.
+    """
+    chosen = settings_of_files(flags)
+    tenants = tenants_of(chosen.db_path)
+    if not tenants:
+        raise Unavailable(f"There is no database at {chosen.db_path}.")
+    work = partial(_planned if dry_run else _done, chosen)
+    is_good = True
+    with nullcontext() if dry_run else service_lock(chosen.db_path):
+        for said, is_done in watched("Migrating", tenants, work):
+            click.echo(said)
+            is_good = is_good and is_done
+    sys.exit(0 if is_good else 1)
+
+
+@command()
+@setting_options()
+@tenant_option("Whose index.")
+@click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")
+@click.option(
+    "--rebuild", is_flag=True, help="Build anew: all, or with --check what is found to be wrong."
+)
+def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
+    """Look at each partition of the full-text index, while others use the file.
+
+    Exits with 1 if one is out of line with the memories and stays so.
+    """
+    is_good = on_tenant(
+        place_of(flags), tenant_id(tenant), partial(_is_good, check=check, rebuild=rebuild)
+    )
+    sys.exit(0 if is_good else 1)
+
+
+def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
+    lines, is_possible = [], False
+    try:
+        plan = planned(tenant_file(settings.db_path, tenant), settings.recall)
+        lines.append(_summary(plan))
+        if plan.is_due:
+            lines.append(_trial(plan, settings))
+        is_possible = plan.has_room
+    except Refusal as refusal:
+        lines.append(f"refused. {refusal}")
+    return "\n".join(f"{tenant}: {line}" for line in lines), is_possible
+
+
+def _done(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
+    path = tenant_file(settings.db_path, tenant)
+    try:
+        plan = planned(path, settings.recall)
+        if plan.is_due and not plan.has_room:
+            raise Unavailable(_room(plan))
+        migrated(path, now(), settings.recall)
+    except Refusal as refusal:
+        return f"{tenant}: refused, and left as it was. {refusal}", False
+    return f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}", True
+
+
+def _summary(plan: Plan) -> str:
+    if not plan.is_due:
+        return f"has format {plan.before}, the newest. There is nothing to do."
+    if plan.before == plan.after:
+        what = f"stays at format {plan.after}"
+    elif plan.is_original:
+        what = f"goes from the original's format to {plan.after}, after a copy of it was made"
+    else:
+        what = f"goes from format {plan.before} to {plan.after}"
+    index = ", and its index is built anew" if plan.makes_index else ""
+    return f"{what}{index}. {_room(plan)}"
+
+
+def _room(plan: Plan) -> str:
+    verdict = "" if plan.has_room else " That is too little."
+    return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
+
+
+def _trial(plan: Plan, settings: Settings) -> str:
+    if not plan.has_room_for_trial:
+        return "not tried, as there is no room for a copy."
+    with silent(logging.getLogger("agentops_memory")):
+        took = tried(plan, now(), settings.recall)
+    return f"tried on a copy, which took {took.total_seconds():.1f} s and is sound."
+
+
+async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
+    are_good, drifts = [], await engine.maintenance.drifts(caller)
+    label = "Rebuilding" if rebuild else "Examining"
+    for done, (number, drift) in enumerate(drifts.items()):
+        with progress_bar(label, place=(done, len(drifts))):
+            line, is_good = await _checked(
+                engine.maintenance, caller, number, drift, check, rebuild
+            )
+        click.echo(f"partition {number}: {line}")
+        are_good.append(is_good)
+    return all(are_good)
+
+
+async def _checked(
+    maintenance: Maintenance, caller: Caller, partition: int, drift: int, check: bool, rebuild: bool
+) -> tuple[str, bool]:
+    is_good = not drift and (not check or await maintenance.is_exact(caller, partition))
+    if rebuild and not (check and is_good):
+        await maintenance.rebuild(caller, partition)
+        return "built anew", True
+    if is_good:
+        return "exact" if check else "in line", True
+    if drift:
+        return f"{drift} rows out of line", False
+    return "its words are not those of the memories", False
+
+
+POSTGRESQL = "postgresql"
+URL_PARTS = ("://", "password=", "host=", "dbname=")
+OF_TABLES, OF_PROJECTS = ("TABLE", "ROWS"), ("PROJECT", "DIGEST")
+NO_PROJECT = "(none)"
+
+
+@command()
+@setting_options("db_path", "keys_file")
+@to_option(
+    "TARGET",
+    "`postgresql`, for the database of MEMORY_DATABASE_URL; or a file, from that database.",
+)
+@scope_option
+@json_option()
+def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) -> None:
+    """Copy the tenants with all that they have, from SQLite to PostgreSQL or back.
+
+    The URL stands in MEMORY_DATABASE_URL alone. The target must be empty. A
+    tenant is there whole or not at all: repeat the command if it was
+    interrupted. End the services of both sides first: it is refused while one
+    runs, as what is stored meanwhile would not be copied.
+    """
+    if to != POSTGRESQL:
+        _refuse_url(to)
+        files["db_path"] = to
+    chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
+    shown = []
+    quiet = silent(logging.getLogger("psycopg"))  # it tells of what failed twice
+    bars: list[Progress | None] = []
+
+    def tell(done: int, of: int) -> None:
+        if bar := bars[-1]:
+            bar(done, of)
+
+    with file_errors(), quiet:
+        every = _copied(chosen, to, named, tell)
+        while it := _next(every, bars):
+            shown.append(_copy_document(it))
+            if not as_json:
+                _print_copied(it)
+    if as_json:
+        click.echo(json.dumps({"tenants": shown}))
+
+
+def _next(every: Iterator["Copied"], bars: list[Progress | None]) -> "Copied | None":
+    with progress_bar("Copying", place=(0, 1)) as bar:
+        bars.append(bar)
+        return next(every, None)
+
+
+def _copied(
+    settings: Settings, to: str, named: Sequence[Any], progress: Callable[[int, int], None]
+) -> Iterator["Copied"]:
+    if settings.database_url is None:
+        raise CopyRefused("MEMORY_DATABASE_URL is unset: it names the database.")
+    # Not at the top: the driver is an extra, and its absence is told of by the setting.
+    from ...operations.copied_files import Files  # noqa: PLC0415
+    from ...operations.copying import to_database, to_files  # noqa: PLC0415
+
+    require_local_files(settings)
+    files = Files(
+        path=settings.db_path,
+        keys=KeyFile(settings.keys_file, settings.audit_file),
+        audit=settings.audit_file,
+        features=settings.recall,
+    )
+    if to == POSTGRESQL:
+        return to_database(
+            files, settings.database_url, named, at=now(), by=user(), progress=progress
+        )
+    return to_files(settings.database_url, files, named, at=now(), by=user(), progress=progress)
+
+
+def _refuse_url(to: str) -> None:
+    if any(part in to for part in URL_PARTS):
+        raise CopyRefused(
+            "A URL among the arguments stands in the list of processes, with its password: put it "
+            "into MEMORY_DATABASE_URL, and say --to postgresql."
+        )
+
+
+def _print_copied(it: "Copied") -> None:
+    counts, digests = it.tally.counts, it.tally.digests
+    rows, tables = sum(counts.values()), sum(map(bool, counts.values()))
+    verb = "was there already" if it.was_there else "is copied"
+    held = f"{counted(rows, 'row')} in {counted(tables, 'table')}"
+    click.echo(f"{it.tenant}: {verb}, {held}, equal on both sides.")
+    if rows:
+        print_table(OF_TABLES, [(name, count) for name, count in counts.items() if count])
+        print_table(OF_PROJECTS, [(_project_name(it), digest) for it, digest in digests.items()])
+
+
+def _project_name(project: str | None) -> str:
+    return NO_PROJECT if project is None else one_line(project)
+
+
+def _copy_document(it: "Copied") -> dict[str, Any]:
+    return {
+        "tenant": it.tenant,
+        "was_there": it.was_there,
+        "rows": it.tally.counts,
+        "projects": [
+            {"project": project, "digest": digest} for project, digest in it.tally.digests.items()
+        ],
+    }
+
+
+HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
+NONE = "-"
+BYTES = (
+    "database_bytes=database index_bytes=index free_bytes=free log_bytes=log copies_bytes=copies"
+)
+UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+
+
+def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
+    """Print what there is of each tenant, or of the one that is named, and of the audit file."""
+    target = Target.of(where)
+    if target.url is not None:
+        raise click.UsageError("--storage looks at files: give --db, on the service's machine.")
+    with file_errors():
+        place, tenant = usable(target.flags, target.tenant, may_make=False)
+        retention, at = place.settings.retention, now()
+        every: dict[str, StorageStats] = {}
+        for each in [tenant] if target.tenant else place.tenants():
+            place.require_usable(each)
+            every[each] = place.stats(each, at)
+        audit = place.audit.measured(retention.until(Kind.AUDIT, at))
+    if as_json:
+        print_json(_storage_document(every, audit, retention))
+    else:
+        _print_tables(every, audit, retention)
+
+
+def _print_tables(every: Mapping[str, StorageStats], audit: Held, retention: Retentions) -> None:
+    for tenant, found in every.items():
+        show(f"{tenant}: {size(found.database)}", bold=True)
+        show(
+            f"{size(found.index)} of it index, {size(found.free)} free; "
+            f"beside it {size(found.log)} of log, {size(found.copies)} of copies",
+            indent=2,
+        )
+        print_table(HEADINGS, [_kind_row(it, retention) for it in found.held])
+    show(f"audit file of all tenants: {size(audit.size)}", bold=True)
+    print_table(HEADINGS, [_kind_row(audit, retention)])
+
+
+def _kind_row(held: Held, retention: Retentions) -> tuple[object, ...]:
+    oldest = NONE if held.oldest is None else rendered(held.oldest)
+    going = f"{held.past_retention:,}" if held.past_retention else NONE
+    return (
+        held.kind,
+        f"{held.rows:,}",
+        size(held.size),
+        oldest,
+        _kept_for(held.kind, retention),
+        going,
+    )
+
+
+def _storage_document(
+    every: Mapping[str, StorageStats], audit: Held, retention: Retentions
+) -> dict[str, Any]:
+    tenants = [
+        {
+            "tenant": tenant,
+            **parts(found, BYTES),
+            "kept": [_of_kind(held, retention) for held in found.held],
+        }
+        for tenant, found in every.items()
+    ]
+    return {"tenants": tenants, "audit": _of_kind(audit, retention)}
+
+
+def _of_kind(held: Held, retention: Retentions) -> dict[str, Any]:
+    fields = {
+        "kind": held.kind.value,
+        "what": WHAT[held.kind],
+        "rows": held.rows,
+        "bytes": held.size,
+        "kept_for": _kept_for(held.kind, retention),
+        "next_sweep": held.past_retention,
+    }
+    return fields if held.oldest is None else fields | {"oldest": rendered(held.oldest)}
+
+
+def _kept_for(kind: Kind, retention: Retentions) -> str:
+    if kind is Kind.REVISIONS:
+        return f"newest {retention.revisions}" if retention.revisions else "all"
+    time = retention.time(kind)
+    for unit, length in UNITS.items():
+        if time and time % length == timedelta():
+            return f"{time // length}{unit}"
+    return f"{time.total_seconds():g}s" if time else "for ever"

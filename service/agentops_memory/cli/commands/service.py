@@ -1,0 +1,400 @@
+"""The commands of a running service: it runs, is well, shows itself, and speaks to agents."""
+
+import asyncio
+import gc
+import http.client
+import json
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from http.client import HTTPException
+from typing import TYPE_CHECKING, Any
+from urllib.error import HTTPError
+
+import click
+from click.shell_completion import get_completion_class
+
+from ...errors import Invalid
+from ...lazy import Lazy
+from ...memory.model.space import project_name
+from ...recall.text.normalization import clean
+from ...settings.settings import Settings, settings, unknown_variables
+from .. import options
+from ..catalog import command
+from ..errors import NAME, CommandRefused, NoDatabase, fail, file_errors
+from ..output import ago, counted, one_line, show
+from ..target import URL, Target, run_on_target, service_at
+
+if TYPE_CHECKING:
+    from urllib import request as urls
+
+    import agentops_memory_client as client
+    from agentops_memory_client.contract.service import MemoryService
+
+    from ... import local, server, telemetry
+    from ...mcp import stdio
+    from ...sqlite import connection as sqlite
+    from .. import place, print_results
+else:  # what one of them needs alone
+    client = Lazy(None, "agentops_memory_client")
+    local, server = Lazy(__package__, "...local"), Lazy(__package__, "...server")
+    telemetry = Lazy(__package__, "...telemetry")
+    stdio = Lazy(__package__, "...mcp.stdio")
+    sqlite = Lazy(__package__, "...sqlite.connection")
+    place, print_results = (Lazy(__package__, f"..{it}") for it in ("place", "print_results"))
+    urls = Lazy(None, "urllib.request")
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 2.0  # seconds
+
+
+@command()
+@options.setting_options()
+def serve(**flags: str | None) -> None:
+    """Run the service until SIGTERM or Ctrl-C.
+
+    Each option can also be set by the environment variable that is named
+    after it. Options come before variables, variables before defaults, and an
+    empty value is an unset one. MEMORY_DATABASE_URL, which may hold a password,
+    has no option.
+    """
+    gc.disable()  # until it is open: what is made before stays, and a start is a tenth shorter
+    chosen = place.chosen_settings(flags)
+    has_colors = not os.environ.get("NO_COLOR")
+    telemetry.configure_logging(
+        chosen.log_level.upper(), form=chosen.log_format, has_colors=has_colors
+    )
+    for name, meant in unknown_variables(os.environ).items():
+        if meant:
+            fields = {"variable": name, "meant": meant}
+            log.warning("a variable is no setting, and changes nothing", extra=fields)
+    sqlite.without_memory_statistics()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(server.serve(chosen))
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop  # noqa: PLC0415 - absent where it does not build
+    except ImportError:
+        return None
+    return uvloop.Loop
+
+
+@command()
+@options.service_options
+@options.setting_options()
+def health(url: str | None, key_file: str | None, **flags: str | None) -> None:
+    """Exit with 0 if a service is healthy, else with 1: that at URL, or that of these settings."""
+    if target := Target.of_operator(url, key_file):
+        _require_healthy(target)
+        return
+    address = settings(flags=flags).listen
+    host = address.host or "127.0.0.1"
+    connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/health")
+        is_healthy = connection.getresponse().status == 200
+    except (OSError, UnicodeError, http.client.HTTPException):
+        is_healthy = False
+    finally:
+        connection.close()
+    sys.exit(0 if is_healthy else 1)
+
+
+def _require_healthy(target: Target) -> None:
+    try:
+        with client.MemoryClient.from_environment(
+            url=target.url, key=target.key, timeout=timedelta(seconds=TIMEOUT), retries=0
+        ) as service:
+            service.health()
+    except client.MemoryServiceError as error:
+        fail(error, has_hint=False)
+
+
+PAGE = "/docs"
+
+Facts = Mapping[str, Any]
+
+
+class NoService(CommandRefused):
+    """Nothing answers where the service would."""
+
+
+@command()
+@options.here_option
+@options.setting_options("listen")
+@options.target_options
+@options.json_option()
+def status(project: str, listen: str | None, as_json: bool, **given: str | None) -> None:
+    """Show whether the service runs, where its data is, and how much is stored.
+
+    Exits with 1 if the service answers that a check has failed.
+    """
+    target = Target.of(given)
+    url = _url(target, listen)
+    checks = _readiness(url)
+    facts: dict[str, Any] = {
+        "url": url,
+        "is_running": checks is not None,
+        "database": None if target.url else _database(target),
+        "project": project_name(project) or None,
+        "memories": None,
+        "checks": (checks or {}).get("checks", {}),
+    }
+    if checks is not None or not target.url:
+        try:
+            facts |= run_on_target(given, lambda memories: _stored(memories, project))
+        except NoDatabase:
+            facts["database_is_missing"] = True
+    if as_json:
+        click.echo(json.dumps({name: print_results.json_of(fact) for name, fact in facts.items()}))
+    else:
+        for name, sentence in _sentences(facts):
+            show(f"{name:<10}{one_line(sentence)}")
+    sys.exit(1 if (checks or {}).get("status") == "failed" else 0)
+
+
+@command("open")
+@options.url_option
+@options.key_file_option
+@options.setting_options("listen")
+@click.option("--print", "is_printed", is_flag=True, help="Print the address, and open nothing.")
+def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
+    """Open the page of the running service's API in a browser."""
+    where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
+    base = _url(Target.of(where), listen)
+    if _readiness(base) is None:
+        raise NoService(f"Nothing answers at {base}.")
+    click.echo(base + PAGE)
+    if not is_printed:
+        click.launch(base + PAGE)
+
+
+async def _stored(memories: "MemoryService", project: str) -> Facts:
+    total = await memories.stats()
+    own = await memories.stats(project)
+    newest = await memories.recent(limit=1)
+    return {
+        "memories": total.total_observations,
+        "projects": total.projects,
+        "memories_of_project": own.total_observations,
+        "last_saved_at": newest[0].created_at if newest else None,
+    }
+
+
+def _url(target: Target, listen: str | None) -> str:
+    if target.url:
+        return target.url.rstrip("/")
+    address = place.chosen_settings({"listen": listen}).listen
+    return f"http://{address.host or '127.0.0.1'}:{address.port}"
+
+
+def _database(target: Target) -> str:
+    settings = target.settings
+    return "PostgreSQL" if settings.database_url else str(settings.db_path)
+
+
+def _readiness(url: str) -> Facts | None:
+    """What the service says of itself; nothing if none answers."""
+    try:
+        # The service is never behind the proxy that the environment names.
+        direct = urls.build_opener(urls.ProxyHandler({}))
+        with direct.open(f"{url}/health/ready", timeout=TIMEOUT) as answer:
+            body = answer.read()
+    except HTTPError as error:
+        body = error.read()
+    except (OSError, ValueError, HTTPException):
+        return None
+    try:
+        found = json.loads(body)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and "status" in found else None
+
+
+def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
+    if facts["is_running"]:
+        yield "Service", f"running at {facts['url']}, its API at {facts['url']}{PAGE}"
+    else:
+        yield "Service", f"not running at {facts['url']}; `agentops-memory serve` starts it"
+    if facts.get("database_is_missing"):
+        yield "Data", f"no database at {facts['database']} yet; `agentops-memory save` makes it"
+        return
+    if facts["database"]:
+        yield "Data", facts["database"]
+    if facts["memories"] is not None:
+        yield (
+            "Stored",
+            (
+                f"{counted(facts['memories'], 'memory', 'memories')} in "
+                f"{counted(len(facts['projects']), 'project')}"
+            ),
+        )
+        if facts["project"]:
+            yield (
+                "Here",
+                (
+                    f"{counted(facts['memories_of_project'], 'memory', 'memories')} in the project "
+                    f"{facts['project']}"
+                ),
+            )
+        yield "Last save", ago(facts["last_saved_at"]) if facts["last_saved_at"] else "never"
+    for name, check in facts["checks"].items():
+        if check.get("status") != "ok":
+            yield "Check", f"{name}: {check.get('status')}. {check.get('detail') or ''}"
+    if facts["is_running"] and all(it.get("status") == "ok" for it in facts["checks"].values()):
+        yield "Checks", f"{', '.join(facts['checks']) or 'all'}: ok"
+
+
+@command()
+@options.here_option
+@options.url_option
+@options.key_file_option
+@options.file_tenant_option
+@options.setting_options(
+    "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
+    "recall_limit", "recall",
+    "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
+    "log_level", "log_format", "otlp_endpoint", "otlp_protocol",
+)  # fmt: skip
+def mcp(
+    project: str, url: str | None, key_file: str | None, tenant: str | None, **flags: str | None
+) -> None:
+    """Speak MCP through standard input and output, until the input ends.
+
+    An agent's host starts it in the folder that the agent works in, whose
+    repository is the project. The log goes to standard error. Without a URL it
+    works on the database file itself, which a service may be using meanwhile.
+    """
+    where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
+    target = Target.of(where)
+    with file_errors():
+        chosen = place.chosen_settings(flags)
+        name = project_name(clean(project))
+        if not name:
+            raise Invalid("validation failed: project is required; --project names it.")
+        # Python would wait for a line of the input first; what is not answered is not promised.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        telemetry.configure_logging(
+            chosen.log_level.upper(), sys.stderr, chosen.log_format or "json"
+        )
+        asyncio.run(_speak(chosen, target, name))
+
+
+async def _speak(settings: Settings, target: Target, project: str) -> None:
+    traces = telemetry.Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
+    try:
+        async with _opened(settings, target, traces) as service:
+            await stdio.speak(service, project, settings.profile)
+    finally:
+        traces.stop()
+
+
+def _opened(
+    settings: Settings, target: Target, traces: "telemetry.Telemetry"
+) -> "AbstractAsyncContextManager[MemoryService]":
+    """As any command opens memories; but logged and traced, and the file may be made."""
+    if target.url is not None:
+        return service_at(target)
+    _, tenant = place.usable(target.flags, target.tenant, may_make=True)
+    return local.opened_here(settings, traces, tenant)
+
+
+DEMO = "demo"
+PROMPT = "Why do saves fail with SQLITE_BUSY, and what did we set max_connections to?"
+
+OBSERVATIONS: tuple[dict[str, Any], ...] = (
+    {
+        "type": "decision",
+        "title": "WAL mode for the orders database",
+        "content": "Switched the orders database to WAL with busy_timeout=5000: readers no "
+        "longer block the writer, and the SQLITE_BUSY errors under load are gone.",
+        "tags": ["sqlite", "performance"],
+        "topic_key": "orders/database/journal-mode",
+    },
+    {
+        "type": "config",
+        "title": "max_connections is 40 on staging",
+        "content": "max_connections went from 100 to 40 on staging, because each worker holds "
+        "one connection and there are 32 workers.",
+        "tags": ["postgres", "staging"],
+    },
+    {
+        "type": "bugfix",
+        "title": "Webhook retries created duplicate invoices",
+        "content": "The retry handler made a new idempotency key for each attempt. The key is "
+        "now derived from the event id.",
+        "tags": ["billing"],
+    },
+)
+MESSAGES = (
+    ("user", "Find out why saves to the orders database fail under load."),
+    ("assistant", "Readers block the writer. WAL mode resolves that."),
+    ("user", "Switch it, and note down what you changed."),
+)
+
+
+class DemoFailed(CommandRefused):
+    """The service did not do its part."""
+
+
+@command()
+@click.option(
+    "--url",
+    metavar="URL",
+    envvar=URL,
+    default="http://127.0.0.1:7437",
+    show_default=True,
+    help=f"Where the service is; its key is in {options.KEY}. [{URL}]",
+)
+def demo(url: str) -> None:
+    """Save a small session through the running service, and show the context it gives."""
+    try:
+        with client.MemoryClient.from_environment(url=url, retries=0) as memory:
+            _demonstrate(memory)
+    except (client.Misconfigured, client.Unreachable) as error:
+        raise DemoFailed(str(error)) from error
+    except client.MemoryServiceError as error:
+        raise DemoFailed(f"What answers there refused POST /sessions: {error}") from error
+
+
+def _demonstrate(memory: "client.MemoryClient") -> None:
+    session = f"demo-{secrets.token_hex(4)}"
+    memory.start_session(session, DEMO)
+    click.echo(f"Session {session} in project {DEMO}:")
+    for observation in OBSERVATIONS:
+        saved = memory.save(session_id=session, project=DEMO, **observation)
+        click.echo(f"  {saved.action:<12} #{saved.id}  {observation['title']}")
+    ended = memory.end_session(
+        session, [client.Message(role=role, content=content) for role, content in MESSAGES]
+    )
+    click.echo(f"  ended        {ended.summary}")
+    click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
+    print_results.print_context(memory.context(project=DEMO, query=PROMPT, limit=2), as_json=False)
+
+
+VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks
+
+
+@command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that makes SHELL complete commands and options.
+
+    \b
+    bash, in ~/.bashrc:  eval "$(agentops-memory completion bash)"
+    zsh, in ~/.zshrc:    eval "$(agentops-memory completion zsh)"
+    fish: agentops-memory completion fish > ~/.config/fish/completions/agentops-memory.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has one for each choice
+    click.echo(kind(context.find_root().command, {}, NAME, VARIABLE).source())

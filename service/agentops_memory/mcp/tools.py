@@ -1,0 +1,379 @@
+"""The tools of agents, over any service: what each takes, does, and says."""
+
+import logging
+import re
+import unicodedata
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from itertools import islice
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from agentops_memory_client.contract.errors import (
+    Conflict,
+    Invalid,
+    MemoryServiceError,
+    Refused,
+    Unreachable,
+)
+from agentops_memory_client.contract.models import Message, Session
+
+from ..memory.redactor import MAX_KEY
+from ..recall.text.query import MAX_PROMPT
+from ..settings.parsing import Profile
+from . import connection as a
+from . import texts
+from .connection import Connection
+
+NEAR_KEYS = 5
+SIMILAR = 3  # look-alikes that a save tells of
+MOST_WORDS = 6  # of a title, in a topic key
+LITTLE = frozenset(
+    "a an and are as at be by for from has have in into is it its of on or our that the their "
+    "this to use used uses using was we were will with".split()
+)
+
+
+MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
+MOST_FAULTS = 10  # that are told
+
+FAILED = "The memory service failed; its log has the reason. Nothing is known of what it did."
+DEAD = "Go on without memory for now, and say so; what you wanted to save can be saved later."
+HINTS = {
+    401: "Whoever set up this connection must give it a key.",
+    403: "Whoever set up this connection must give it a key with the right to do this.",
+    429: "Wait some seconds, and call again.",
+    500: DEAD,
+    503: DEAD,
+    507: "Nothing more can be saved until memories are erased or the quota is raised.",
+}
+
+log = logging.getLogger(__name__)
+
+
+class Said(NamedTuple):
+    """What a tool says to the agent."""
+
+    text: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool. What it answers is text; its refusals are MemoryServiceErrors."""
+
+    name: str
+    title: str
+    about: str
+    takes: type[a.Arguments]
+    run: Callable[[Connection, Any], Awaitable[str]]
+    reads: bool = False  # it changes nothing
+    destroys: bool = False  # it may take something away
+    repeats: bool = False  # done again, it changes nothing more
+
+    async def call(self, agent: Connection, arguments: Mapping[str, Any]) -> Said:
+        """What it says. What the agent can correct is said as an error, so that it sees it.
+
+        An argument that is null counts as absent.
+        """
+        try:
+            few = islice(arguments.items(), MOST_ARGUMENTS)
+            given = self.takes.model_validate({k: v for k, v in few if v is not None})
+        except ValidationError as error:
+            return Said(self._faults(error), is_error=True)
+        try:
+            return Said(await self.run(agent, given))
+        except MemoryServiceError as error:
+            return Said(sentence(error), is_error=True)
+        except Exception:  # the boundary: nothing of its inside reaches the agent
+            log.exception("a tool failed", extra={"tool": self.name})
+            return Said(FAILED, is_error=True)
+
+    def description(self) -> dict[str, Any]:
+        """As MCP lists it."""
+        return {
+            "annotations": {
+                "destructiveHint": self.destroys,
+                "idempotentHint": self.reads or self.repeats,
+                "openWorldHint": False,
+                "readOnlyHint": self.reads,
+                "title": self.title,
+            },
+            "description": self.about,
+            "inputSchema": _untitled(self.takes.model_json_schema()),
+            "name": self.name,
+            "title": self.title,
+        }
+
+    def _faults(self, error: ValidationError) -> str:
+        """The faults of the arguments, in words, and what the tool takes."""
+        every = error.errors(include_url=False, include_input=False, include_context=False)
+        faults = [
+            f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
+            for fault in every[:MOST_FAULTS]
+        ]
+        takes = ", ".join(
+            name if field.is_required() else f"{name} (optional)"
+            for name, field in self.takes.model_fields.items()
+        )
+        return f"{self.name} was not called: {'; '.join(faults)}. It takes {takes or 'nothing'}."
+
+
+async def save(agent: Connection, given: a.Save) -> str:
+    named = given.session_id if isinstance(given, a.SaveInto) else None
+    session = (await _opened(agent, named)).id if named else agent.session
+    outcome = await agent.service.save(
+        session_id=session,
+        project=agent.project,
+        type=given.type,
+        title=given.title,
+        content=given.content,
+        tags=given.tags,
+        scope=given.scope,
+        topic_key=given.topic_key,
+        ttl=None if given.ttl is None else timedelta(seconds=given.ttl),
+        pinned=given.pinned or None,
+        supersedes=given.supersedes,
+        similar=SIMILAR,
+    )
+    title = given.title
+    if outcome.redacted:  # told as it is stored
+        title = (await agent.service.get(outcome.id)).title
+    return texts.saved(outcome, given.type, title, session, agent.clock())
+
+
+async def search(agent: Connection, given: a.Search) -> str:
+    query = given.query[:MAX_PROMPT]
+    hits = await agent.service.search(query, project=agent.project, limit=given.limit)
+    hint = "; mem_get has the whole" if agent.profile.offers("mem_get") else ""
+    return texts.found(hits, query, hint=hint)
+
+
+async def context(agent: Connection, given: a.Context) -> str:
+    limit = given.limit or agent.profile.context_limit
+    if not agent.profile.context_limit:
+        return "No context is given here: its limit is set to 0."
+    query = (given.query or "")[:MAX_PROMPT] or None
+    told = await agent.service.context(
+        project=agent.project, query=query, limit=limit, explain=True, ages=given.ages
+    )
+    return texts.context(told, order="those that fit first" if query else "newest first")
+
+
+async def get(agent: Connection, given: a.OfMemory) -> str:
+    return texts.memory(await agent.seen(given.id))
+
+
+async def update(agent: Connection, given: a.Update) -> str:
+    before = await agent.owned(given.id)
+    now = await agent.service.update(
+        given.id, type=given.type, title=given.title, content=given.content, tags=given.tags
+    )
+    is_same = now.revision_count == before.revision_count
+    return texts.memory(now, "Nothing changed." if is_same else "Updated.")
+
+
+async def delete(agent: Connection, given: a.OfMemory) -> str:
+    await agent.owned(given.id)
+    await agent.service.delete(given.id)
+    return f"Memory {given.id} is deleted: no tool finds it any more. People can restore it."
+
+
+async def history(agent: Connection, given: a.OfMemory) -> str:
+    await agent.seen(given.id)
+    return texts.history(given.id, await agent.service.history(given.id))
+
+
+async def timeline(agent: Connection, given: a.Timeline) -> str:
+    await agent.owned(given.id)
+    entries = await agent.service.timeline(given.id, before=given.before, after=given.after)
+    return texts.timeline(given.id, entries)
+
+
+async def stats(agent: Connection, _: a.Nothing) -> str:
+    return texts.stats(await agent.service.stats(agent.project), agent.project)
+
+
+async def confirm(agent: Connection, given: a.OfMemory) -> str:
+    await agent.owned(given.id)
+    return texts.memory(await agent.service.confirm(given.id), "Confirmed.")
+
+
+async def review(agent: Connection, given: a.Review) -> str:
+    told = await agent.service.review(agent.project, limit=given.limit)
+    return texts.review(told, agent.clock())
+
+
+async def session_start(agent: Connection, given: a.SessionStart) -> str:
+    opened = await _opened(agent, given.session_id)
+    if not agent.is_lasting:
+        return f"Session {opened.id} is open. Name it as session_id with each call that takes one."
+    agent.names.name(agent.own_session, opened.id)
+    return f"Session {opened.id} is open. What this connection saves from now on is part of it."
+
+
+async def session_end(agent: Connection, given: a.SessionEnd) -> str:
+    said = given.messages if isinstance(given, a.SessionEndWithMessages) else []
+    messages = [Message(role=each.role, content=each.content) for each in said]
+    if given.session_id is None and not agent.is_lasting:
+        raise Invalid("Which session? Open one with mem_session_start, and name it here.")
+    session = (await _opened(agent, given.session_id or agent.session)).id
+    ended = await agent.service.end_session(session, messages, project=agent.project)
+    if session == agent.session:
+        agent.names.forget(agent.own_session)
+    told = f" Its summary: {ended.summary}" if ended.summary else ""
+    return f"Session {ended.session_id} has ended.{told}"
+
+
+async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
+    key = suggested_key(given.type, given.title)
+    family = f"{key.partition('/')[0]}/"
+    near = await agent.service.search(family, project=agent.project, limit=a.MOST_HITS)
+    also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
+    hits = [hit for hit in [*also, *near] if hit.topic_key]
+    if await _is_held(agent, {hit.id for hit in hits if hit.topic_key == key}):
+        return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
+    used = dict.fromkeys(hit.topic_key for hit in hits if hit.topic_key not in (None, key))
+    return texts.suggested(key, [each for each in used if each][:NEAR_KEYS])
+
+
+def suggested_key(type_: str, title: str) -> str:
+    """`type/words-of-the-title`, in lower case, without little words; as long as a key may be."""
+    words = _words(title)
+    telling = [word for word in words if word not in LITTLE] or words
+    key = f"{'-'.join(_words(type_)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
+    return key[:MAX_KEY]
+
+
+def _words(text: str) -> list[str]:
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return re.findall(r"\w+", folded.replace("_", " "))
+
+
+async def _is_held(agent: Connection, ids: Collection[int]) -> bool:
+    """Whether a save that names no scope would replace one of these, which have its key."""
+    found = [await agent.seen(id_) for id_ in ids]
+    return any((each.project, each.scope) == (agent.project, "project") for each in found)
+
+
+async def _opened(agent: Connection, session: str) -> Session:
+    opened = await agent.service.start_session(session, agent.project)
+    if opened.project != agent.project:
+        raise Conflict(f"Session {opened.id} is one of another project; take another id.")
+    return opened
+
+
+def offered(profile: Profile) -> Mapping[str, Tool]:
+    return {tool.name: _fitted(tool, profile) for tool in TOOLS if profile.offers(tool.name)}
+
+
+def _fitted(tool: Tool, profile: Profile) -> Tool:
+    if tool.name == "mem_save" and profile.offers("mem_session_start"):
+        return replace(tool, takes=a.SaveInto)
+    if tool.name == "mem_session_end" and profile.auto_summarize:
+        return replace(tool, takes=a.SessionEndWithMessages)
+    return tool
+
+
+TOOLS = (
+    Tool(
+        name="mem_save", title="Save a memory", takes=a.Save, run=save,
+        about="Save what is worth knowing in later sessions: a decision and its reason, a bug's "
+        "cause and remedy, a discovery, a setting, a preference. Call it on your own accord right "
+        "after such a thing. Answers whether it was new, an update (same topic_key) or known "
+        "already, with the memory's id.",
+    ),
+    Tool(
+        name="mem_search", title="Search memories", takes=a.Search, run=search, reads=True,
+        about="Find memories by words or by a question in plain language: any of the words may "
+        "match, the more and the rarer the better. Answers ranked memories with their ids. Call "
+        "it when something may have been met before.",
+    ),
+    Tool(
+        name="mem_context", title="Recall context", takes=a.Context, run=context, reads=True,
+        about="Recall what this project should keep in mind: the latest sessions' summaries and "
+        "memories, with a query those that fit it best. Call it at the start of a task, and when "
+        "you have lost the thread.",
+    ),
+    Tool(
+        name="mem_get", title="Read a memory", takes=a.OfMemory, run=get, reads=True,
+        about="Read one memory in full, by its id.",
+    ),
+    Tool(
+        name="mem_update", title="Correct a memory", takes=a.Update, run=update,
+        destroys=True, repeats=True,
+        about="Correct a memory: what is given replaces what it said; the rest stays. The state "
+        "before is kept in its history. For a new state of the same thing use mem_save with its "
+        "topic_key.",
+    ),
+    Tool(
+        name="mem_delete", title="Delete a memory", takes=a.OfMemory, run=delete,
+        destroys=True, repeats=True,
+        about="Delete a memory that is wrong or of no use any more. People can restore it, you "
+        "cannot.",
+    ),
+    Tool(
+        name="mem_history", title="A memory's history", takes=a.OfMemory, run=history, reads=True,
+        about="See how a memory changed: its revisions, newest first.",
+    ),
+    Tool(
+        name="mem_timeline", title="A memory's neighbours", takes=a.Timeline, run=timeline,
+        reads=True,
+        about="See what was saved before and after a memory, to learn what it belonged to.",
+    ),
+    Tool(
+        name="mem_stats", title="How much is remembered", takes=a.Nothing, run=stats, reads=True,
+        about="Count the memories and sessions of this project.",
+    ),
+    Tool(
+        name="mem_confirm", title="Confirm a memory", takes=a.OfMemory, run=confirm, repeats=True,
+        about="Say that a memory still holds, when you have seen that it does.",
+    ),
+    Tool(
+        name="mem_review", title="What to look at", takes=a.Review, run=review, reads=True,
+        about="List memories that somebody should look at: due for a review, about to expire, or "
+        "nearly the same as another. Confirm, correct, replace or delete each.",
+    ),
+    Tool(
+        name="mem_session_start", title="Name the session", takes=a.SessionStart,
+        run=session_start, repeats=True,
+        about="Open a session under an id of your own, or go on with one: what is saved from now "
+        "on is part of it. Without, each connection is a session of its own.",
+    ),
+    Tool(
+        name="mem_session_end", title="End the session", takes=a.SessionEnd, run=session_end,
+        repeats=True,
+        about="End the session at the end of the work.",
+    ),
+    Tool(
+        name="mem_suggest_topic_key", title="Suggest a topic key", takes=a.SuggestTopicKey,
+        run=suggest_topic_key, reads=True,
+        about="Suggest a topic_key for a title before you save something that will change, and "
+        "tell which similar keys are in use.",
+    ),
+)  # fmt: skip
+
+
+def _untitled(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_untitled(each) for each in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        name: {key: _untitled(value) for key, value in part.items()}
+        if name in ("properties", "$defs")
+        else _untitled(part)
+        for name, part in schema.items()
+        if name != "title"
+    }
+
+
+def sentence(error: MemoryServiceError) -> str:
+    """An error as an agent reads it, with what to do about it."""
+    if isinstance(error, Unreachable):
+        return f"{error} {DEAD}"
+    if isinstance(error, Refused) and error.status in HINTS:
+        return f"{error} {HINTS[error.status]}"
+    return str(error)

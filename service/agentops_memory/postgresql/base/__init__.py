@@ -1,1 +1,0 @@
-"""The dialect of PostgreSQL, its connections, and what its errors mean."""

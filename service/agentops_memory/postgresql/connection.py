@@ -1,0 +1,493 @@
+"""Connections as the shared tables use them: named parameters, plain values, few round trips.
+
+A database that cannot be used is refused with one sentence. No sentence has a part of the URL, and
+no refusal has a cause: what the driver says quotes hosts, roles and names of databases.
+"""
+
+import logging
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import timedelta
+from functools import lru_cache
+from itertools import count, groupby, islice
+from typing import Any, cast
+
+import psycopg
+from psycopg import adapt, errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
+
+from ..engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
+from ..errors import (
+    Busy,
+    Conflict,
+    Damaged,
+    DamagedRow,
+    Full,
+    Refusal,
+    StartRefused,
+    TimedOut,
+    Unavailable,
+)
+from ..memory.model.table import Connection, Dialect
+from .schema.migrate import CONTROL, prepare
+
+FETCHED = 200  # rows at a time
+_NUMBERS = count()
+_NAMED = re.compile(r"('(?:[^']|'')*')|(CAST\(:[a-z_]\w* AS \w+\[\]\))|(?<!:):([a-z_]\w*)|(%)")
+_NUL = re.compile(r"\x00|(?<!\\)((?:\\\\)*)\\u0000")  # as such, and in JSON
+
+NOWHERE = "\U0010ffff\U0010ffff"  # noncharacters, in the place of a NUL
+
+
+class _WholeNumbers(adapt.Loader):
+    """Sums are whole numbers here, whatever type they have."""
+
+    def load(self, data: adapt.Buffer) -> int | float:
+        text = bytes(data).decode()
+        return float(text) if "." in text else int(text)
+
+
+def adapted(connection: psycopg.Connection[Any]) -> None:
+    """Let whole numbers have one type, so that a statement is prepared once."""
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    connection.adapters.register_dumper(int, Int8Dumper)  # the later one is the usual one
+    connection.adapters.register_loader("numeric", _WholeNumbers)
+
+
+class PostgresConnection:
+    """The Connection of the shared tables, on which a transaction has begun.
+
+    Inside `pipelined` what is executed waits until an answer is asked for.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.raw = connection
+        self.damaged: list[DamagedRow] = []  # what the transaction has left out
+        self._pipeline: psycopg.Pipeline | None = None
+
+    @contextmanager
+    def pipelined(self) -> Iterator[None]:
+        with self.raw.pipeline() as pipeline:
+            self._pipeline = pipeline
+            try:
+                yield
+            finally:
+                self._pipeline = None
+
+    def execute(
+        self, statement: str, parameters: Mapping[str, object] | None = None, /
+    ) -> "PostgresCursor":
+        cursor, asked = self.raw.cursor(), cast(Any, with_placeholders(statement))
+        given = parameters or {}
+        try:
+            cursor.execute(asked, given if "texts" not in given else _storable(given))
+        except psycopg.DataError as error:
+            if error.sqlstate is not None:  # the server's
+                raise
+            cursor.execute(asked, _storable(given))
+        return PostgresCursor(self, cursor)
+
+    def read(self, query: str, parameters: Mapping[str, object]) -> Iterator[Any]:
+        """The rows of a query, fetched a few at a time in this transaction."""
+        name = f"rows_{next(_NUMBERS)}"
+        begin = f"DECLARE {name} NO SCROLL CURSOR FOR {with_placeholders(query)}"
+        self.raw.execute(cast(Any, begin), parameters, prepare=False)
+        there_is_more = True
+        while there_is_more:
+            rows = self.raw.execute(f"FETCH {FETCHED} FROM {name}", prepare=False).fetchall()
+            there_is_more = len(rows) == FETCHED
+            yield from rows
+
+    def executemany(
+        self, statement: str, rows: Iterable[Mapping[str, object]], /
+    ) -> "PostgresCursor":
+        cursor = self.raw.cursor()
+        if there := list(rows):
+            cursor.executemany(cast(Any, with_placeholders(statement)), there)
+        return PostgresCursor(self, cursor)
+
+    def sync(self) -> None:
+        """Wait for the answers to all that was executed; raises the first that is an error."""
+        if self._pipeline is not None:
+            self._pipeline.sync()
+
+    def go_back(self, savepoint: str) -> None:
+        """Undo what came after a savepoint, and go on."""
+        self.sync()
+        # Each time in other words, which psycopg looks at: it forgets then what is prepared, of
+        # which it does not know whether a refusal has kept it from being so.
+        self.raw.execute(f"ROLLBACK TO SAVEPOINT {savepoint} -- {next(_NUMBERS)}")
+        self.sync()
+
+
+class PostgresCursor:
+    def __init__(self, connection: PostgresConnection, cursor: psycopg.Cursor[Any]) -> None:
+        self._connection = connection
+        self._cursor = cursor
+
+    @property
+    def rowcount(self) -> int:
+        self._connection.sync()
+        return max(self._cursor.rowcount, 0)
+
+    def fetchone(self) -> Any:
+        return self._cursor.fetchone()
+
+    def fetchall(self) -> list[Any]:
+        return self._cursor.fetchall()
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cursor)
+
+
+def _storable(parameters: Mapping[str, object]) -> Mapping[str, object]:
+    """Parameters that are looked for and never found: no text, or JSON, here can have a NUL."""
+    return {
+        name: _NUL.sub(r"\1" + NOWHERE, value) if isinstance(value, str) else value
+        for name, value in parameters.items()
+    }
+
+
+@lru_cache(4096)
+def with_placeholders(statement: str) -> str:
+    return _NAMED.sub(_placeholder, statement)
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    quoted, array, name, _ = found.groups()
+    if array:  # in binary form, which takes less time
+        return re.sub(r":([a-z_]\w*)", r"%(\1)b", array)
+    if name:
+        return f"%({name})s"
+    return quoted.replace("%", "%%") if quoted else "%%"
+
+
+_TYPES = {"text": "TEXT", "bytea": "BLOB", "double precision": "REAL", "boolean": "BOOLEAN"}
+_COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'YES'
+                FROM information_schema.columns c
+                JOIN information_schema.tables t USING (table_schema, table_name)
+               WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
+            ORDER BY c.table_name, c.ordinal_position"""
+
+
+def damaged(connection: PostgresConnection) -> list[RowDamage]:
+    """The first of them, table by table; the connection is in a transaction of the tenant."""
+    return list(islice(_every(connection), MOST_TOLD))
+
+
+def _every(connection: PostgresConnection) -> Iterator[RowDamage]:
+    for table, rows in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
+        if table not in DERIVED:
+            columns = [
+                Column(name=name, type=_TYPES.get(type_, "INTEGER"), may_be_null=may_be_null)
+                for _, name, type_, may_be_null in rows
+            ]
+            check = TableCheck(table, columns)
+            key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
+            yield from check.found(
+                connection.read(f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"', {})
+            )
+
+
+def _read(connection: Connection, query: str, parameters: Mapping[str, object]) -> Iterable[Any]:
+    return cast(PostgresConnection, connection).read(query, parameters)
+
+
+def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
+    ((id_,),) = connection.execute(f"{statement} RETURNING id", parameters)
+    return int(id_)
+
+
+def _inserted_all(
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> Sequence[int]:
+    values = ", ".join(["%s"] * len(columns))
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) RETURNING id"
+    cursor = cast("PostgresConnection", connection).raw.cursor()
+    cursor.executemany(cast("Any", insert), rows, returning=True)
+    return [int(it.fetchall()[0][0]) for it in cursor.results()]
+
+
+def _gathered(*values: str) -> str:
+    row = values[0] if len(values) == 1 else f"json_build_array({', '.join(values)})"
+    return f"CAST(coalesce(json_agg({row}), '[]') AS TEXT)"
+
+
+POSTGRESQL = Dialect(
+    row="ctid",
+    read=_read,
+    inserted=_inserted,
+    inserted_all=_inserted_all,
+    leads="JOIN",
+    each="CROSS JOIN LATERAL ({}) picked JOIN memories m ON m.id = picked.id".format,
+    reordered="ORDER BY {}".format,
+    greatest="greatest",
+    least="least",
+    hint=lambda _: "",
+    ids="""(SELECT CAST(value AS BIGINT) AS value, number - 1 AS key
+              FROM json_array_elements_text(CAST(:ids AS json))
+                   WITH ORDINALITY AS given (value, number)) {}""".format,
+    texts="""(SELECT value, number - 1 AS key
+                FROM json_array_elements_text(CAST(:texts AS json))
+                     WITH ORDINALITY AS given (value, number)) {}""".format,
+    gathered=_gathered,
+    tags_of="agentops.texts({}.tags) value".format,
+    element="agentops.element({}, {})".format,
+    bytes_of="octet_length({})".format,
+    contains="strpos({}, {}) > 0".format,
+    # The patterns are made out once a statement, not for each row.
+    acts_on="{} LIKE ANY (CAST((SELECT agentops.likes(:patterns)) AS TEXT[]))".format,
+)
+
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE_NOW = "The database cannot be reached now."
+OTHER_RULES = (
+    "The index is by other rules, of another release or setting; try again: a service with the "
+    "same rules takes this, or this one when it leads."
+)
+COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
+"""A transaction that met one of these did nothing, and may do it when it is run again."""
+
+_LOST = ("08", "57P", "25P03")  # codes of a connection that ends
+_SPENT = ("53", "58")  # of a server that has not what it needs
+
+_REFUSALS = (
+    (errors.LockNotAvailable, Busy, "Another writer holds the database for too long; try again."),
+    (errors.QueryCanceled, TimedOut, "The database took too long to answer."),
+    (errors.DiskFull, Full, "No space is left in the database; nothing was stored."),
+    (errors.OutOfMemory, Unavailable, "The database has no memory left for this."),
+    (errors.TooManyConnections, Busy, "The database has no connection left; try again."),
+    (errors.ReadOnlySqlTransaction, Unavailable, "The database takes no writes now."),
+    (errors.UndefinedTable, Unavailable, "The tenant's schema is gone from the database."),
+    (errors.InsufficientPrivilege, Unavailable, "The database refuses the service's role."),
+    (errors.DataCorrupted, Damaged, "A part of the database cannot be read."),
+    (errors.IndexCorrupted, Damaged, "An index of the database cannot be read."),
+    (COLLIDED, Busy, "Too many writers were in each other's way; try again."),
+    (errors.IntegrityError, Conflict, "The stored state does not allow this."),
+)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Let errors of the database be refusals; a broken connection is Unavailable."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if isinstance(error, errors.NotNullViolation) and error.diag.table_name == "areas":
+            raise Unavailable(OTHER_RULES) from error
+        for kinds, refusal, sentence in _REFUSALS:
+            if isinstance(error, kinds):
+                # Logged and raised: the caller is told to come back, the operator can help.
+                log.warning("the database refused", extra={"code": error.sqlstate})
+                raise refusal(sentence) from error
+        if is_lost(error) or (error.sqlstate or "").startswith(_SPENT):
+            raise Unavailable(UNREACHABLE_NOW) from error
+        raise
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Whether it tells of a connection that is no more, or of a server that goes."""
+    code = error.sqlstate
+    if code is None:
+        return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return code.startswith(_LOST)
+
+
+OLDEST = 15  # the major version that all is tried with
+NEWEST = CONTROL + 1  # that is served: while new pods take the place of old ones both have it
+TIMEOUT = timedelta(seconds=3)  # for each host of the URL
+
+# What the URL does not say. A peer that is gone is found out in some ten seconds.
+DEFAULTS: dict[str, Any] = {
+    "fallback_application_name": "agentops-memory",
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+NO_URL = "MEMORY_DATABASE_URL is no URL of PostgreSQL, such as postgresql://user@host/database."
+READ_ONLY = (
+    "The database is read-only, as a standby is: MEMORY_DATABASE_URL must name the primary, and "
+    "default_transaction_read_only be off."
+)
+UNREACHABLE = (
+    "The database cannot be reached: see the host and the port in MEMORY_DATABASE_URL, and "
+    "whether PostgreSQL is running there."
+)
+
+# By what the driver says where none can be made; the first that fits. A server may speak another
+# language.
+_START_REFUSALS: tuple[tuple[tuple[str, ...], type[Refusal], str], ...] = (
+    (
+        ("password authentication failed", "no password supplied", "authentication failed"),
+        StartRefused,
+        "The database refuses the role or its password: see those in MEMORY_DATABASE_URL.",
+    ),
+    (
+        ("no pg_hba.conf entry", "pg_hba.conf rejects"),
+        StartRefused,
+        "The database lets nobody in from here: its pg_hba.conf has no entry for this address.",
+    ),
+    (
+        ("is not permitted to log in",),
+        StartRefused,
+        "The role may not log in: ALTER ROLE ... LOGIN lets it.",
+    ),
+    (
+        ("permission denied for database",),
+        StartRefused,
+        "The role may not connect to the database: GRANT CONNECT ON DATABASE lets it.",
+    ),
+    (
+        ("too many connections", "too many clients", "remaining connection slots"),
+        Unavailable,
+        "No connection is left there: raise max_connections, or lower MEMORY_DATABASE_POOL.",
+    ),
+    (
+        ("is starting up", "is shutting down", "in recovery mode", "not yet accepting"),
+        Unavailable,
+        "The database is starting or ending; try again in a moment.",
+    ),
+    (
+        ("session is read-only", "is in hot standby mode"),
+        Unavailable,
+        "No host in MEMORY_DATABASE_URL takes writes now: a primary is missing.",
+    ),
+    (
+        ("not in hot standby mode", "session is not read-only"),
+        StartRefused,
+        "MEMORY_DATABASE_URL asks for a standby (target_session_attrs), which takes no writes.",
+    ),
+    (
+        ("SSL", "certificate"),
+        StartRefused,
+        "The connection cannot be encrypted as MEMORY_DATABASE_URL has it (sslmode, sslrootcert).",
+    ),
+    (
+        ("role ",),
+        StartRefused,
+        "There is no such role: CREATE ROLE makes it, or MEMORY_DATABASE_URL names another.",
+    ),
+    (
+        ("database ",),
+        StartRefused,
+        "There is no such database: make it, or let MEMORY_DATABASE_URL name another.",
+    ),
+)
+
+_STATE = """
+SELECT getdatabaseencoding(), pg_is_in_recovery(),
+       current_setting('transaction_read_only') = 'on',
+       has_database_privilege(current_database(), 'CREATE'), s.oid IS NOT NULL,
+       coalesce(pg_has_role(s.nspowner, 'USAGE'), TRUE),
+       EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = s.oid AND c.relname = 'control')
+  FROM (SELECT) AS one
+  LEFT JOIN pg_namespace s ON s.nspname = 'agentops'"""
+_GONE = """
+SELECT tenant
+  FROM agentops.tenants t
+ WHERE NOT EXISTS (SELECT 1 FROM pg_namespace s WHERE s.nspname = t.schema)
+ ORDER BY tenant"""
+
+
+def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any]:
+    """A new connection, in autocommit. StartRefused or Unavailable where there is none."""
+    try:
+        given = {**DEFAULTS, "connect_timeout": math.ceil(timeout.total_seconds())}
+        given |= {**conninfo_to_dict(url), "client_encoding": "UTF8"}
+        connection = psycopg.connect(make_conninfo(**given), autocommit=True)
+    except psycopg.ProgrammingError:
+        raise StartRefused(NO_URL) from None
+    except (psycopg.Error, OSError) as error:
+        said = str(error)
+        for parts, kind, sentence in _START_REFUSALS:
+            if any(part in said for part in parts):
+                raise kind(sentence) from None
+        raise Unavailable(UNREACHABLE) from None
+    adapted(connection)
+    return connection
+
+
+def require_usable(connection: psycopg.Connection[Any]) -> None:
+    """StartRefused unless all can be stored there; what is there is read, and not changed."""
+    version = connection.info.server_version // 10_000
+    if version < OLDEST:
+        raise StartRefused(f"The database is PostgreSQL {version}; the oldest served is {OLDEST}.")
+    with refusing():
+        ((encoding, is_standby, is_read_only, may_make, is_there, is_own, has_control),) = (
+            connection.execute(_STATE).fetchall()
+        )
+        if encoding != "UTF8":
+            raise StartRefused(
+                f"The database has the encoding {encoding}; make one with CREATE DATABASE ... "
+                "ENCODING 'UTF8' TEMPLATE template0."
+            )
+        if is_standby or is_read_only:
+            raise StartRefused(READ_ONLY)
+        if not may_make:
+            raise StartRefused(
+                "The role may make no schema in the database: GRANT CREATE ON DATABASE lets it."
+            )
+        if is_there:
+            _require_own(connection, is_own=is_own, has_control=has_control)
+
+
+@contextmanager
+def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a usable database, perhaps without the schema `agentops` unless it makes it.
+
+    It is for what is not a request: such a connection is not kept.
+    """
+    with closing(connect(url)) as connection, refusing():
+        require_usable(connection)
+        if makes:
+            prepare(connection)
+        yield connection
+
+
+def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_control: bool) -> None:
+    if not is_own:
+        raise StartRefused(
+            "The schema agentops belongs to another role: connect as that one, or make this a "
+            "member of it."
+        )
+    if not has_control:
+        raise StartRefused(
+            "The database has a schema agentops that this program did not make; it was left as it "
+            "is. MEMORY_DATABASE_URL must name another database."
+        )
+    ((version,),) = connection.execute("SELECT max(version) FROM agentops.control").fetchall()
+    if version is None or version > NEWEST:
+        raise StartRefused(
+            "The database was brought up to date by a newer version of this program; run that one."
+        )
+    if gone := [tenant for (tenant,) in connection.execute(_GONE)]:
+        raise StartRefused(
+            f"The schema of the tenant {gone[0]} is gone: put it back from a backup, or delete its "
+            "row from agentops.tenants."
+        )
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Inside, what the database says is refused in our words, of schemas and roles in others."""
+    with translated():
+        try:
+            yield
+        except errors.InsufficientPrivilege:
+            raise StartRefused(
+                "The role may not use the schema agentops: make it the owner."
+            ) from None
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            raise StartRefused(
+                "The schema agentops is gone from the database: put it back from a backup."
+            ) from None
+        except errors.ReadOnlySqlTransaction:
+            raise Unavailable(READ_ONLY) from None

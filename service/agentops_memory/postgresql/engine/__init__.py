@@ -1,1 +1,0 @@
-"""Transactions on the schema of each tenant."""

@@ -1,0 +1,566 @@
+"""SQL that keeps the words of memories in line with their rows."""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple, TypeVar
+
+from ..engine.shared.stems import Stems, rules
+from ..memory.model.liveness import indexed
+from ..memory.model.memory import Memory, MemoryId
+from ..memory.model.rows import tag_tuple
+from ..memory.model.space import (
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    TRAITS,
+    UNINDEXED_AREA,
+    Space,
+    group_of,
+    kind_of,
+    place_of,
+)
+from ..memory.model.table import Connection, Cursor, Table
+from ..recall.search.visibility import Borrowing, Document, Groups, Row, row_number
+from ..recall.text.features import Features
+from ..recall.text.json_words import words_of
+from ..recall.text.normalization import NEIGHBOURS, Columns, End, columns
+from .connection import POSTGRESQL
+from .postings import FIELDS, Counts, Written, counted
+
+MOST_TEXT = 100_000  # characters of contents whose words are put in together
+
+
+class Entry(NamedTuple):
+    """The words of a document: how many, and how often each stem stands in each field."""
+
+    length: int
+    stems: dict[str, Counts]
+
+
+class Documents(Borrowing):
+    def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
+        super().__init__(connection, POSTGRESQL)
+        self._features = features
+        self._stems = stems
+
+    def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+        if not ids:
+            return {}
+        given = f"(SELECT value FROM {self._sql.ids('given')})"
+        return dict(self._read(f"m.id IN {given}", ids=json.dumps(list(ids))))
+
+    def in_area(
+        self, area: int, after: MemoryId, last: MemoryId, limit: int
+    ) -> list[tuple[MemoryId, Document]]:
+        """Those of an area's memories with ids up to the last, in the order of ids."""
+        return list(
+            self._read(
+                "s.area = :area AND m.id > :after AND m.id <= :last",
+                f"ORDER BY m.id LIMIT {limit}",
+                area=area,
+                after=after,
+                last=last,
+            )
+        )
+
+    def entries(self, documents: Sequence[Document]) -> list[Entry]:
+        texts = [it for d in documents for it in (d.title, d.content, d.context, d.tags)]
+        said = self._stems.of_texts(texts)
+        each = (said[at : at + FIELDS] for at in range(0, len(said), FIELDS))
+        return [Entry(sum(map(len, fields)), counted(fields)) for fields in each]
+
+    def _read(
+        self, condition: str, order: str = "", **values: object
+    ) -> Iterator[tuple[MemoryId, Document]]:
+        rows = self._execute(
+            f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
+                       ARRAY(SELECT n.content
+                               FROM memories n
+                              WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                                    AND n.id < m.id AND {indexed("n")}
+                           ORDER BY n.id DESC
+                              LIMIT {NEIGHBOURS})
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
+                 {order}""",
+            **values,
+        )
+        for id_, area, kind, project, title, content, tags, before in rows.fetchall():
+            said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
+            prepared = columns(title, said, tag_tuple(tags), map(End, before[::-1]), self._features)
+            yield MemoryId(id_), Document(area, *prepared)
+
+
+def bounded(documents: Mapping[MemoryId, Document]) -> Iterator[Mapping[MemoryId, Document]]:
+    """The documents in portions, each of so much text that its words fit into memory."""
+    some: dict[MemoryId, Document] = {}
+    size = 0
+    for id_, it in documents.items():
+        some[id_] = it
+        size += len(it.content)
+        if size >= MOST_TEXT:
+            yield some
+            some, size = {}, 0
+    if some:
+        yield some
+
+
+T = TypeVar("T")
+
+Placed = tuple[tuple[MemoryId, Document], Entry]
+"""A memory, what the index holds of it, and its words."""
+
+OTHERWISE = """ON CONFLICT (area, term, memory)
+    DO UPDATE SET length = excluded.length, counts = excluded.counts"""
+
+BULK = 200  # memories whose words are put in together, unless their texts are long
+ROWS = 10_000  # of a statement
+
+RANDOM = "CAST(random() * 1e15 AS BIGINT)"
+# Our rules, or NULL where areas must have others.
+RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
+               FROM areas
+              WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
+
+
+class Index(Table):
+    def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
+        super().__init__(connection, POSTGRESQL)
+        self._features = features
+        self._stems = stems
+        self.documents = Documents(connection, features, stems)
+        self._waiting: dict[MemoryId, Document] = {}
+        self._size = 0
+        self._versions: dict[int, tuple[Cursor, int]] = {}  # the last, and how often it changed
+        self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
+        self._erased: set[int] = set()
+
+    def place(self, space: Space) -> tuple[int, int | None]:
+        if space.scope == GLOBAL_SCOPE:
+            return GLOBAL_AREA, None
+        if space.traits.index is None:
+            return UNINDEXED_AREA, None
+        row = place_of(self._connection, space.project) if space.traits.has_project else None
+        return row or (
+            self._number("SELECT nextval('area_numbers')"),
+            Groups(self._connection, self._sql).place(space.traits.index),
+        )
+
+    def prepare(self, area: int) -> None:
+        """An area is made with its first words."""
+
+    def add(self, memory: Memory, space: int, area: int) -> None:
+        if area == UNINDEXED_AREA or memory.is_deleted:
+            return
+        text = memory.text
+        content = words_of(text.content) if memory.space.traits.is_json else text.content
+        before = self._before(memory, space)
+        prepared = columns(text.title, content, text.tags, map(End, before), self._features)
+        self._waiting[memory.id] = Document(area, *prepared)
+        self._size += len(text.content)
+        if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
+            self.flush()
+
+    def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
+        for id_, memory, space, area in memories:
+            self.add(replace(memory, id=id_), space, area)
+
+    def flush(self) -> None:
+        """Put in what waits: words are about to be read, or committed."""
+        waiting, self._waiting, self._size = self._waiting, {}, 0
+        self.put_in(waiting, are_new=True)
+
+    @contextmanager
+    def updating(self, memory: MemoryId) -> Iterator[None]:
+        self.flush()
+        ids = [memory, *self.documents.borrowers(memory)]
+        before = self.documents.of(ids)
+        yield
+        after = self.documents.of(ids)
+        changed = [it for it in ids if before.get(it) != after.get(it)]
+        self._take_out({it: before[it] for it in changed if it in before})
+        self.put_in({it: after[it] for it in changed if it in after})
+
+    @contextmanager
+    def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
+        self.flush()
+        for some in _portions(memories):
+            self._take_out(self.documents.of(some))
+        yield
+        for some in _portions(memories):
+            self.put_in(self.documents.of(some))
+
+    def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
+        self.flush()
+        self._erased.add(area)
+        # One that is rebuilt stays until that has ended: it may have words that nobody knows.
+        self._execute("DELETE FROM areas WHERE area = :area AND rebuild IS NULL", area=area)
+
+    def remove(self, memories: Sequence[MemoryId]) -> None:
+        self.flush()
+        for some in _portions(memories):
+            self._take_out(self.documents.of(some))
+
+    def mark_for_purge(self, memory: MemoryId) -> None:
+        """Bytes leave when the database makes room (`VACUUM`), not when we say so."""
+
+    def written(self) -> dict[int, Written | None]:
+        """What was written into each area, once it is committed; None for anything else."""
+        writes: dict[int, Written | None] = {}
+        for area, (cursor, times) in self._versions.items():
+            ((after,),) = cursor.fetchall()
+            writes[area] = Written(after - times, after, self._changes.get(area, ()))
+        return writes | dict.fromkeys(self._erased)
+
+    @cached_property
+    def rules(self) -> str:
+        return rules(self._features)
+
+    def _before(self, memory: Memory, space: int) -> Iterator[str]:
+        """The contents of the memories before it in the session; read when they are asked for."""
+        if memory.session is None:
+            return
+        rows = self._scalars(
+            f"""SELECT n.content
+                  FROM memories n
+                 WHERE n.session_id = :session AND n.space_id = :space AND n.id < :id
+                       AND {indexed("n")}
+              ORDER BY n.id DESC
+                 LIMIT {NEIGHBOURS}""",
+            session=memory.session,
+            space=space,
+            id=memory.id,
+        )
+        yield from reversed(rows)
+
+    def put_in(
+        self,
+        documents: Mapping[MemoryId, Document],
+        *,
+        are_new: bool = False,
+        are_counted: bool = False,
+    ) -> None:
+        for some in bounded(documents):
+            entries = self.documents.entries(list(some.values()))
+            placed = list(zip(some.items(), entries, strict=True))
+            if not are_counted:
+                self._count(placed, sign=1)
+            self._post(placed, are_new=are_new)
+
+    def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
+        # Of a text that was changed behind the index there are words that nothing took out.
+        otherwise = "" if are_new else OTHERWISE
+        for (id_, it), entry in placed:
+            for some in _portions(list(entry.stems.items()), ROWS):
+                self._execute(
+                    f"""INSERT INTO postings (area, term, memory, length, counts)
+                        SELECT :area, term, :memory, :length, counts
+                          FROM unnest(CAST(:terms AS TEXT[]), CAST(:counts AS BIGINT[]))
+                               AS its (term, counts)
+                        {otherwise}""",
+                    area=it.area,
+                    memory=id_,
+                    length=entry.length,
+                    terms=[term for term, _ in some],
+                    counts=[counts for _, counts in some],
+                )
+
+    def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
+        for some in bounded(documents):
+            entries = self.documents.entries(list(some.values()))
+            placed = list(zip(some.items(), entries, strict=True))
+            self._count(placed, sign=-1)
+            by_area: dict[int, list[tuple[str, MemoryId]]] = {}
+            for (id_, it), entry in placed:
+                by_area.setdefault(it.area, []).extend((stem, id_) for stem in entry.stems)
+            for area, postings in sorted(by_area.items()):
+                self.take_postings(area, postings)
+
+    def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
+        for gone in _portions(postings, ROWS):
+            self._execute(
+                """DELETE FROM postings p
+                    USING unnest(CAST(:memories AS BIGINT[]), CAST(:terms AS TEXT[]))
+                          AS gone (memory, term)
+                    WHERE p.area = :area AND p.term = gone.term AND p.memory = gone.memory""",
+                area=area,
+                memories=[id_ for _, id_ in gone],
+                terms=[term for term, _ in gone],
+            )
+
+    def forget(self, area: int) -> None:
+        """Something else is done to an area: nobody can follow that."""
+        self._erased.add(area)
+
+    def _count(
+        self, placed: Sequence[tuple[tuple[MemoryId, Document], Entry]], *, sign: int
+    ) -> None:
+        """Count memories and words of areas; refused for one that was made by other rules."""
+        sums: dict[int, list[int]] = {}
+        for (id_, it), entry in placed:
+            there = sums.setdefault(it.area, [0, 0])
+            there[0] += sign
+            there[1] += sign * entry.length
+            said = Columns(it.title, it.content, it.context, it.tags)
+            self._changes.setdefault(it.area, []).append((row_number(it.area, id_), said, sign))
+        for area, (memories, words) in sorted(sums.items()):
+            # It begins with another version than any before, which another process may know. Of
+            # other rules it would be NULL, which is refused: nothing has to be read back.
+            counted = self._execute(
+                f"""INSERT INTO areas (area, rules, version, memories, words)
+                   VALUES (:area, {RULES}, {RANDOM}, :memories, :words)
+                       ON CONFLICT (area) DO UPDATE
+                      SET version = areas.version + 1,
+                          memories = areas.memories + excluded.memories,
+                          words = areas.words + excluded.words,
+                          rules = CASE WHEN areas.rules = excluded.rules THEN areas.rules END
+                RETURNING version""",
+                area=area,
+                rules=self.rules,
+                memories=memories,
+                words=words,
+            )
+            self._versions[area] = counted, self._versions.get(area, (counted, 0))[1] + 1
+
+
+def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
+    for start in range(0, len(of), size):
+        yield of[start : start + size]
+
+
+PORTION = 400  # memories whose words are made again while others wait: about a second
+LONGEST = timedelta(minutes=10)  # of a statement that reads a whole area
+FIRST, LAST = MemoryId(0), MemoryId((1 << 63) - 1)  # beyond all ids
+
+_MEMORIES = f"""SELECT count(*)
+                  FROM spaces s
+                  JOIN memories m ON m.space_id = s.id
+                 WHERE s.area = :area AND {indexed("m")}"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Portion:
+    """Memories of an area, by their ids, and the words that the index has of them."""
+
+    area: int
+    after: MemoryId
+    last: MemoryId
+    postings: Sequence[tuple[str, MemoryId]]
+
+
+class Upkeep(Table):
+    def __init__(self, connection: Connection, index: Index) -> None:
+        super().__init__(connection, POSTGRESQL)
+        self._index = index
+
+    def areas(self) -> list[int]:
+        return self._scalars(
+            f"""SELECT area FROM areas
+                 WHERE area >= {GLOBAL_AREA}
+                 UNION
+                SELECT area FROM spaces WHERE area >= {GLOBAL_AREA}
+                 ORDER BY area"""
+        )
+
+    def drift(self, area: int) -> int:
+        """By how many an area has more or fewer memories than there are."""
+        return self._number(
+            f"""SELECT abs(coalesce((SELECT memories FROM areas WHERE area = :area), 0)
+                         - ({_MEMORIES}))""",
+            area=area,
+        )
+
+    def unfinished(self) -> list[int]:
+        """The areas whose words are being made again by our rules, or were to be."""
+        return self._scalars(
+            """SELECT area
+                 FROM areas
+                WHERE rebuild IS NOT NULL AND rules = :rules
+             ORDER BY area""",
+            rules=self._index.rules,
+        )
+
+    def is_exact(self, area: int) -> bool:
+        self._index.flush()
+        self._take_time()
+        stored = _by_memory(
+            self._sql.read(
+                self._connection,
+                """SELECT memory, term, length, counts
+                     FROM postings
+                    WHERE area = :area
+                 ORDER BY memory""",
+                {"area": area},
+            )
+        )
+        totals = self._execute(
+            "SELECT memories, words FROM areas WHERE area = :area", area=area
+        ).fetchone() or (0, 0)
+        memories = words = 0
+        for documents in self._in_portions(area):
+            entries = self._index.documents.entries(list(documents.values()))
+            for id_, entry in zip(documents, entries, strict=True):
+                memories, words = memories + 1, words + entry.length
+                said = {term: (entry.length, counts) for term, counts in entry.stems.items()}
+                if said and next(stored, None) != (id_, said):
+                    return False
+        return next(stored, None) is None and tuple(totals) == (memories, words)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether all areas are by our rules, and any new one has to be; or there are none."""
+        return self._exists(
+            f"""SELECT 1
+                  FROM areas
+                HAVING coalesce(bool_and(rules = :rules), TRUE)
+                       AND coalesce(bool_or(area = {UNINDEXED_AREA}), TRUE)""",
+            rules=self._index.rules,
+        )
+
+    def take_over(self) -> None:
+        """Let all areas be ours: what others' rules have made of them is to be made again.
+
+        From now on who has other rules is refused what it writes.
+        """
+        self._execute(
+            f"""INSERT INTO areas (area, rules, version, memories, words)
+                VALUES ({UNINDEXED_AREA}, :rules, 0, 0, 0)
+                    ON CONFLICT (area) DO UPDATE SET rules = excluded.rules""",
+            rules=self._index.rules,
+        )
+        taken = self._scalars(
+            f"""UPDATE areas
+                   SET rules = :rules, version = version + 1, rebuild = {RANDOM}
+                 WHERE rules <> :rules
+             RETURNING area""",
+            rules=self._index.rules,
+        )
+        for area in taken:
+            self._index.forget(area)
+
+    def begin_rebuild(self, area: int) -> int:
+        """Let the words of an area be made again by our rules; the number of this rebuild.
+
+        One that has begun before ends. Refused where areas must have others.
+        """
+        self._index.flush()
+        self._index.forget(area)
+        return self._number(
+            f"""INSERT INTO areas (area, rules, version, memories, words, rebuild)
+                VALUES (:area, {RULES}, {RANDOM}, 0, 0, {RANDOM})
+                    ON CONFLICT (area) DO UPDATE
+                   SET rules = excluded.rules,
+                       version = areas.version + 1,
+                       rebuild = excluded.rebuild
+             RETURNING rebuild""",
+            area=area,
+            rules=self._index.rules,
+        )
+
+    def portion(self, area: int, after: MemoryId) -> Portion:
+        """The next memories of an area whose words are to be made again, and those they have.
+
+        It reads all postings of the area.
+        """
+        self._take_time()
+        ids = self._scalars(
+            f"""SELECT m.id
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE s.area = :area AND m.id > :after AND {indexed("m")}
+              ORDER BY m.id
+                 LIMIT {PORTION}""",
+            area=area,
+            after=after,
+        )
+        last = MemoryId(ids[-1]) if len(ids) == PORTION else LAST
+        postings = self._execute(
+            """SELECT term, memory
+                 FROM postings
+                WHERE area = :area AND memory > :after AND memory <= :last""",
+            area=area,
+            after=after,
+            last=last,
+        )
+        return Portion(area=area, after=after, last=last, postings=postings.fetchall())
+
+    def rebuild(self, number: int, portion: Portion) -> bool:
+        """Make the words of a portion again; false when the rebuild has ended.
+
+        A memory has at any time the words that it had, or has now; what others have written since
+        the portion was read is by our rules.
+        """
+        area, last = portion.area, portion.last
+        self._index.forget(area)
+        stands = self._execute(
+            """UPDATE areas
+                  SET version = version + 1
+                WHERE area = :area AND rebuild = :number""",
+            area=area,
+            number=number,
+        )
+        if not stands.rowcount:
+            return False  # another has begun
+        self._index.take_postings(area, portion.postings)
+        for documents in self._in_portions(area, portion.after, last):
+            self._index.put_in(documents, are_counted=True)
+        if last != LAST:
+            return True
+        self._take_time()
+        self._execute(
+            f"""UPDATE areas
+                   SET rebuild = NULL,
+                       memories = ({_MEMORIES}),
+                       words = (SELECT coalesce(sum(length), 0)
+                                  FROM (SELECT DISTINCT memory, length
+                                          FROM postings
+                                         WHERE area = :area) its)
+                 WHERE area = :area""",
+            area=area,
+        )
+        return False
+
+    def fill(self, area: int) -> None:
+        for documents in self._in_portions(area):
+            self._index.put_in(documents, are_new=True)
+
+    def rebalance(self) -> bool:
+        """Let one project of an oversized group have another; false if none can."""
+        groups = Groups(self._connection, self._sql)
+        for area, number, others in groups.oversized():
+            target = groups.place(group_of(number))
+            if target != number and not groups.holds(target, others):
+                self._execute(
+                    "UPDATE spaces SET partition = :target WHERE area = :area",
+                    target=target,
+                    area=area,
+                )
+                return True
+        return False
+
+    def _in_portions(
+        self, area: int, after: MemoryId = FIRST, last: MemoryId = LAST
+    ) -> Iterator[dict[MemoryId, Document]]:
+        while some := self._index.documents.in_area(area, after, last, BULK):
+            yield dict(some)
+            after = some[-1][0]
+
+    def _take_time(self) -> None:
+        """Statements of this transaction may read a whole area from now on."""
+        self._execute(
+            "SELECT set_config('statement_timeout', :longest, TRUE)",
+            longest=str(LONGEST // timedelta(milliseconds=1)),
+        )
+
+
+def _by_memory(
+    rows: Iterable[tuple[MemoryId, str, int, int]],
+) -> Iterator[tuple[MemoryId, dict[str, tuple[int, int]]]]:
+    for memory, postings in groupby(rows, itemgetter(0)):
+        yield memory, {term: (length, counts) for _, term, length, counts in postings}

@@ -1,0 +1,576 @@
+"""Postings, where each stem is and how often, as rows; and areas of them in memory.
+
+A reader is given an area as of its snapshot, or nothing. What this process commits is handed over;
+a version that another process has made is not there, and postings answer.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from hashlib import sha256
+from itertools import accumulate
+from math import inf
+from threading import Lock
+from typing import NamedTuple
+
+from ..engine.shared.stems import Stems
+from ..errors import TimedOut
+from ..memory.model.memory import MemoryId
+from ..memory.model.ranking import (
+    NAMED,
+    PRIOR_MEMORIES,
+    PRIOR_WORDS,
+    SAID,
+    Totals,
+    frequency,
+    weights_of,
+)
+from ..memory.model.search import Field
+from ..memory.model.space import GLOBAL_AREA, IndexGroup, group_of
+from ..memory.model.table import Connection, Table
+from ..recall.inverted_index.area import Area, Draft, Row
+from ..recall.inverted_index.cache import IndexCache, InMemory
+from ..recall.inverted_index.group import Weights, Worth
+from ..recall.inverted_index.vocabulary import COUNT, Entry, Vocabulary
+from ..recall.search.search import FoundWords
+from ..recall.search.visibility import IndexQuery, memory_of
+from ..recall.text.features import ALL, Feature, Features
+from ..recall.text.normalization import Columns
+from ..recall.text.query import Term
+from .connection import POSTGRESQL
+
+Counts = int
+"""How often a stem stands in title, content, context and tags, each in its bits of a BIGINT."""
+
+Stem = tuple[str, ...]
+"""What a term is looked for by: its stem, or several that all have to be there."""
+
+FIELDS = len(Field)
+BITS = (14, 20, 14, 15)  # of each field: more than the longest one has words
+PLACES = tuple(accumulate(BITS[:-1], initial=0))
+MOST = tuple((1 << bits) - 1 for bits in BITS)
+OWN = sum(
+    most << place
+    for it, most, place in zip(Field, MOST, PLACES, strict=True)
+    if it is not Field.CONTEXT
+)  # the bits of a memory's own words
+
+LONGEST = 1_500  # bytes of a stem that a key of an index holds
+
+
+def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
+    """How often each stem stands in each field, as it is stored; no field has more than MOST."""
+    counts: dict[str, Counts] = {}
+    for stems, most, place in zip(fields, MOST, PLACES, strict=True):
+        once = 1 << place
+        for stem in stems[:most]:
+            counts[stem] = counts.get(stem, 0) + once
+    return {stored_term(stem): often for stem, often in counts.items()}
+
+
+@lru_cache(65_536)
+def unpacked(counts: Counts) -> tuple[int, ...]:
+    return tuple(counts >> place & most for place, most in zip(PLACES, MOST, strict=True))
+
+
+def stored_term(stem: str) -> str:
+    """The stem; of one that no key could hold, its beginning and a digest."""
+    if len(stem) * 4 <= LONGEST or len(encoded := stem.encode()) <= LONGEST:
+        return stem
+    return f"{encoded[:1000].decode(errors='ignore')}\x02{sha256(encoded).hexdigest()}"
+
+
+Having = Mapping[MemoryId, Counts]
+"""How often a term stands in each memory that has it."""
+
+AT_ONCE = 10_000  # rows between two looks at the clock
+BEYOND = "\U0010ffff"  # what no stem begins with
+FEW = 2  # areas that are named one by one
+
+
+class Postings(Table):
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, POSTGRESQL)
+        self.end = inf  # of the monotonic clock, for what is done with rows here
+
+    def _require_time(self) -> None:
+        if time.monotonic() > self.end:
+            raise TimedOut("Looking for words took too long.")
+
+    def areas_of(self, number: int) -> list[int]:
+        return self._scalars(
+            f"SELECT DISTINCT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}",
+            number=number,
+        )
+
+    def of(
+        self, areas: Sequence[int], stems: Iterable[str]
+    ) -> tuple[dict[str, dict[MemoryId, Counts]], dict[MemoryId, int]]:
+        """Of each stem the memories of areas that have it; and the lengths of all these."""
+        found: dict[str, dict[MemoryId, Counts]] = {}
+        lengths: dict[MemoryId, int] = {}
+        where, values = in_areas(areas)
+        rows = self._execute(
+            f"""SELECT term, memory, length, counts
+                  FROM postings
+                 WHERE {where} AND term = ANY(CAST(:stems AS TEXT[]))""",
+            stems=list(stems),
+            **values,
+        )
+        for number, (term, memory, length, counts) in enumerate(rows.fetchall()):
+            if not number % AT_ONCE:
+                self._require_time()
+            found.setdefault(term, {})[memory] = counts
+            lengths[memory] = length
+        self._require_time()
+        return found, lengths
+
+    def beginning(
+        self, areas: Sequence[int], start: str
+    ) -> tuple[dict[MemoryId, Counts], dict[MemoryId, int]]:
+        """The same of all stems that begin with a text, together."""
+        found: dict[MemoryId, Counts] = {}
+        lengths: dict[MemoryId, int] = {}
+        where, values = in_areas(areas)
+        rows = self._execute(
+            f"""SELECT memory, length, counts
+                  FROM postings
+                 WHERE {where} AND term >= :start AND term < :end""",
+            start=start,
+            end=f"{start}{BEYOND}",
+            **values,
+        )
+        for memory, length, counts in rows.fetchall():
+            found[memory] = found.get(memory, 0) + counts
+            lengths[memory] = length
+        return found, lengths
+
+    def starting(
+        self, areas: Sequence[int], starts: Sequence[str], *, letters: int | None = None
+    ) -> list[str]:
+        """The stems of areas that begin with any of some texts; and these texts themselves.
+
+        With `letters` one stem for each so many that follow. The key is read from stem to stem:
+        all postings are many more.
+        """
+        after = "next.term"
+        if letters is not None:
+            after = f"""CASE WHEN next.term = asked.start THEN next.term
+                             ELSE left(next.term, length(asked.start) + {letters}) || :beyond END"""
+        return self._scalars(
+            f"""SELECT DISTINCT found.term
+                  FROM unnest(CAST(:starts AS TEXT[])) AS asked (start)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                 CROSS JOIN LATERAL (
+                       WITH RECURSIVE next (term) AS (
+                           SELECT asked.start COLLATE "C"
+                            UNION ALL
+                           SELECT (SELECT min(p.term)
+                                     FROM postings p
+                                    WHERE p.area = place.area AND p.term > {after}
+                                          AND p.term < asked.start || :beyond)
+                             FROM next
+                            WHERE next.term IS NOT NULL)
+                       SELECT term FROM next) found
+                 WHERE found.term IS NOT NULL""",
+            starts=starts,
+            areas=areas,
+            beyond=BEYOND,
+        )
+
+    def areas(self, number: int) -> list[tuple[int, int, int, int]]:
+        """The areas that count in a group: of each its version, memories and words."""
+        rows = self._execute(
+            f"""SELECT area, version, memories, words
+                  FROM areas
+                 WHERE area IN ({_group(number)})""",
+            number=number,
+        )
+        return rows.fetchall()
+
+    def memories(self, areas: Sequence[int]) -> int:
+        where, values = in_areas(areas)
+        return self._number(f"SELECT coalesce(sum(memories), 0) FROM areas WHERE {where}", **values)
+
+    def having(self, number: int, stems: Iterable[str], *, own: bool) -> dict[str, int]:
+        """How many memories of a group have each stem, or among their own words."""
+        owned = f"AND counts & {OWN} <> 0" * own
+        rows = self._execute(
+            f"""SELECT term, count(*)
+                  FROM postings
+                 WHERE area IN ({_group(number)}) AND term = ANY(CAST(:stems AS TEXT[])) {owned}
+              GROUP BY term""",
+            number=number,
+            stems=list(stems),
+        )
+        return dict(rows.fetchall())
+
+    def having_all(self, number: int, stems: Sequence[str], *, own: bool) -> int:
+        owned = f"AND counts & {OWN} <> 0" * own
+        return self._number(
+            f"""SELECT count(*)
+                  FROM (SELECT memory
+                          FROM postings
+                         WHERE area IN ({_group(number)}) AND term = ANY(CAST(:stems AS TEXT[]))
+                               {owned}
+                      GROUP BY memory
+                        HAVING count(*) = :most) found""",
+            number=number,
+            stems=list(stems),
+            most=len(set(stems)),
+        )
+
+    def having_beginning(self, number: int, start: str, *, own: bool) -> int:
+        owned = f"AND counts & {OWN} <> 0" * own
+        return self._number(
+            f"""SELECT count(DISTINCT memory)
+                  FROM postings
+                 WHERE area IN ({_group(number)}) AND term >= :start AND term < :end {owned}""",
+            number=number,
+            start=start,
+            end=f"{start}{BEYOND}",
+        )
+
+
+def in_areas(areas: Sequence[int]) -> tuple[str, dict[str, object]]:
+    """The condition that the column `area` is one of these, and the values that it names.
+
+    An array would be taken for one of ten: its plan would be made again for each that is shorter.
+    """
+    if not 1 <= len(areas) <= FEW:
+        return "area = ANY(CAST(:areas AS BIGINT[]))", {"areas": list(areas)}
+    values: dict[str, object] = {f"area_{at}": area for at, area in enumerate(areas)}
+    return f"area IN ({', '.join(f':{it}' for it in values)})", values
+
+
+def _group(number: int) -> str:
+    of_group = f"SELECT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}"
+    if group_of(number) is IndexGroup.PROJECTS:
+        return f"{of_group} UNION SELECT {GLOBAL_AREA}"
+    return of_group
+
+
+MOST_STEMS = 200_000  # stems of a tenant whose counts are remembered
+
+Versions = frozenset[tuple[int, int]]
+"""Of each area of a group how often it has changed: nothing else tells its words apart."""
+
+
+@dataclass(eq=False)
+class _Known:
+    versions: Versions
+    having: dict[bool, dict[str, int]] = field(default_factory=lambda: {False: {}, True: {}})
+
+
+class KnownCounts:
+    """The counts of stems that a process has asked for, as long as their group has not changed.
+
+    Any thread may use them.
+    """
+
+    def __init__(self) -> None:
+        self._groups: dict[int, _Known] = {}
+        self._lock = Lock()
+
+    def of(self, number: int, versions: Versions, *, own: bool) -> dict[str, int]:
+        """The counts for a group in this state, to be read and added to."""
+        with self._lock:
+            known = self._groups.get(number)
+            if known is None or known.versions != versions:
+                known = self._groups[number] = _Known(versions)
+            if sum(len(it) for each in self._groups.values() for it in each.having.values()) > (
+                MOST_STEMS
+            ):
+                self._groups = {number: known}
+            return known.having[own]
+
+
+class GroupWeights:
+    def __init__(
+        self, postings: Postings, number: int, features: Features, known: KnownCounts
+    ) -> None:
+        self._postings = postings
+        self._number = number
+        self._known = known
+        rows = postings.areas(number)
+        self.versions = {area: version for area, version, _, _ in rows}
+        prior = PRIOR_MEMORIES if Feature.PRIOR in features else 0
+        memories = sum(memories for _, _, memories, _ in rows) + prior
+        words = sum(words for _, _, _, words in rows) + prior * PRIOR_WORDS
+        self.totals = Totals(memories, words)
+
+    def having(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
+        """How many memories of the group have each stem, or among their own words."""
+        known = self._known.of(self._number, frozenset(self.versions.items()), own=own)
+        asked = set(stems)
+        if missing := asked - known.keys():
+            found = self._postings.having(self._number, missing, own=own)
+            known.update({stem: found.get(stem, 0) for stem in missing})
+        return {stem: known[stem] for stem in asked}
+
+    def of_terms(self, asked: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
+        """How many memories of the group have each term: all its stems, or one that so begins."""
+        single = {term: it[0] for term, it in asked.items() if len(it) == 1 and not term.starts}
+        known = self.having(single.values(), own=own)
+        counts = {term: known[stem] for term, stem in single.items()}
+        for term, stems in asked.items():
+            if term.starts and len(stems) == 1:
+                counts[term] = self._postings.having_beginning(self._number, stems[0], own=own)
+            elif term not in single:
+                counts[term] = self._postings.having_all(self._number, stems, own=own)
+        return counts
+
+
+MOST_KNOWN = 65_536  # counts of which is remembered how often they are
+
+
+class StoredWords(FoundWords):
+    """What was found of a query in areas of a group, for its reader alone.
+
+    `asked` are the stems of each term. Without `weights` words are weighed among these areas.
+    """
+
+    def __init__(
+        self,
+        postings: Postings,
+        query: IndexQuery,
+        areas: Sequence[int],
+        asked: Mapping[Term, Stem],
+        weights: GroupWeights | None,
+    ) -> None:
+        self._own = query.own
+        self._weighed = ALONE if weights is None else often_by(query.weights, own=query.own)
+        stems = {stem for term, it in asked.items() if not term.starts for stem in it}
+        found, lengths = postings.of(areas, stems)
+        self.counts: dict[Term, Having] = {}
+        for term, it in asked.items():
+            if term.starts and len(it) == 1:
+                self.counts[term], more = postings.beginning(areas, it[0])
+                lengths |= more
+            else:
+                self.counts[term] = _having_all([found.get(stem, {}) for stem in it])
+        often = {term: self._often(it) for term, it in self.counts.items()}
+        if weights is None:
+            having: Mapping[Term, int] = {term: len(it) for term, it in often.items()}
+            totals = Totals.alone(postings.memories(areas))
+        else:
+            there = {term: asked[term] for term, it in often.items() if it}
+            having, totals = weights.of_terms(there, own=query.own), weights.totals
+        super().__init__(totals, often, having, lengths)
+
+    def _often(self, having: Having) -> dict[MemoryId, float]:
+        weighed = self._weighed
+        return {memory: often for memory, counts in having.items() if (often := weighed[counts])}
+
+
+class Weighed(dict[Counts, float]):
+    """How often a stem stands in a memory, by the weights of the fields; found once for counts."""
+
+    def __init__(self, weigh: Callable[[tuple[int, ...]], float]) -> None:
+        self._weigh = weigh
+
+    def __missing__(self, counts: Counts) -> float:
+        often = self._weigh(unpacked(counts))
+        if len(self) < MOST_KNOWN:
+            self[counts] = often
+        return often
+
+
+@cache
+def often_by(weights: tuple[float, ...], *, own: bool) -> Weighed:
+    of_field = tuple(it is not Field.CONTEXT or not own for it in Field)
+
+    def weigh(counts: tuple[int, ...]) -> float:
+        return frequency(tuple(it * on for it, on in zip(counts, of_field, strict=True)), weights)
+
+    return Weighed(weigh)
+
+
+def _alone(counts: tuple[int, ...]) -> float:
+    title, content, _, tags = counts
+    return NAMED * bool(title or tags) + SAID * bool(content)
+
+
+ALONE = Weighed(_alone)
+
+
+def _having_all(of_stems: Sequence[Having]) -> Having:
+    if len(of_stems) == 1:
+        return of_stems[0]
+    if not of_stems:
+        return {}
+    first, *others = of_stems
+    return {
+        memory: counts for memory, counts in first.items() if all(memory in it for it in others)
+    }
+
+
+MOST_WRITTEN = 256 * 1024  # characters of one transaction, which an import may write more in
+
+
+class Written(NamedTuple):
+    """What a transaction put into an area, and, with a sign below zero, took out."""
+
+    before: int  # version
+    after: int
+    entries: Sequence[tuple[int, Columns, int]]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is nothing but new memories, and not too many."""
+        size = sum(len(text) for _, columns, _ in self.entries for text in columns)
+        return size <= MOST_WRITTEN and all(sign > 0 for *_, sign in self.entries)
+
+
+@dataclass(slots=True)
+class _Held:
+    area: Area
+    version: int
+    used_at: float = field(default_factory=time.monotonic)
+
+
+class IndexMemory(InMemory):
+    """What a process remembers of a tenant's index. Any thread may use it."""
+
+    def __init__(self, cache: IndexCache | None, features: Features = ALL) -> None:
+        super().__init__(cache or IndexCache(0))
+        self.counts = KnownCounts()
+        self.vocabulary = Vocabulary(lambda _: {}, weights_of(features))  # typos are looked up
+        self._areas: dict[int, _Held] = {}
+
+    @property
+    def size(self) -> int:
+        areas = list(self._areas.values())
+        return sum(it.area.size for it in areas) + self.vocabulary.size
+
+    def used_at(self) -> dict[int, float]:
+        return {number: it.used_at for number, it in list(self._areas.items())}
+
+    def size_of(self, number: int) -> int:
+        held = self._areas.get(number)
+        return held.area.size if held else 0
+
+    def is_begun(self, number: int) -> bool:
+        return number in self._areas
+
+    def forget(self) -> None:
+        """Versions are of other words now, maybe: a standby that was promoted can lack commits."""
+        with self.lock:
+            for number in list(self._areas):
+                self._drop(number)
+        self.counts = KnownCounts()
+
+    @contextmanager
+    def held(
+        self, areas: Sequence[int], versions: Mapping[int, int]
+    ) -> Iterator[list[Area] | None]:
+        """The areas that have words as of these versions, for one reader; None unless all are."""
+        wanted = [it for it in areas if it in versions]
+        if self.holds_nothing:
+            yield None
+            return
+        with self.lock:
+            found = [self._areas.get(it) for it in wanted]
+            current = [
+                it for number, it in zip(wanted, found, strict=True)
+                if it is not None and it.version == versions[number]
+            ]  # fmt: skip
+            if len(current) == len(wanted):
+                for it in current:
+                    it.used_at = time.monotonic()
+                yield [it.area for it in current]
+                return
+            for number, held in zip(wanted, found, strict=True):
+                if held is None or held.version < versions[number]:
+                    self.queue.want(number)
+        yield None
+
+    def hand_over(self, writes: Mapping[int, Written | None], stems: Stems) -> None:
+        """Bring in line what is in memory with what was committed; None is anything else."""
+        with self.lock:
+            for number, written in writes.items():
+                held = self._areas.get(number)
+                if held is None:
+                    continue
+                if written is None or not written.is_new or written.before != held.version:
+                    self._drop(number)
+                    continue
+                for row, columns, _ in written.entries:
+                    self._add(held.area, memory_of(row), entry_of(stems, columns))
+                held.version = written.after
+
+    def load(self, connection: Connection, number: int) -> None:
+        """Hold an area as it is stored."""
+        row = connection.execute(
+            "SELECT version FROM areas WHERE area = :area", {"area": number}
+        ).fetchone()
+        if row is None:
+            return
+        draft = Draft(number, _rows(connection, number), self.vocabulary)
+        with self.lock:
+            self._drop(number)
+            area = draft.numbered(self.vocabulary.add(draft.postings))
+            self._areas[number] = _Held(area, row[0])
+        self.cache.make_room()
+
+    def _add(self, area: Area, memory: MemoryId, entry: Entry) -> None:
+        vocabulary = self.vocabulary
+        vocabulary.add(it for it in entry.all_stems() if not area.has_stem(vocabulary, it))
+        area.add(_row(memory, entry), vocabulary.pairs(entry))
+
+    def _drop(self, number: int) -> int:
+        held = self._areas.pop(number, None)
+        if held is None:
+            return 0
+        self.vocabulary.remove(held.area.numbers())
+        return held.area.size
+
+
+class StoredWorth(Worth):
+    """What stems are worth in a group, as is stored, by their numbers."""
+
+    def __init__(self, weights: GroupWeights, stem_of: Mapping[int, str], memory: IndexMemory):
+        self.totals: Totals = weights.totals
+        self.vocabulary = memory.vocabulary
+        self._weights = weights
+        self._stem_of = stem_of
+
+    def idf(self, stem: int, *, own: bool) -> float:
+        text = self._stem_of[stem]
+        return self.totals.idf(self._weights.having([text], own=own)[text])
+
+    def weights_of(self, areas: Sequence[Area], *, own: bool) -> list[Weights]:
+        """What postings of the areas add, of stems that were asked for together."""
+        self._weights.having(self._stem_of.values(), own=own)  # in one statement
+        return [Weights(self, it) for it in areas]
+
+
+def entry_of(stems: Stems, said: Columns) -> Entry:
+    texts = stems.of_texts(said)
+    return Entry.of_fields([[stored_term(stem) for stem in words] for words in texts])
+
+
+def _rows(connection: Connection, area: int) -> Iterator[Row]:
+    rows = connection.execute(
+        """SELECT memory, min(length), array_agg(term), array_agg(counts)
+             FROM postings
+            WHERE area = :area
+         GROUP BY memory
+         ORDER BY memory""",
+        {"area": area},
+    )
+    for memory, length, terms, counts in rows:
+        packed = map(_repacked, counts)
+        yield _row(MemoryId(memory), Entry.of_counts(length, dict(zip(terms, packed, strict=True))))
+
+
+def _row(memory: MemoryId, entry: Entry) -> Row:
+    """Sessions and ends are asked of the tables."""
+    return Row(memory, 0, None, 0, None, None, entry)
+
+
+@lru_cache(65_536)
+def _repacked(counts: Counts) -> int:
+    return sum(count << COUNT * field for field, count in enumerate(unpacked(counts)))

@@ -1,0 +1,263 @@
+"""Recall by postings that are stored."""
+
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from math import ceil
+
+from psycopg import errors
+
+from ..engine.shared.stems import Stems
+from ..errors import Damaged, TimedOut
+from ..memory.memories import MemoryLists
+from ..memory.model.memory import MemoryId
+from ..memory.model.ranking import Scored, combined, frequency, scored
+from ..memory.model.search import Field, TermScore
+from ..memory.model.space import GLOBAL_AREA
+from ..memory.model.table import Connection
+from ..recall.inverted_index.group import Lookup
+from ..recall.inverted_index.vocabulary import UNKNOWN
+from ..recall.search.search import (
+    FIELDS,
+    Found,
+    Search,
+    Sessions,
+    Shown,
+    sentences,
+    term_score,
+    weightings,
+)
+from ..recall.search.visibility import IndexQuery, Row, Span, Visibility, VisibleRows, area_of
+from ..recall.text.features import Features
+from ..recall.text.query import Term
+from .connection import POSTGRESQL, PostgresConnection
+from .postings import (
+    OWN,
+    GroupWeights,
+    IndexMemory,
+    Postings,
+    StoredWords,
+    StoredWorth,
+    stored_term,
+    unpacked,
+)
+
+
+class Source:
+    def __init__(
+        self,
+        connection: Connection,
+        shown: Shown,
+        features: Features,
+        stems: Stems,
+        cached: IndexMemory,
+    ) -> None:
+        self.postings = Postings(connection)
+        self._shown = shown
+        self._features = features
+        self._stems = stems
+        self._cached = cached
+        self._weights: dict[int, GroupWeights] = {}
+
+    def end_at(self, end: float) -> None:
+        """Look no longer than until that time of the monotonic clock; TimedOut then."""
+        self.postings.end = end
+
+    @contextmanager
+    def found(self, query: IndexQuery) -> Iterator[tuple[Found, Sessions | None] | None]:
+        """The words of a query in memory, if all of its areas are there as of this snapshot."""
+        visible, terms = query.visible, query.terms
+        if len(visible.spans) != 1 or visible.is_alone or any(term.starts for term in terms):
+            yield None
+            return
+        stem_of = self._stems.of([term.text for term in terms])
+        if not all(stem_of.values()):
+            yield None
+            return
+        stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
+        ((number, spans),) = visible.spans.items()
+        weights = self._weights_of(number)
+        with self._cached.held(self._areas(number, spans), weights.versions) as areas:
+            if areas is None:
+                yield None
+                return
+            vocabulary = self._cached.vocabulary
+            numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
+            known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
+            parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
+            yield Lookup(parts, numbers, own=query.own), None
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        stored = [
+            combined(
+                sentences(query, self.stored(query, number), self._shown), query.sentence_weights
+            )
+            for number in query.visible.spans
+        ]
+        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
+
+    def stored(self, query: IndexQuery, number: int) -> StoredWords:
+        areas = self._areas(number, query.visible.spans[number])
+        terms = query.terms
+        stems = self._stems.of_texts([term.text for term in terms])
+        asked = {term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)}
+        weights = None if query.visible.is_alone else self._weights_of(number)
+        return StoredWords(self.postings, query, areas, asked, weights)
+
+    def _weights_of(self, number: int) -> GroupWeights:
+        if number not in self._weights:
+            known = self._cached.counts
+            self._weights[number] = GroupWeights(self.postings, number, self._features, known)
+        return self._weights[number]
+
+    def _areas(self, number: int, spans: Sequence[Span]) -> list[int]:
+        areas: list[int] = []
+        for first, last in spans:
+            if area_of(first) == area_of(last):
+                areas.append(area_of(first))
+            else:  # all of the group's own
+                areas += [it for it in self.postings.areas_of(number) if it > GLOBAL_AREA]
+        return areas
+
+
+def _added(
+    found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
+) -> Mapping[Term, TermScore]:
+    """What the terms add to the score of a memory."""
+    added: dict[Term, TermScore] = {}
+    for term in terms:
+        counts = tuple(
+            0 if query.own and it is Field.CONTEXT else count
+            for it, count in zip(
+                FIELDS, unpacked(found.counts.get(term, {}).get(memory, 0)), strict=True
+            )
+        )
+        if any(counts):
+            idf, norm = found.idf(term), found.norm(memory)
+            score, limit, *alone = (
+                scored(idf, frequency(counts, it), norm) for it in weightings(query.weights)
+            )
+            added[term] = term_score(score, limit, alone)
+    return added
+
+
+SPELT_OUT = (1, 2)  # places at which an edit is looked for by each letter that may be there
+
+
+def _starts(form: str, following: Collection[str]) -> Iterator[str]:
+    """How words one edit away from a form begin, which has the same first letter.
+
+    `following` has a word for each letter that follows the first ones in any word.
+    """
+    yield form[: SPELT_OUT[-1] + 1]
+    for at in SPELT_OUT:
+        head, two = form[:at], form[at : at + 2]
+        yield head + form[at + 1 : at + 3]  # one left out
+        yield head + two[::-1] + form[at + 2 : at + 3]  # two swapped
+        for letter in {it[at] for it in following if it.startswith(head) and len(it) > at}:
+            yield head + letter + form[at + 1 : at + 3]  # one replaced
+            yield head + letter + two  # one added
+
+
+READ_LIMIT = timedelta(seconds=5)
+TRIES = 9  # to undo what took too long
+AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
+
+
+class PostgresSearch(Search):
+    """Recall in one transaction, which began at a time of the monotonic clock."""
+
+    def __init__(
+        self,
+        connection: PostgresConnection,
+        *,
+        memories: MemoryLists,
+        visibility: Visibility,
+        features: Features,
+        stems: Stems,
+        begun: float,
+        cached: IndexMemory,
+    ) -> None:
+        self._connection = connection
+        self._end = begun + READ_LIMIT.total_seconds()
+        self._shown = Shown(connection, POSTGRESQL)
+        self._source = Source(connection, self._shown, features, stems, cached)
+        super().__init__(memories, visibility, self._source, self._shown, stems)
+
+    @contextmanager
+    def within(self, timeout: timedelta) -> Iterator[None]:
+        left = self._end - AFTERWARDS.total_seconds() - time.monotonic()
+        within = max(min(timeout.total_seconds(), left), 0.001)
+        self._connection.execute("SAVEPOINT words")
+        self._limit(within)
+        self._source.end_at(time.monotonic() + within)
+        try:
+            yield
+            if within < AFTERWARDS.total_seconds():  # else what follows may have as long
+                self._limit(max(self._end - time.monotonic(), 0.001))
+                self._connection.sync()
+        except errors.QueryCanceled as error:
+            self._go_back()
+            raise TimedOut("Looking for words took too long.") from error
+        except TimedOut:
+            self._go_back()
+            raise
+        except (errors.DataCorrupted, errors.IndexCorrupted) as error:
+            self._go_back()
+            raise Damaged("Words cannot be looked for.") from error
+        finally:
+            self._source.end_at(self._end)
+
+    def _go_back(self) -> None:
+        """Undo what was tried, and its limit, within which that has to be done, too."""
+        for left in reversed(range(TRIES)):
+            try:
+                self._connection.go_back("words")
+            except errors.QueryCanceled:
+                if not left:
+                    raise
+            else:
+                return
+
+    def _limit(self, seconds: float) -> None:
+        milliseconds = str(ceil(seconds * 1000))
+        self._connection.execute(
+            "SELECT set_config('statement_timeout', :within, TRUE)", {"within": milliseconds}
+        )
+
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        stems = self._stems.of([term.text for term in terms])
+        asked = [stored_term(stems[term.text]) for term in terms]
+        areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
+        found = self._connection.execute(
+            f"""SELECT asked.term, sum(counted.rows)
+                  FROM unnest(CAST(:stems AS TEXT[])) AS asked (term)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                 CROSS JOIN LATERAL (SELECT count(*) AS rows
+                                       FROM (SELECT 1
+                                               FROM postings
+                                              WHERE area = place.area AND term = asked.term
+                                                    AND counts & {OWN} <> 0
+                                              LIMIT :most) first) counted
+              GROUP BY asked.term""",
+            {"stems": sorted(set(asked)), "areas": areas, "most": most + 1},
+        )
+        counts: dict[str, int] = dict(found.fetchall())
+        return [counts.get(stem, 0) for stem in asked]
+
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
+        areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
+        postings = self._source.postings
+        heads = [form[:size] for form in forms for size in SPELT_OUT]
+        following = postings.starting(areas, heads, letters=1)
+        starts = {it for form in forms for it in _starts(form, following)}
+        shorter = {it[:size] for it in starts for size in range(2, len(it))}
+        return [*postings.starting(areas, sorted(starts)), *shorter]
+
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
+        found = self._source.stored(query, number)
+        added = {id_: _added(found, query, terms, id_) for id_ in rows}
+        return sentences(query, found, self._shown), added

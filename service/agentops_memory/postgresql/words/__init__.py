@@ -1,1 +1,0 @@
-"""The full-text index: where each stem is, as rows."""

@@ -1,1 +1,0 @@
-"""Connections, transactions, errors and SQL functions, which every part of this engine uses."""

@@ -1,0 +1,517 @@
+"""One SQLite connection: its settings, the thread that plain functions run on, transactions."""
+
+import _sqlite3
+import ctypes
+import inspect
+import os
+import re
+import sqlite3
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+from urllib.parse import quote
+
+import aiosqlite
+
+from ..engine.callbacks import noop
+from ..engine.engine import Sealer
+from ..engine.shared.stems import Stems
+from ..errors import DamagedRow
+from ..memory.model.access import TenantId
+from ..memory.model.findings import Fix
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import UNINDEXED_AREA
+from ..memory.model.table import Known
+from ..recall.inverted_index.cache import Changes, NewMemory, Place, Token
+from ..recall.text.features import ALL, Features
+from ..secrets.sanitizing import reason
+from .dialect import decoded, is_damage, primary_code, registered
+
+T = TypeVar("T")
+
+APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
+BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
+WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
+CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file together, with two syncs
+READ_LIMIT = timedelta(seconds=5)
+PROGRESS = 10_000  # virtual machine steps between two looks at the clock
+CACHED_STATEMENTS = 256
+# KiB of pages that a reader keeps. With the 2,000 of SQLite a prompt takes as much processor time
+# (3,000 in 1,000 projects, none in memory), as pages that leave are in the system's cache.
+READ_CACHE = 512
+CHANGING = "mode=rw"  # it must be there
+SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+Check = Callable[[], None]
+"""Raises what a change, or a read, is refused with after all."""
+
+
+# What a transaction of this process changes, for what is held in memory. Triggers of the writer's
+# own connection note every change, whichever function makes it; new memories are told by the index.
+
+NO_GROUP = -1  # of the global area, which is in every partition
+
+
+class Noted:
+    """The changes of one transaction, and rather more: what is rolled back stays noted."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._areas: dict[MemoryId, set[Place]] = {}  # by memory; 0 for a space
+        self._projects: set[str] = set()
+
+    def clear(self) -> None:
+        self._areas.clear()
+        self._projects.clear()
+
+    def note(self, partition: int | None, area: int, memory: int) -> None:
+        if memory:
+            self._known.ends.pop(area, None)
+        else:
+            self._known.forget()
+        if area != UNINDEXED_AREA:
+            group = NO_GROUP if partition is None else partition
+            self._areas.setdefault(MemoryId(memory), set()).add((group, area))
+
+    def note_summary(self, project: bytes | None) -> None:
+        self._known.sessions.clear()
+        if project is not None:
+            self._projects.add(project.decode(errors="replace"))
+
+    def changes(self, new: Iterable[NewMemory]) -> Changes:
+        """All of them, with the new memories."""
+        areas = set[Place]().union(*self._areas.values())
+        return Changes(areas=areas, new=list(new), projects=set(self._projects))
+
+
+class Connection(aiosqlite.Connection):
+    """A connection that runs a whole function on its own thread."""
+
+    async def __aenter__(self) -> "Connection":
+        await self
+        return self
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Run work whole. A cancelled caller leaves; the work goes on."""
+        result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
+        return result
+
+
+def connection(path: Path, features: Features = ALL) -> Connection:
+    """A connection to open with `async with`; it can write, and decodes strictly."""
+    return Connection(lambda: connect(path, features=features, is_strict=True), iter_chunk_size=64)
+
+
+def connect(
+    path: Path,
+    *,
+    busy_timeout: timedelta = BUSY_TIMEOUT,
+    features: Features = ALL,
+    one_thread: bool = True,
+    mode: str = "",
+    is_strict: bool = False,
+) -> sqlite3.Connection:
+    """An open connection with the settings and functions that every one of ours has.
+
+    Unless it is for one thread, another than that which uses it may close it. The mode is what
+    SQLite takes in the address of a file (https://sqlite.org/uri.html); without one, a file that
+    is not there is made.
+
+    A text that is no UTF-8 is read with U+FFFD in the place of what cannot be decoded. With
+    `is_strict` it is an error, and reading is faster: see `decoding`.
+    """
+    database = sqlite3.connect(
+        f"file:{quote(os.fsencode(path))}?{mode}" if mode else path,
+        uri=bool(mode),
+        isolation_level=None,
+        timeout=busy_timeout.total_seconds(),
+        cached_statements=CACHED_STATEMENTS,
+        check_same_thread=one_thread,
+        factory=_Database,
+    )
+    if not is_strict:
+        database.text_factory = decoded
+    try:
+        for pragma in _PRAGMAS:
+            database.execute(f"PRAGMA {pragma}")
+        registered(database, features)
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        database.close()
+        if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage
+            damage = sqlite3.DatabaseError("malformed database schema")
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            damage.sqlite_errorname = "SQLITE_CORRUPT"
+            raise damage from error
+        raise
+    return database
+
+
+def known_stems(database: sqlite3.Connection) -> Stems:
+    """What the words are in the index of a connection that was made by `connect`."""
+    return cast(_Database, database).stems
+
+
+def noted_by(database: sqlite3.Connection) -> Noted:
+    """What a connection that was made by `connect` has noted of its transaction."""
+    return cast(_Database, database).noted
+
+
+def known_to(database: sqlite3.Connection) -> Known:
+    """What a connection that notes its changes knows of rows, within a transaction."""
+    ours = cast(_Database, database)
+    ((version,),) = database.execute("PRAGMA data_version")  # moved by what others commit
+    if version != ours.version:
+        ours.known.forget()
+        ours.version = version
+    ours.known.keep_small()
+    return ours.known
+
+
+def forget_known(database: sqlite3.Connection) -> None:
+    cast(_Database, database).known.forget()
+
+
+def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
+    """The damaged rows that were left out on a connection since this was last called."""
+    ours = cast(_Database, database)
+    damaged, ours.damaged = ours.damaged, []
+    return damaged
+
+
+def read_only(database: sqlite3.Connection) -> None:
+    database.execute("PRAGMA query_only = ON")
+    database.execute(f"PRAGMA cache_size = -{READ_CACHE}")
+
+
+@contextmanager
+def writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a reader may make tables for its connection alone."""
+    ((is_reader,),) = database.execute("PRAGMA query_only").fetchall()
+    try:
+        database.execute("PRAGMA query_only = OFF")
+        yield
+    finally:
+        database.execute(f"PRAGMA query_only = {is_reader}")
+
+
+def interrupt_at(database: sqlite3.Connection, end: float) -> None:
+    """Interrupt whatever runs on this connection from that time of the monotonic clock on."""
+    database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
+
+
+def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
+    """Switch the file to WAL; the switch ignores the busy timeout, so it is tried again."""
+    end = time.monotonic() + timeout.total_seconds()
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if primary_code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+@contextmanager
+def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
+    """A transaction that sees one state, and is stopped when it takes long.
+
+    What it raises can be handed to another thread.
+    """
+    try:
+        interrupt_at(database, time.monotonic() + limit.total_seconds())
+        database.execute("BEGIN")
+        yield
+        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
+            database.execute("COMMIT")  # so that a table for this connection alone stays
+    except BaseException:
+        with carried():
+            raise
+    finally:
+        _free(database)
+
+
+@contextmanager
+def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -> Iterator[None]:
+    """A transaction that is committed whole; if anything raises, nothing happened.
+
+    `check` raises where it must not be committed after all; and once more afterwards, where
+    what was committed must not be acknowledged: nobody can tell if it stays.
+    """
+    timeout = max(deadline - time.monotonic(), 0)
+    try:
+        with carried():
+            # In tenths of a second: each distinct statement takes a place among the cached ones.
+            database.execute(f"PRAGMA busy_timeout = {round(timeout, 1) * 1000:.0f}")
+            database.execute("BEGIN IMMEDIATE")
+            yield
+            check()
+            _commit(database)
+            check()
+    finally:
+        _free(database)
+
+
+@contextmanager
+def carried() -> Iterator[None]:
+    """What it raises can be handed to another thread, and holds no cursor."""
+    try:
+        yield
+    except BaseException as error:
+        carriable_error = carriable(error)
+        if carriable_error is error:
+            raise
+        raise carriable_error from None
+
+
+def carriable(error: BaseException) -> BaseException:
+    """The error as it can be handed to another thread; it holds no cursor any more."""
+    if isinstance(error, StopIteration):
+        # No future can carry it: the caller would wait for ever.
+        stopped = RuntimeError("work raised StopIteration")
+        return stopped.with_traceback(error.__traceback__)
+    # The variables of work that raised: a cursor among them would hold its snapshot.
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        # An error that is raised again still knows coroutines that go on.
+        if not frame.f_code.co_flags & SUSPENDABLE:
+            with suppress(RuntimeError):  # it runs
+                frame.clear()
+    return error
+
+
+_PRAGMAS = (
+    "temp_store = MEMORY",  # there may be no temporary folder
+    "synchronous = FULL",  # fsync at each commit
+    "foreign_keys = ON",
+    "secure_delete = ON",  # zeros over what is deleted, for erasures
+    "trusted_schema = ON",  # the view memory_text calls our functions
+    f"journal_size_limit = {WAL_SIZE}",
+    f"wal_autocheckpoint = {CHECKPOINT}",
+)
+
+
+class _Database(sqlite3.Connection):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stems = Stems()
+        self.known = Known()
+        self.noted = Noted(self.known)
+        self.version = 0  # of the state that is known
+        self.damaged: list[DamagedRow] = []  # what reads have left out since it was last taken
+
+    def close(self) -> None:
+        self.stems.close()
+        super().close()
+
+
+def _free(database: sqlite3.Connection) -> None:
+    database.set_progress_handler(None, 0)
+    if database.in_transaction:
+        database.execute("ROLLBACK")
+
+
+def _commit(database: sqlite3.Connection) -> None:
+    """Commit, and keep a commit that failed from coming true later.
+
+    One whose sync failed lies whole in the write-ahead log, where the recovery after a crash would
+    find it; an empty commit takes its place.
+    """
+    try:
+        database.execute("COMMIT")
+    except (sqlite3.Error, MemoryError):
+        with suppress(sqlite3.Error):
+            if database.in_transaction:
+                database.execute("ROLLBACK")
+            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        raise
+
+
+_TRIGGERS = """
+    CREATE TEMP TRIGGER note_update
+    AFTER UPDATE OF space_id, session_id, key, type, title, content, tags, created_at, deleted_at
+    ON main.memories BEGIN
+        SELECT note_change(partition, area, NEW.id) FROM spaces
+         WHERE id IN (OLD.space_id, NEW.space_id);
+    END;
+    CREATE TEMP TRIGGER note_delete AFTER DELETE ON main.memories BEGIN
+        SELECT note_change(partition, area, OLD.id) FROM spaces WHERE id = OLD.space_id;
+    END;
+    CREATE TEMP TRIGGER note_lifecycle_insert AFTER INSERT ON main.lifecycles BEGIN
+        SELECT note_change(partition, area, NEW.memory_id) FROM spaces WHERE id = NEW.space_id;
+    END;
+    CREATE TEMP TRIGGER note_lifecycle_update
+    AFTER UPDATE OF space_id, held_key, expires_at, pinned_at, is_swept ON main.lifecycles BEGIN
+        SELECT note_change(partition, area, NEW.memory_id) FROM spaces
+         WHERE id IN (OLD.space_id, NEW.space_id);
+    END;
+    CREATE TEMP TRIGGER note_lifecycle_delete AFTER DELETE ON main.lifecycles BEGIN
+        SELECT note_change(partition, area, OLD.memory_id) FROM spaces WHERE id = OLD.space_id;
+    END;
+    CREATE TEMP TRIGGER note_supersession AFTER INSERT ON main.supersessions BEGIN
+        SELECT note_change(partition, area, NEW.older_id) FROM spaces
+         WHERE id = (SELECT space_id FROM memories WHERE id = NEW.older_id);
+    END;
+    CREATE TEMP TRIGGER note_supersession_end AFTER DELETE ON main.supersessions BEGIN
+        SELECT note_change(partition, area, OLD.older_id) FROM spaces
+         WHERE id = (SELECT space_id FROM memories WHERE id = OLD.older_id);
+    END;
+    CREATE TEMP TRIGGER note_space AFTER UPDATE OF project, scope, area, partition
+    ON main.spaces BEGIN
+        SELECT note_change(OLD.partition, OLD.area, 0), note_change(NEW.partition, NEW.area, 0);
+    END;
+    CREATE TEMP TRIGGER note_space_end AFTER DELETE ON main.spaces BEGIN
+        SELECT note_change(OLD.partition, OLD.area, 0);
+    END;
+    CREATE TEMP TRIGGER note_session AFTER INSERT ON main.sessions WHEN NEW.summary <> '' BEGIN
+        SELECT note_summary(CAST(NEW.project AS BLOB));
+    END;
+    CREATE TEMP TRIGGER note_session_update AFTER UPDATE OF project, started_at, summary
+    ON main.sessions BEGIN
+        SELECT note_summary(CAST(OLD.project AS BLOB)), note_summary(CAST(NEW.project AS BLOB));
+    END;
+    CREATE TEMP TRIGGER note_session_end AFTER DELETE ON main.sessions BEGIN
+        SELECT note_summary(CAST(OLD.project AS BLOB));
+    END;
+"""
+
+
+def note_changes(database: sqlite3.Connection, noted: Noted) -> None:
+    """Let a connection note from now on what it changes."""
+    database.create_function("note_change", 3, noted.note)
+    database.create_function("note_summary", 1, noted.note_summary)
+    database.executescript(_TRIGGERS)
+
+
+def token_of(database: sqlite3.Connection) -> Token:
+    """The token of the state that a transaction sees."""
+    row = database.execute("SELECT token FROM database_state").fetchone()
+    return int(row[0]) if row else 0
+
+
+def leave_token(database: sqlite3.Connection, token: Token) -> None:
+    database.execute("UPDATE database_state SET token = :token", {"token": token})
+
+
+MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
+OLDEST = (3, 37, 0)  # with tables that are STRICT
+
+
+def without_memory_statistics() -> bool:
+    """Stop counting the library's memory, for the count is a lock that readers fight for.
+
+    Two readers searching at a time take a quarter less of the processor without it. To be called
+    before a database is opened; false, and nothing is changed, where the library cannot be reached.
+    """
+    try:
+        library = ctypes.CDLL(_sqlite3.__file__)
+        config, initialize = library.sqlite3_config, library.sqlite3_initialize
+        shutdown = library.sqlite3_shutdown
+    except (AttributeError, OSError):  # built in, or its symbols hidden
+        return False
+    shutdown()
+    is_set = bool(config(MEMSTATUS, 0) == 0)
+    initialize()
+    return is_set
+
+
+def lack() -> str:
+    """What the library lacks that the service needs, in a sentence; nothing if it has all."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        return f"SQLite must be {'.'.join(map(str, OLDEST))} or newer."
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute("CREATE VIRTUAL TABLE f USING fts5 (word)")
+        except sqlite3.Error as error:
+            return f"SQLite has no full-text search: {reason(error)}."
+    return ""
+
+
+MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
+NO_FAULTS = ("ok", "*** in database main ***")
+OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
+"""Of a damaged row, of which `maintenance.damaged_rows` tells more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is examined: a database file, and what it is measured by."""
+
+    tenant: TenantId
+    path: Path
+    features: Features
+    sealer: Sealer
+    now: datetime
+    quota: int | None  # bytes
+    session_idle: timedelta
+    is_thorough: bool
+
+    def fix(self, repair: Callable[..., str], *what: object) -> Fix:
+        return partial(repair, self.path, self.features, *what)
+
+
+@contextmanager
+def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
+    """A connection that can only read, on one state of the file.
+
+    Where there is no log nobody has the file open, and it is read as it lies there: SQLite
+    would else make a log. A log that a crash left is read with it, and stays.
+    """
+    mode = "mode=ro&immutable=1" if log_size(path) is None else "mode=ro"
+    with closing(connect(path, features=features, mode=mode)) as database:
+        database.execute("BEGIN")
+        yield database
+
+
+def log_size(path: Path) -> int | None:
+    """The bytes of the write-ahead log that is to be read with the file; None if there is none."""
+    log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    try:
+        size = log.stat().st_size
+    except OSError:
+        return None
+    return size if size or index.exists() else None
+
+
+def is_readable(database: sqlite3.Connection, table: str) -> bool:
+    try:
+        return not _reported(database, f'PRAGMA quick_check("{table}")')
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
+
+
+def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
+    """What SQLite finds wrong with the file, pages that nothing uses too; but for values."""
+    return _reported(database, f"PRAGMA {check}({MOST})")
+
+
+def drop_statements(names: Iterable[str]) -> list[str]:
+    """Statements that remove tables, views and indexes from the schema alone.
+
+    A damaged page may point at pages of others, which a DROP would free. Their own pages are
+    used by nothing then, until the file is vacuumed.
+    """
+    quoted = ", ".join("'{}'".format(name.replace("'", "''")) for name in names)
+    return [
+        "PRAGMA writable_schema = ON",
+        f"DELETE FROM sqlite_schema WHERE name IN ({quoted}) OR tbl_name IN ({quoted})",
+        "PRAGMA writable_schema = RESET",
+    ]
+
+
+def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        database.execute(statement)
+
+
+def _reported(database: sqlite3.Connection, check: str) -> list[str]:
+    lines = [line for (report,) in database.execute(check) for line in report.splitlines()]
+    return [line for line in lines if line not in NO_FAULTS and not OF_A_VALUE.match(line)]

@@ -1,0 +1,258 @@
+"""SQLite's own way of saying things: its dialect, our SQL functions, and what its errors mean.
+
+A row with a text that is no UTF-8 is damaged: whoever reads its columns gets Unreadable. To find
+out which row it is costs a call for each text and each row, so a connection does it from the first
+text on that it cannot decode.
+"""
+
+import json
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, cast
+
+from ..engine.shared.stems import rules
+from ..errors import (
+    Busy,
+    Conflict,
+    Damaged,
+    Full,
+    Refusal,
+    RunAgain,
+    StartRefused,
+    Unavailable,
+    Unreadable,
+)
+from ..memory.model.access import Patterns
+from ..memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
+from ..memory.model.rows import tag_tuple
+from ..memory.model.space import Project
+from ..memory.model.table import Connection, Dialect, Table
+from ..recall.text.features import ALL, Feature, Features
+from ..recall.text.json_words import words_of
+from ..recall.text.normalization import End, borrows, context, fingerprint, indexed, tags_column
+from ..secrets.sanitizing import reason
+
+log = logging.getLogger(__name__)
+
+DAMAGED = "The database file is damaged."
+REMEDY = (
+    "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in its "
+    "place."
+)
+
+_REFUSALS: dict[int, tuple[type[Refusal], str]] = {
+    sqlite3.SQLITE_BUSY: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_LOCKED: (Busy, "The database is locked; try again."),
+    sqlite3.SQLITE_PROTOCOL: (Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_FULL: (Full, "The disk is full; nothing was stored."),
+    sqlite3.SQLITE_IOERR: (Unavailable, "The disk failed; nothing was stored."),
+    sqlite3.SQLITE_READONLY: (Unavailable, "The database is read-only; nothing was stored."),
+    sqlite3.SQLITE_CANTOPEN: (Unavailable, "The database file cannot be opened."),
+    sqlite3.SQLITE_INTERRUPT: (Unavailable, "This took too long and was stopped."),
+    sqlite3.SQLITE_CORRUPT: (Damaged, DAMAGED),
+    sqlite3.SQLITE_NOTADB: (Damaged, DAMAGED),
+    sqlite3.SQLITE_CONSTRAINT: (Conflict, "The stored state does not allow this."),
+}
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise what SQLite refuses as a Refusal; what is left is a fault of the program."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code not in _REFUSALS:
+            raise
+        refusal, sentence = _REFUSALS[code]
+        if refusal is not Damaged:  # which is told once, and not with each request
+            # Logged and raised: the caller is told to come back, and only the operator can help.
+            log.warning("the database refused", extra={"code": error.sqlite_errorname})
+        raise refusal(sentence) from error
+
+
+@contextmanager
+def refusing(path: Path) -> Iterator[None]:
+    """Raise as StartRefused why the file at the path cannot be used."""
+    try:
+        yield
+    except (sqlite3.DatabaseError, OSError) as error:
+        remedy = f" It is damaged, or no database at all: {REMEDY}" * is_damage(error)
+        sentence = f"The database {path} cannot be used: {reason(error)}.{remedy}"
+        raise StartRefused(sentence) from error
+
+
+def is_damage(error: Exception) -> bool:
+    return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def primary_code(error: Exception) -> int:
+    """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
+
+
+class IndexBehind(RunAgain):
+    """Memories wait for the full-text index that a reader asks."""
+
+
+class NeedsTransactionOfItsOwn(RunAgain):
+    """Work must not share a commit: it makes a table, or is long."""
+
+
+class Undecodable(RunAgain):
+    """A text was no UTF-8. From now on the connection finds out in which row."""
+
+
+class NotText(bytes):
+    """A text that is no UTF-8."""
+
+
+class _Undecoded(tuple[Any, ...]):
+    """A row with such a text; its other columns can be read one by one."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise Unreadable
+
+    def __getitem__(self, at: Any) -> Any:
+        value = super().__getitem__(at)
+        if isinstance(value, NotText) or isinstance(at, slice):
+            raise Unreadable
+        return value
+
+
+def decoded(text: bytes | str) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def read_text(text: bytes) -> str | NotText:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return NotText(text)
+
+
+def _read_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
+
+
+class Decoding:
+    """Inside, a text that the connection cannot decode is Undecodable; entered by each read."""
+
+    __slots__ = ("_database",)
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        # Python's own errors, of decoding, have no code of SQLite.
+        if isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode"):
+            self._database.text_factory, self._database.row_factory = read_text, _read_row
+            raise Undecodable from error
+
+
+PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
+
+
+def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
+    # RETURNING would double what an INSERT costs.
+    cursor = cast(sqlite3.Cursor, connection.execute(statement, parameters))
+    return cursor.lastrowid or 0
+
+
+def _inserted_all(
+    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+) -> Sequence[int]:
+    values = ", ".join("?" * len(columns))
+    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
+    cast(sqlite3.Connection, connection).executemany(insert, rows)
+    ((last,),) = connection.execute("SELECT last_insert_rowid()", {})
+    return range(last - len(rows) + 1, last + 1)  # nobody else inserts meanwhile
+
+
+def _gathered(*values: str) -> str:
+    row = values[0] if len(values) == 1 else f"json_array({', '.join(values)})"
+    return f"json_group_array({row})"
+
+
+SQLITE = Dialect(
+    row="rowid",
+    read=lambda connection, query, parameters: connection.execute(query, parameters),
+    inserted=_inserted,
+    inserted_all=_inserted_all,
+    leads="CROSS JOIN",
+    hint="INDEXED BY {}".format,
+    each="JOIN memories m ON m.id IN ({})".format,
+    reordered=lambda _: "",
+    greatest="max",
+    least="min",
+    ids="json_each(:ids) {}".format,
+    texts="json_each(:texts) {}".format,
+    gathered=_gathered,
+    tags_of="json_each(CASE WHEN json_valid({0}.tags) THEN {0}.tags ELSE '[]' END)".format,
+    element="CASE WHEN json_valid({0}) THEN json_extract({0}, '$[{1}]') END".format,
+    bytes_of="length(CAST({} AS BLOB))".format,
+    contains="instr({}, {}) > 0".format,
+    acts_on="acted_on(:patterns, CAST({} AS BLOB))".format,
+)
+
+
+class SqliteTable(Table):
+    """A table that only SQLite has."""
+
+    _connection: sqlite3.Connection
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._sql = SQLITE
+
+
+def registered(database: sqlite3.Connection, features: Features = ALL) -> None:
+    """Make the functions known to a connection. All are pure.
+
+    Those that take what rows hold take its bytes: of a text that is no UTF-8, SQLite's
+    adapter could not make a string.
+    """
+    functions: dict[str, tuple[int, Callable[..., str | int]]] = {
+        "indexed_text": (1, lambda text: indexed(decoded(text), features)),
+        "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
+        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
+        "borrows": (1, lambda content: borrows(decoded(content), features)),
+        "borrowed": (2, lambda *texts: context((End(decoded(it)) for it in texts if it), features)),
+        "fingerprint_of": (4, _fingerprint),
+        "acted_on": (2, _acted_on),
+    }
+    prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
+    functions["prior_rows"] = 0, lambda: prior
+    functions["prior_text"] = 0, lambda: PRIOR_TEXT
+    functions["own_rules"] = 0, lambda: own
+    names = json.dumps(sorted(features))
+    functions["own_features"] = 0, lambda: names
+    for name, (arguments, function) in functions.items():
+        database.create_function(name, arguments, function, deterministic=True)
+
+
+def _fingerprint(key: bytes | None, *said: bytes) -> int:
+    return fingerprint(None if key is None else decoded(key), *map(decoded, said))
+
+
+def _acted_on(names: str, project: bytes | None) -> bool:
+    return project is not None and _patterns(names).match(Project(decoded(project)))
+
+
+@lru_cache(256)
+def _patterns(names: str) -> Patterns:
+    return Patterns(tuple(json.loads(names)))
+
+
+@lru_cache(256)
+def _indexed_tags(tags: str, features: Features) -> str:
+    return tags_column(tag_tuple(tags), features)

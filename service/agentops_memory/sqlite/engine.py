@@ -1,0 +1,577 @@
+"""The engine: one writer, a few readers, and transactions as plain functions."""
+
+import asyncio
+import logging
+import os
+import shutil
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    closing,
+    contextmanager,
+    suppress,
+)
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from pathlib import Path
+from typing import ParamSpec, Protocol, TypeVar
+
+from ..engine.callbacks import Progress, noop
+from ..engine.engine import Sealer
+from ..engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
+from ..engine.shared.damage import KnownDamage, RowDamage
+from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
+from ..memory.erasure import ReceiptTable
+from ..memory.model.access import Caller
+from ..memory.model.retention import USUAL, Retentions
+from ..memory.projects import ProjectTable
+from ..recall.held_reads import HeldReads
+from ..recall.inverted_index.cache import DatabaseIndex, IndexCache
+from ..recall.text.features import ALL, Features
+from ..recall.text.instants import Uids
+from .connection import (
+    BUSY_TIMEOUT,
+    PROGRESS,
+    READ_LIMIT,
+    Connection,
+    connect,
+    connection,
+    in_snapshot,
+    is_readable,
+    note_changes,
+    noted_by,
+    read_only,
+    taken_damage,
+    token_of,
+)
+from .damage import damaged
+from .dialect import (
+    DAMAGED,
+    REMEDY,
+    Decoding,
+    IndexBehind,
+    Undecodable,
+    is_damage,
+    translated,
+)
+from .documents import Pending
+from .index import STEMMED
+from .open_files import (
+    OpenFiles,
+    checkpointed,
+    copies_of,
+    file_id,
+    in_use,
+    protect_log,
+    size_at,
+)
+from .partitions import Purge
+from .readers import Readers, held_reads
+from .schema.migrate import OnUpgrade, has_newest_format, migrated, tables
+from .scrub import scrubbed
+from .search import index_in_memory, load_wanted
+from .transaction import SqliteTransaction, Work
+from .writer import OnCommit, Writer, serving
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # with another process that reads
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def opened_file(
+    path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
+) -> AsyncIterator[tuple[Connection, OpenFiles]]:
+    """The connection that writes into a file, made or brought up to date first, and its files.
+
+    Raises StartRefused when the file cannot be used as it is. A cancelled
+    opening leaves at once; what it began on the file is undone by the next.
+    """
+    with ExitStack() as held:
+        held.enter_context(in_use(file_id(path)))
+        await run_in_thread(partial(migrated, path, now, features, on_upgrade))
+        held.enter_context(in_use(file := file_id(path)))  # a new one
+        async with connection(path, features) as database:
+            files = await database.run(partial(OpenFiles.of, path, file))
+            await database.run(lambda it: note_changes(it, noted_by(it)))
+            try:
+                yield database, files
+            finally:
+                if files.has_another_log():
+                    protect_log(files)
+                else:
+                    await database.run(_checkpoint)
+
+
+def _checkpoint(database: sqlite3.Connection) -> None:
+    is_done = False
+    with suppress(sqlite3.Error):
+        is_done = checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT)
+    if not is_done:
+        log.warning("the write-ahead log could not be emptied; the next start reads it")
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """What work answers. It runs on a thread that does not keep the process from ending."""
+    answer: Future[T] = Future()
+    answer.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            answer.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="opening", daemon=True).start()
+    return await asyncio.wrap_future(answer)
+
+
+OnDamage = Callable[[Caller], object]
+"""Told whose request has met damage. Any thread may tell."""
+
+
+@dataclass(eq=False)
+class Damage:
+    """Whether one database is known to be damaged."""
+
+    path: Path
+    report: OnDamage = noop  # where something else could stand in
+    is_known: bool = False
+
+    @cached_property
+    def known(self) -> KnownDamage:
+        return KnownDamage(str(self.path))
+
+    def note(self, caller: Caller, *, is_intact: bool) -> None:
+        """Note what a look has found; the log has each change once."""
+        fields = {"path": str(self.path), "tenant": caller.tenant}
+        if self.is_known and is_intact:
+            log.warning("the database file is whole again", extra=fields)
+        elif not (self.is_known or is_intact):
+            log.error("the database file is damaged: %s", REMEDY, extra=fields)
+        self.is_known = not is_intact
+
+
+def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
+    """Whether every table and its indexes can be read, page by page, however long it takes.
+
+    Pages that nothing uses are no damage.
+    """
+    with _interruptible(path, is_stopped) as database:
+        try:
+            return all(is_readable(database, name) for name in tables(database))
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+
+
+def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[RowDamage]:
+    with _interruptible(path, is_stopped) as database:
+        return damaged(database)
+
+
+@contextmanager
+def _interruptible(path: Path, is_stopped: Callable[[], bool]) -> Iterator[sqlite3.Connection]:
+    with closing(connect(path)) as database:
+        read_only(database)
+        database.set_progress_handler(is_stopped, PROGRESS)
+        yield database
+
+
+MINUTE = timedelta(minutes=1)
+
+
+class Databases(Protocol):
+    """The database of each caller's tenant."""
+
+    async def read(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    async def write(
+        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T: ...
+
+    def path_of(self, caller: Caller) -> Path:
+        """Where it lies."""
+
+    def used(
+        self, caller: Caller, *, in_passing: bool = False
+    ) -> AbstractAsyncContextManager["SqliteEngine"]:
+        """The database, which stays open inside; in passing none is opened, or kept open for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteMaintenance:
+    """Looks after databases; partitions of the full-text index one by one."""
+
+    databases: Databases
+
+    @property
+    def has_files(self) -> bool:
+        return True
+
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
+        async with self.databases.used(caller) as database:
+            damage = database.damage
+            with translated():
+                if thorough:
+                    found = await _look(partial(is_intact, damage.path))
+                    damage.note(caller, is_intact=found)
+                if not (thorough and damage.is_known):
+                    damage.known.note(caller, await _look(partial(damaged_at, damage.path)))
+        return Condition(is_intact=not damage.is_known, damaged_rows=damage.known.names)
+
+    async def repair(self, caller: Caller) -> list[int]:
+        numbers = await self._partitions(caller)
+        damaged = [number for number in numbers if await self._is_damaged(caller, number)]
+        for number in damaged:
+            await self.databases.write(caller, lambda tx, one: tx.index.recreate(one), number)
+        return damaged
+
+    async def bring_to_rules(self, caller: Caller) -> None:
+        """It was, when the database was opened."""
+
+    async def tidy(self, caller: Caller) -> Tidied:
+        """Count each partition's rows, rebuild those that are out of line, rebalance, merge.
+
+        None is rebuilt while the place of a space is damaged: it would lose the space's words.
+        """
+        await self._store_stems(caller)
+        drifts = await self.drifts(caller)
+        drifted = tuple(number for number, drift in drifts.items() if drift)
+        try:
+            for number in drifted:
+                await self.rebuild(caller, number)
+        except DamagedRow:  # the log has it, and readiness names it
+            drifted = ()
+        moved = 0
+        while await self.databases.read(caller, lambda tx: bool(tx.partitions.oversized())):
+            if not await self.databases.write(caller, lambda tx: tx.index.rebalance()):
+                break
+            moved += 1
+        for number in await self._partitions(caller):
+            goes_on = await self.databases.read(
+                caller, lambda tx, one: tx.segments.are_many(one), number
+            )
+            while goes_on:
+                goes_on = await self.databases.write(
+                    caller, lambda tx, one: tx.segments.merge(one), number
+                )
+        return Tidied(
+            parts=len(drifts),
+            drift=sum(drifts.values()),
+            rebuilt=drifted,
+            moved=moved,
+            is_damaged=not await self._is_readable(caller, _is_next_readable),
+        )
+
+    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
+        erasures = await self.databases.read(caller, lambda tx: tx[ReceiptTable].pending())
+        if not erasures:
+            return Scrubbed()
+        for number, notes in await self.databases.read(
+            caller, lambda tx: tx.partitions.marked_for_purge()
+        ):
+            progress(f"partition {number}")
+            begun: Purge | None = None
+            while begun := await self.databases.write(
+                caller, lambda tx, *its: tx.partitions.purge(*its), number, notes, begun
+            ):
+                pass
+        progress("the file")
+        async with self.databases.used(caller) as database:
+            is_scrubbed = await database.scrub_file(caller)
+        if not is_scrubbed:
+            return Scrubbed(pending=len(erasures))
+        await self.databases.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
+        return Scrubbed(settled=len(erasures))
+
+    async def sizes(self, caller: Caller) -> Sizes:
+        path, free = self.databases.path_of(caller), None
+        with suppress(OSError):
+            free = shutil.disk_usage(path.parent).free
+        return Sizes(
+            database=size_at(path),
+            log=size_at(path.with_name(f"{path.name}-wal")),
+            free=free,
+        )
+
+    async def count(self, caller: Caller) -> RowCounts:
+        async with self.databases.used(caller, in_passing=True) as database:
+            return await database.read(caller, lambda tx: tx[ProjectTable].rows())
+
+    def copies(self, caller: Caller) -> list[str]:
+        path = Path(os.path.realpath(self.databases.path_of(caller)))
+        return [copy.name for copy in copies_of(path)]
+
+    async def drifts(self, caller: Caller) -> dict[int, int]:
+        return {
+            it: await self.databases.read(caller, lambda tx, one: tx.partitions.drift(one), it)
+            for it in await self._partitions(caller)
+        }
+
+    async def is_exact(self, caller: Caller, number: int) -> bool:
+        try:
+            return await self.databases.write(caller, lambda tx: tx.index.is_exact(number))
+        except Damaged:
+            return False
+
+    async def rebuild(self, caller: Caller, number: int) -> None:
+        """Fill a partition again from the memories; one that is damaged is replaced."""
+        try:
+            await self.databases.write(caller, lambda tx: tx.index.rebuild(number))
+        except Damaged:
+            await self.databases.write(caller, lambda tx: tx.index.recreate(number))
+
+    async def _partitions(self, caller: Caller) -> list[int]:
+        return await self.databases.read(caller, lambda tx: tx.partitions.all())
+
+    async def _store_stems(self, caller: Caller) -> None:
+        """Store the stems of memories that have none yet, so that they are loaded soon."""
+        after: int | None = 0
+        while after is not None:
+            missing, after = await self.databases.read(
+                caller, lambda tx, first: tx.index.missing_stems(first), after
+            )
+            for start in range(0, len(missing), STEMMED):
+                some = missing[start : start + STEMMED]
+                await self.databases.write(
+                    caller, lambda tx, them: tx.index.store_stems(them), some
+                )
+
+    async def _is_damaged(self, caller: Caller, number: int) -> bool:
+        """Of what was read before, a page tells nothing; so both are asked."""
+        if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
+            return True
+        try:
+            return not await self.databases.write(caller, _is_exact, number)
+        except Damaged:
+            return True
+        except DamagedRow:
+            return False
+
+    async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
+        """What work finds; one that is too large for a read counts as readable."""
+        try:
+            return await self.databases.read(caller, work)
+        except Damaged:
+            return False
+        except Unavailable:
+            return True
+
+
+async def _look(look: Callable[[Callable[[], bool]], T]) -> T:
+    """What a look finds, which asks whether to stop once nobody waits for it any more."""
+    stop = threading.Event()
+    try:
+        return await run_in_thread(partial(look, stop.is_set))
+    finally:
+        stop.set()
+
+
+def _is_next_readable(tx: SqliteTransaction) -> bool:
+    numbers = tx.partitions.all()
+    turn = int(tx.now.timestamp() // MINUTE.total_seconds())
+    return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
+
+
+def _is_exact(tx: SqliteTransaction, number: int) -> bool:
+    tx.partitions.require_places()
+    return tx.partitions.is_exact(number)
+
+
+QUEUE = 512  # writes that may wait; beyond, a request waits for a place
+QUEUE_TIMEOUT = timedelta(seconds=5)
+
+
+@dataclass(slots=True, eq=False)
+class SqliteEngine:
+    """Transactions on one database file, of one tenant. Make one with `opened`."""
+
+    _writer: Writer
+    _readers: Readers
+    _scrub: Callable[[], Awaitable[bool]]
+    damage: Damage
+    _clock: Callable[[], datetime]
+    _transaction: Callable[..., SqliteTransaction]
+    _index: DatabaseIndex
+    held: HeldReads
+    _storing: asyncio.Task[None] | None = None
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(  # noqa: PLR0913 - what it is opened with, each by its name
+        cls,
+        path: Path,
+        *,
+        clock: Callable[[], datetime],
+        features: Features = ALL,
+        quota: int | None = None,
+        retention: Retentions = USUAL,
+        committed: OnCommit = noop,
+        damaged: OnDamage = noop,
+        upgrading: OnUpgrade = noop,
+        index_cache: IndexCache | None = None,
+        sealer: Sealer | None = None,
+    ) -> AsyncIterator["SqliteEngine"]:
+        """An engine over the file, made or brought up to date first; checkpointed at the end.
+
+        Any thread may call `committed`, `damaged` and `upgrading`. Raises StartRefused when the
+        file cannot be used as it is. A cancelled opening leaves at once; what it began on the file
+        is undone by the next.
+        """
+        index = index_in_memory(index_cache or IndexCache(), features)
+        async with (
+            opened_file(path, clock(), features, upgrading) as (database, files),
+            Readers.opened(
+                path, features, files.require_own_log, partial(load_wanted, index=index)
+            ) as readers,
+            serving(database, files, QUEUE, QUEUE_TIMEOUT, committed, index) as writer,
+        ):
+            if not files.are_in_place():
+                raise StartRefused(f"{path} was replaced while it was opened.")
+            scrub, damage = partial(scrubbed, database, files), Damage(path, damaged)
+            transactions = partial(
+                SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
+            )
+            try:
+                with held_reads(path, index, files) as held:
+                    yield cls(writer, readers, scrub, damage, clock, transactions, index, held)
+            finally:
+                index.close()
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        may_be_behind = False
+
+        def transaction(database: sqlite3.Connection) -> T:
+            try:
+                with in_snapshot(database, READ_LIMIT), Decoding(database):
+                    tx = self._transaction(
+                        database, self._clock(), caller,
+                        index=self._index, may_be_behind=may_be_behind,
+                    )  # fmt: skip
+                    answer = work(tx, *args, **kwargs)
+            except Undecodable:  # which the connection knows how to read by now
+                self.damage.report(caller)
+                return transaction(database)
+            finally:
+                self.damage.known.add(caller, taken_damage(database))
+            if tx.met_damage:
+                self.damage.report(caller)
+            return answer
+
+        if self._index.computed and (self._storing is None or self._storing.done()):
+            self._storing = asyncio.create_task(self._store_computed(caller))
+        try:
+            # Memory has what waits for the index, too.
+            load = partial(self._readers.run, partial(load_wanted, index=self._index))
+            for catch_up in (load, self._writer.index_now):
+                with suppress(IndexBehind):
+                    return await self._readers.run(transaction)
+                await catch_up()
+            with suppress(IndexBehind):
+                return await self._readers.run(transaction)
+            # The database is locked, full or damaged: the words are those that the index has.
+            may_be_behind = True
+            return await self._readers.run(transaction)
+        except (sqlite3.Error, DamagedRow):
+            with self._translated(caller):
+                raise
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        def transaction(database: sqlite3.Connection, batch: Pending) -> T:
+            tx = self._transaction(
+                database, self._clock(), caller,
+                batch=batch, others=lambda: self._writer.waiting - 1,
+            )  # fmt: skip
+            try:
+                with Decoding(database):
+                    return work(tx, *args, **kwargs)
+            except Undecodable:
+                self.damage.report(caller)
+                raise
+            finally:
+                self.damage.known.add(caller, taken_damage(database))
+
+        with self._translated(caller):
+            return await self._writer.write(transaction, BUSY_TIMEOUT)
+
+    async def _store_computed(self, caller: Caller) -> None:
+        """Store the stems that a reader had to find out, unless anything has changed since."""
+        computed, self._index.computed = self._index.computed, []
+        with suppress(Refusal, sqlite3.Error):  # they are found out again
+            for token, entries in computed:
+                await self.write(
+                    caller, lambda tx, *its: tx.index.store_entries(*its), token, entries
+                )
+
+    @property
+    def waiting(self) -> int:
+        return self._writer.waiting
+
+    @property
+    def maintenance(self) -> SqliteMaintenance:
+        return SqliteMaintenance(self)
+
+    def path_of(self, _: Caller) -> Path:
+        return self.damage.path
+
+    @asynccontextmanager
+    async def used(
+        self,
+        _: Caller,
+        *,
+        in_passing: bool = False,  # noqa: ARG002 - it is open as long as this is
+    ) -> AsyncIterator["SqliteEngine"]:
+        yield self
+
+    async def probe(self) -> Condition:
+        """Write to the disk what is there; answer what is known of the database.
+
+        Refuses as a write does, and with Damaged while damage is known.
+        """
+
+        def again(database: sqlite3.Connection, _: Pending) -> bool:
+            ((version,),) = database.execute("PRAGMA user_version")
+            database.execute(f"PRAGMA user_version = {version}")
+            return has_newest_format(database)
+
+        with translated():
+            is_newest = await self._writer.write(again, BUSY_TIMEOUT)
+        if self.damage.is_known:
+            raise Damaged(f"{DAMAGED} {REMEDY}")
+        return Condition(has_newest_format=is_newest, damaged_rows=self.damage.known.names)
+
+    async def scrub_file(self, caller: Caller) -> bool:
+        """Leave nothing of what was deleted in the file and its log; false while that is held back.
+
+        Saves wait for a moment now and then, not until the end.
+        """
+        with self._translated(caller):
+            is_done = await self._scrub()
+            self._index.keep(await self._readers.run(token_of))  # nothing that others erased
+            return is_done
+
+    @contextmanager
+    def _translated(self, caller: Caller) -> Iterator[None]:
+        try:
+            with translated():
+                yield
+        except DamagedRow as damage:
+            self.damage.known.add(caller, [damage])
+            raise
+        except Damaged:
+            self.damage.note(caller, is_intact=False)
+            self.damage.report(caller)
+            raise

@@ -1,0 +1,559 @@
+"""What a database file is found to be, looked at without changing it."""
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from ..engine.callbacks import noop
+from ..engine.shared.stems import rules
+from ..errors import Unreadable
+from ..memory.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
+from ..memory.model.liveness import undeleted
+from ..memory.model.memory import UNSAVED
+from ..memory.model.rows import instant, micros
+from ..memory.model.space import in_a_session, in_no_session
+from ..openintent.entries import SealTable
+from ..secrets.sanitizing import reason
+from . import repair
+from .connection import Subject, faults_of, log_size, open_read_only
+from .damage import damaged
+from .dialect import SQLITE, primary_code
+from .index import is_by_rules
+from .partitions import Partitions
+from .schema import upgrade
+from .schema.migrate import (
+    difference,
+    has_newest_format,
+    is_used,
+    newest_format,
+    partition_of,
+    shown,
+    tables,
+    version_of,
+)
+
+SHOWN = 3  # faults that a sentence names
+DAMAGED = (
+    "Stop the service, keep a copy of the file as it is, and restore a backup: "
+    "`agentops-memory restore`."
+)
+LONG = 128 * 1024 * 1024  # bytes of a log; it begins again long before, unless it is held
+UNUSED = 64 * 1024 * 1024  # bytes that are worth a word, if they are half of the file
+NEAR = 0.9  # of a quota
+TOLERATED = timedelta(minutes=5)  # between two clocks
+OVERDUE = timedelta(hours=1)  # after which the service should have done what it does by itself
+BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # no clock is right that shows an earlier time
+MIB = 1024 * 1024
+VACUUM = "Later saves use them; `VACUUM` gives them back, with the service stopped."
+SET_CLOCK = "Set the clock right (`timedatectl`). Order and expiry go by it; nothing is lost."
+
+
+def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    faults = _faults_found(database, subject)
+    if not faults:
+        yield _sound(subject)
+    elif repair.are_harmless(faults):
+        yield warn(
+            "integrity",
+            "Nothing is damaged, but the file has pages that nothing uses, as an index that "
+            "was made anew leaves them.",
+            "`agentops-memory doctor --fix` writes the file anew; so does the next start where "
+            "the service made that index.",
+            fix=subject.fix(repair.write_anew),
+        )
+    # Tables whose rows cannot all be read, whatever their indexes hold.
+    elif damaged := [it for it in tables(database) if not _has_readable_rows(database, it)]:
+        yield from _located(subject, faults, damaged)
+    else:
+        yield failed(
+            "integrity",
+            f"All rows can be read, but the file is damaged elsewhere, in an index or among "
+            f"its unused pages: {_first_of(faults)}.",
+            "`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
+            "restore a backup: `agentops-memory restore`.",
+            fix=subject.fix(repair.reindex),
+        )
+    yield from check_references(database, subject)
+
+
+def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    """Whether SQLite finds a file of another format sound; more of it is not known."""
+    if faults := _faults_found(database, subject):
+        yield failed("integrity", f"The file is damaged: {_first_of(faults)}.", DAMAGED)
+    else:
+        yield _sound(subject)
+
+
+def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
+    dangling = [
+        f"rows of {table} name rows of {parent} that are gone"
+        for table, parent in rows
+        if table not in repair.TABLES
+    ]
+    ((lost,),) = database.execute(
+        f"""SELECT count(*)
+              FROM memories m
+             WHERE {in_no_session("m")}
+              AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)
+              AND NOT EXISTS (SELECT 1 FROM agent_memories a WHERE a.memory_id = m.id)
+              AND NOT EXISTS (SELECT 1 FROM ref_entries e WHERE e.memory_id = m.id)"""
+    )
+    if lost:
+        dangling.append(f"{lost:,} memories belong to no session, store, agent or ref")
+    ((gaps,),) = database.execute(
+        """SELECT count(*)
+             FROM (SELECT run
+                     FROM run_events
+                 GROUP BY run
+                   HAVING count(*) <> max(sequence) + 1)"""
+    )
+    if gaps:
+        dangling.append(f"{gaps:,} runs lack events")
+    if dangling:
+        yield failed(
+            "references",
+            f"Of what is stored, {'; '.join(dangling)}.",
+            "The service goes on with the rest. `agentops-memory restore` brings back "
+            "what a backup has.",
+        )
+    if astray := repair.strays_of(database):
+        yield failed(
+            "references",
+            f"Beside the memories there are {'; '.join(astray)}.",
+            "`agentops-memory doctor --fix` puts that right and keeps a copy of the file.",
+            fix=subject.fix(repair.put_right),
+        )
+    if not (dangling or astray):
+        yield ok("references", "Every row that another one names is there.")
+
+
+def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    yield from check_size(database, subject.quota)
+    yield check_log(subject)
+    yield check_clock(database, subject)
+    yield check_erasures(database, subject.now)
+    yield check_sessions(database, subject.now, subject.session_idle)
+
+
+def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
+    page, pages, free = (
+        database.execute(f"PRAGMA {name}").fetchone()[0]
+        for name in ("page_size", "page_count", "freelist_count")
+    )
+    total, unused = page * pages, page * free
+    size = f"It has {total / MIB:.1f} MiB, {unused / MIB:.1f} of them unused."
+    if unused > UNUSED and unused > total / 2:
+        yield note("size", size, VACUUM)
+    else:
+        yield ok("size", size)
+    if quota is None:
+        return
+    used = total - unused
+    usage = f"It uses {used / quota:.0%} of the tenant's {quota / MIB:,.0f} MiB."
+    if used < quota * NEAR:
+        yield ok("quota", usage)
+    else:
+        yield warn(
+            "quota",
+            f"{usage} Beyond it saves are refused with 507.",
+            "Erase what is not needed, or raise MEMORY_TENANT_QUOTA.",
+        )
+
+
+def check_log(subject: Subject) -> Finding:
+    size = log_size(subject.path)
+    if size is None:
+        return ok("log", "There is none: the database was closed in order.")
+    if size <= LONG:
+        return ok("log", f"It has {size / MIB:.1f} MiB.")
+    return warn(
+        "log",
+        f"It has {size / MIB:.1f} MiB: something has been reading an older state for "
+        "long, or the service was killed.",
+        "End what reads (a copy, a shell on the file); `agentops-memory doctor --fix` then "
+        "empties it.",
+        fix=subject.fix(repair.empty_log),
+    )
+
+
+def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
+    now = subject.now
+    changed = datetime.fromtimestamp(subject.path.stat().st_mtime, UTC)
+    newest = _newest(database)
+    if now < BUILT:
+        sentence = f"The clock shows {now:%Y-%m-%d %H:%M}, a time before this program was made."
+        return failed("clock", sentence, SET_CLOCK)
+    if newest is not None and newest > now + TOLERATED:
+        sentence = (
+            f"The newest row is of {newest:%Y-%m-%d %H:%M}, but the clock shows "
+            f"{now:%Y-%m-%d %H:%M} (UTC): it went back, or such rows were imported."
+        )
+        return warn("clock", sentence, SET_CLOCK)
+    if changed > now + TOLERATED:
+        sentence = f"The file was changed at {changed:%Y-%m-%d %H:%M} (UTC), later than now."
+        return warn("clock", sentence, SET_CLOCK)
+    return ok("clock", "No row is from the future.")
+
+
+def check_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
+    ((pending,),) = database.execute(
+        "SELECT count(*) FROM erasures WHERE bytes_gone_at IS NULL AND erased_at < :until",
+        {"until": micros(now - OVERDUE)},
+    )
+    if not pending:
+        return ok("erasures", "None is overdue.")
+    return warn(
+        "erasures",
+        f"Of {pending:,} erasures the bytes have not left the file after an hour.",
+        "Start the service, which goes on with them; if one runs, look in its log for `no "
+        "scrub now`, and end what reads an older state.",
+    )
+
+
+def check_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta) -> Finding:
+    if not idle:
+        return ok("sessions", "Idle sessions go on, as the settings want it.")
+    ((going_on,),) = database.execute(
+        """SELECT count(*)
+             FROM transcripts t
+             JOIN sessions s ON s.number = t.session
+            WHERE s.ended_at IS NULL AND t.heard_at < :until""",
+        {"until": max(micros(now - OVERDUE) - idle // timedelta(microseconds=1), 0)},
+    )
+    if not going_on:
+        return ok("sessions", "None is idle for too long.")
+    return warn(
+        "sessions",
+        f"{going_on:,} sessions are idle for longer than MEMORY_SESSION_IDLE and go on.",
+        "Start the service, which ends them; if one runs, look in its log for `idle "
+        "sessions go on`.",
+    )
+
+
+def _sound(subject: Subject) -> Finding:
+    how = "in full" if subject.is_thorough else "quickly; --thorough looks into the indexes, too"
+    return ok("integrity", f"SQLite finds it sound ({how}).")
+
+
+def _faults_found(database: sqlite3.Connection, subject: Subject) -> list[str]:
+    try:
+        return faults_of(database, "integrity_check" if subject.is_thorough else "quick_check")
+    except sqlite3.DatabaseError as error:
+        return [reason(error)]
+
+
+def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
+    columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+    lengths = ", ".join(f'total(length("{name}"))' for (name,) in columns)
+    try:
+        database.execute(f'SELECT {lengths} FROM "{table}" NOT INDEXED').fetchone()
+    except sqlite3.DatabaseError:
+        return False
+    return True
+
+
+def _located(subject: Subject, faults: list[str], damaged: list[str]) -> Iterator[Finding]:
+    """Where the damage is: what the full-text index holds can be made anew, rows cannot."""
+    numbers = {number for it in damaged if (number := partition_of(it)) is not None}
+    data = [table for table in damaged if partition_of(table) is None]
+    for number in sorted(numbers):
+        yield failed(
+            "integrity",
+            f"Partition {number} of the full-text index is damaged: {_first_of(faults)}.",
+            "`agentops-memory doctor --fix` makes it anew from the memories.",
+            fix=None if data else subject.fix(repair.make_partition, number),
+        )
+    if data:
+        yield failed(
+            "integrity",
+            f"The file is damaged, in the tables {', '.join(data)}: {_first_of(faults)}.",
+            DAMAGED,
+        )
+
+
+def _first_of(faults: list[str]) -> str:
+    more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
+    return "; ".join(faults[:SHOWN]) + more
+
+
+def _newest(database: sqlite3.Connection) -> datetime | None:
+    ((newest,),) = database.execute(
+        f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
+                      coalesce((SELECT created_at
+                                  FROM memories INDEXED BY memories_in_time
+                                 WHERE {undeleted("memories")} AND {in_a_session("memories")}
+                              ORDER BY created_at DESC
+                                 LIMIT 1), 0),
+                      coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
+    )
+    with suppress(Unreadable):  # `values` says which row it is
+        return instant(newest) if newest else None
+    return None
+
+
+PAGE = 100  # entries that are opened at once
+
+
+def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
+    count, lost, after = 0, 0, UNSAVED
+    while page := seals.page(after, PAGE):
+        count, after = count + len(page), page[-1].memory
+        lost += sum(it.is_lost for it in page)
+    if not lost:
+        yield ok("seals", f"All of it opens: {count:,} confidential values.")
+        return
+    yield warn(
+        "seals",
+        f"{lost:,} of {count:,} confidential values do not open: their keys are not in the seal "
+        "file, or they are damaged.",
+        "Put back the seal file from a copy, or from a backup, in which it is `seal.json`. What is "
+        "lost for good can be deleted.",
+    )
+
+
+MOVES = (
+    "`agentops-memory doctor --fix` moves them, and what belongs to them, to a quarantine file and "
+    "keeps a copy of the database; `agentops-memory restore` brings back what a backup has."
+)
+TRIES = 2  # a file that changed while it was read as if nobody used it is read again
+RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
+
+SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
+ACCESS = (
+    "Run this as the user of the service, who can write the folder: SQLite wants to, although "
+    "nothing is changed."
+)
+
+
+Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
+
+
+def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> list[Finding]:
+    """All that is found of a file which is there; what cannot be looked at is a finding, too.
+
+    `progress` gets how many checks are done, of `CHECKS_OF_FILE`.
+    """
+    findings: list[Finding] = []
+    for _ in range(TRIES):
+        before = _stamp(subject.path)
+        findings = _found(subject, progress)
+        if _stamp(subject.path) == before:
+            break
+    return findings
+
+
+def _found(subject: Subject, progress: Callable[[int], None]) -> list[Finding]:
+    findings: list[Finding] = []
+    try:
+        with open_read_only(subject.path, subject.features) as database:
+            checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
+            for done, (code, check) in enumerate(checks.items()):
+                progress(done)
+                findings += _safely(code, check, database, subject)
+            return findings
+    except (sqlite3.Error, OSError) as error:
+        return [_unreadable("integrity", error)]
+
+
+def is_ours(database: sqlite3.Connection) -> bool:
+    """Whether the file is of this program's newest format; false for one that is no database."""
+    try:
+        return has_newest_format(database)
+    except sqlite3.Error:
+        return False
+
+
+def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
+    version, newest = version_of(database), newest_format()
+    if version == newest:
+        yield ok("format", f"It has format {version}, the newest.")
+    elif version > newest:
+        yield failed(
+            "format",
+            f"It has format {version}, made by a newer version of this program; this one "
+            f"knows formats up to {newest}.",
+            "Start the newer version, or restore a backup: `agentops-memory restore`.",
+        )
+    elif version:
+        yield _older(f"It has format {version}, and this program makes format {newest}.")
+    elif not is_used(database):
+        yield note(
+            "format",
+            "Nothing was ever stored in it.",
+            "A start makes it a database; if it held something, restore a backup: "
+            "`agentops-memory restore`.",
+        )
+    elif upgrade.is_original(database):
+        yield _older("It is a database of the original, which a start rewrites after a copy of it.")
+    else:
+        yield failed(
+            "format",
+            "It is a database of another program.",
+            "Name the right file with --db or MEMORY_DB_PATH.",
+        )
+
+
+def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    found = difference(database)
+    if found.is_of_an_erased_tenant:
+        yield failed(
+            "schema",
+            "The tenant was erased, and then its files could not be removed; nothing can "
+            "be saved here any more.",
+            "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
+        )
+    elif found.further:
+        yield note(
+            "schema",
+            f"Beyond the migrations there are: {shown(found.further)}.",
+            "Whoever made that may remove it; the service has no use for it.",
+        )
+    if indexes := found.missing_indexes:
+        yield failed(
+            "schema",
+            f"Missing: {shown(('index', name) for name in indexes)}.",
+            "`agentops-memory doctor --fix` makes them anew.",
+            fix=subject.fix(repair.make_indexes, indexes),
+        )
+    if others := [
+        part
+        for part in (*found.missing, *found.changed)
+        if partition_of(part[1]) is None and part[1] not in indexes
+    ]:
+        yield failed(
+            "schema", f"Missing, or not as the migrations make it: {shown(others)}.", RESTORE
+        )
+    elif not (found.missing or found.changed or found.further):
+        yield ok("schema", "It is that of the migrations.")
+
+
+def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    found = damaged(database)
+    if not found:
+        yield ok("values", "Each row can be what it was stored as.")
+        return
+    yield failed(
+        "values",
+        f"Rows are damaged, and are not served: {some_of(found)}.",
+        MOVES,
+        fix=subject.fix(repair.quarantine, subject.now),
+    )
+
+
+def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+    if not is_by_rules(database, rules(subject.features)):
+        yield warn(
+            "index",
+            "The full-text index was made by other rules than those of these settings.",
+            "A start builds it anew: see `agentops-memory migrate --dry-run`.",
+        )
+        return
+    partitions = Partitions(database, is_alone=False)
+    numbers, broken = partitions.all(), difference(database).broken_partitions
+    wrong = [
+        failed(
+            "index",
+            f"Partition {number} of the full-text index is not whole.",
+            "`agentops-memory doctor --fix` makes it anew from the memories.",
+            fix=subject.fix(repair.make_partition, number),
+        )
+        for number in sorted(broken)
+    ]
+    for number in set(numbers) - broken:
+        wrong += _out_of_line(partitions, number, subject)
+    yield from wrong
+    if not wrong:
+        is_exact = subject.is_thorough and not _is_cut(subject.path)
+        how = "word for word" if is_exact else "by the number of rows"
+        yield ok("index", f"Its partitions ({len(numbers)}) are in line, {how}.")
+
+
+CHECKS: Mapping[str, Check] = {
+    "format": check_format,
+    "schema": check_schema,
+    "integrity": check_integrity,
+    "values": check_values,
+    "seals": check_seals,
+    "index": check_index,
+    "size": check_rows,
+}
+CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_older}
+"""Of a file of another format, or of another program."""
+CHECKS_OF_FILE = len(CHECKS)
+
+
+def _safely(
+    code: str, check: Check, database: sqlite3.Connection, subject: Subject
+) -> Iterator[Finding]:
+    try:
+        yield from check(database, subject)
+    except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
+        yield _unreadable(code, error)
+
+
+def _unreadable(code: str, error: Exception) -> Finding:
+    return failed(
+        code,
+        f"It cannot be read: {reason(error)}.",
+        ACCESS if primary_code(error) in SHUT else RESTORE,
+    )
+
+
+def _older(sentence: str) -> Finding:
+    return warn(
+        "format", sentence, "A start brings it up to date: see `agentops-memory migrate --dry-run`."
+    )
+
+
+def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Iterator[Finding]:
+    try:
+        drift = partitions.drift(number)
+    except sqlite3.Error as error:
+        yield _wrong_partition(subject, number, f"cannot be read: {reason(error)}")
+        return
+    if drift:
+        yield _wrong_partition(subject, number, f"is {drift:,} rows out of line")
+    elif subject.is_thorough and not _is_cut(subject.path):
+        yield from _other_words(subject, number)
+
+
+def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
+    try:
+        is_exact = repair.is_exact(subject.path, subject.features, number)
+    except sqlite3.Error as error:
+        if primary_code(error) not in SHUT:
+            raise
+        yield note(
+            "index",
+            f"Partition {number} of the full-text index was not compared word for word: "
+            f"{reason(error)}.",
+            ACCESS,
+        )
+        return
+    if not is_exact:
+        yield _wrong_partition(subject, number, "has other words than the memories")
+
+
+def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
+    return warn(
+        "index",
+        f"Partition {number} of the full-text index {what}.",
+        "The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
+        fix=subject.fix(repair.rebuild, number),
+    )
+
+
+def _is_cut(path: Path) -> bool:
+    """Whether a transaction was cut off, which whoever opens the file for writing undoes."""
+    journal = path.with_name(f"{path.name}-journal")
+    return journal.exists() and journal.stat().st_size > 0
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    files = (path, path.with_name(f"{path.name}-wal"))
+    found = [file.stat() for file in files if file.exists()]
+    return tuple(number for it in found for number in (it.st_mtime_ns, it.st_size, it.st_ino))

@@ -1,1 +1,0 @@
-"""The full-text index: partitions of FTS5 tables, their search, scores and maintenance."""

@@ -1,1 +1,0 @@
-"""Maintenance of a database file: checks, repair, scrubbing of erased bytes, sizes."""

@@ -1,0 +1,435 @@
+"""SQL for the partitions of the full-text index: which there are, and the state of each."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from ..engine.shared.stems import TOKENIZER
+from ..errors import DamagedRow
+from ..memory.model.liveness import indexed
+from ..memory.model.memory import MemoryId
+from ..memory.model.space import (
+    FIRST,
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    LAST_AREA,
+    UNINDEXED_AREA,
+    IndexGroup,
+    group_of,
+    is_partition,
+    project_or_this,
+    require_place,
+)
+from ..recall.search.visibility import AREA, ID, PRIOR, Groups
+from ..recall.text.query import LONGEST, SHORTEST
+from .connection import drop_statements, is_readable, writable_temporarily
+from .dialect import NeedsTransactionOfItsOwn, SqliteTable, is_damage
+
+LAST_LETTER = 0x10FFFF
+OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
+
+
+def table(number: int) -> str:
+    return f"memories_fts_{number}"
+
+
+def stored_of(number: int) -> list[str]:
+    return [f"{table(number)}_{part}" for part in ("data", "idx", "docsize", "config")]
+
+
+def text_of(number: int) -> str:
+    return f"memory_text_{number}"
+
+
+# How many segments of a level are merged when a sweep asks for it, and at once by a save.
+MERGES = {"usermerge": 2, "crisismerge": 6}
+
+
+class Partitions(SqliteTable, Groups):
+    """The partitions of one transaction; only one that is alone can make one."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        is_alone: bool,
+        by_area: dict[int, list[int]] | None = None,
+    ) -> None:
+        super().__init__(connection)
+        self.is_alone = is_alone
+        self._by_area = {} if by_area is None else by_area
+
+    def all(self) -> list[int]:
+        """The numbers of those that were made; the first always is."""
+        numbers = self._scalars("SELECT number FROM partitions ORDER BY number")
+        return list(filter(is_partition, numbers))
+
+    def of_projects(self) -> list[int]:
+        """The numbers of those that hold projects and global memories."""
+        return [number for number in self.all() if group_of(number) is IndexGroup.PROJECTS]
+
+    def make_all(self) -> None:
+        """Make those that are missing: the first, and each that has a project."""
+        rows = self._execute(
+            f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
+        )
+        for (number,) in rows.fetchall():
+            self.make(number)
+
+    def make(self, number: int) -> None:
+        """Make a partition, with the memories that belong in it, unless it is there."""
+        if not self.is_made(number):
+            self._make(number)
+
+    def is_made(self, number: int) -> bool:
+        return self._exists("SELECT 1 FROM partitions WHERE number = :number", number=number)
+
+    def has(self, area: int) -> bool:
+        """Whether an area lies in partitions that were made."""
+        if area in self._by_area or area == GLOBAL_AREA:
+            return True
+        number = self._of_one(area)
+        if not self.is_made(number):
+            return False
+        self._by_area[area] = [number]
+        return True
+
+    def waiting(self, number: int) -> list[MemoryId]:
+        """The memories that are not in the partition yet."""
+        return self._scalars(
+            f"""SELECT m.id
+                  FROM index_rules
+                 CROSS JOIN memories m ON m.id > indexed_to
+                 CROSS JOIN spaces s ON s.id = m.space_id
+                 WHERE ({_lies_in(number)}) AND {indexed("m")}""",
+        )
+
+    def of_area(self, area: int) -> list[int]:
+        """Those in which an area lies, made if there are none."""
+        if area not in self._by_area:
+            self._by_area[area] = self._of_area(area)
+        return self._by_area[area]
+
+    def forget(self) -> None:
+        """Look again where areas lie."""
+        self._by_area.clear()
+
+    def assign(self, area: int, number: int) -> None:
+        self._by_area.clear()
+        self._execute(
+            "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
+        )
+
+    def mark_for_purge(self, numbers: Iterable[int]) -> None:
+        """Note that words were deleted in partitions which are to leave their storage, too."""
+        self._connection.executemany(
+            """INSERT INTO purges (partition)
+               VALUES (:number)
+                   ON CONFLICT DO UPDATE
+                  SET notes = notes + 1""",
+            [{"number": number} for number in numbers],
+        )
+
+    def marked_for_purge(self) -> list[tuple[int, int]]:
+        """The partitions that are marked, and how often."""
+        return self._execute(
+            "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
+        ).fetchall()
+
+    def purge(self, number: int, notes: int, begun: "Purge | None" = None) -> "Purge | None":
+        """Let the words that were deleted in a partition leave its storage, a part at a time.
+
+        None at the end: its mark is gone then, unless more were made than these.
+        """
+        begun = self._purged(number, begun)
+        if begun is None:
+            self._execute(
+                "DELETE FROM purges WHERE partition = :number AND notes = :notes",
+                number=number,
+                notes=notes,
+            )
+        return begun
+
+    def rebuild(self, number: int) -> None:
+        name = table(number)
+        self._execute(f"INSERT INTO {name} ({name}) VALUES ('rebuild')")
+
+    def is_readable(self, number: int) -> bool:
+        return all(is_readable(self._connection, name) for name in stored_of(number))
+
+    def recreate(self, number: int) -> None:
+        """Make a partition in the place of one that is damaged, of which no page is read.
+
+        Those that it took hold its words until the file is vacuumed.
+        """
+        if not self.is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._execute("DELETE FROM partitions WHERE number = :number", number=number)
+        self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        for statement in drop_statements([table(number), text_of(number), *stored_of(number)]):
+            self._execute(statement)
+        self._make(number)
+
+    def is_exact(self, number: int) -> bool:
+        """Whether it holds just what the memories say. SQLite asks that it can write."""
+        name = table(number)
+        try:
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return False
+        return True
+
+    def drift(self, number: int) -> int:
+        """By how many rows a partition has more or fewer than the memories that lie in it.
+
+        Those that wait may be missing.
+        """
+        name = table(number)
+        return self._number(
+            f"""SELECT abs((SELECT count(*) FROM {name}_docsize)
+                         - (SELECT count(*)
+                              FROM {text_of(number)}
+                             WHERE id >= {PRIOR}
+                                   OR id & {ID} <= (SELECT indexed_to FROM index_rules)
+                                   OR id IN (SELECT id FROM {name}_docsize)))"""
+        )
+
+    def drop_all(self) -> None:
+        for number in self.all():
+            self._execute(f"DROP TABLE {table(number)}")
+            self._execute(f"DROP VIEW {text_of(number)}")
+        self._execute("DELETE FROM partitions")
+
+    def _purged(self, number: int, begun: "Purge | None") -> "Purge | None":
+        segments = Segments(self._connection)
+        if begun is not None:
+            segments.merge(number)
+            if segments.is_merging(number, begun):
+                return begun
+            if begun.is_last:
+                return None
+        # Again at once, for a later save may put the result of a small merge back where it was.
+        for _ in range(MERGES_OF_A_PURGE):
+            if segments.are_last(number):
+                return None
+            begun = segments.begin_purge(number)
+            if segments.is_merging(number, begun):
+                return begun
+            if begun.is_last:
+                return None
+        self.rebuild(number)  # so small that FTS5 moves each result to and fro
+        return None
+
+    def _of_area(self, area: int) -> list[int]:
+        if area == GLOBAL_AREA:
+            return self.of_projects()
+        if area == UNINDEXED_AREA:
+            return []
+        number = self._of_one(area)
+        if not self.is_made(number):
+            self._require_new(area)
+            self.make(number)
+        return [number]
+
+    def require_places(self) -> None:
+        """DamagedRow unless each space says where its words are: a rebuild would lose them."""
+        spaces = self._execute(
+            f"SELECT id, area, partition, project, scope = '{GLOBAL_SCOPE}' FROM spaces ORDER BY id"
+        )
+        for space, area, number, project, is_global in spaces.fetchall():
+            require_place(space, area, number, project, is_global=bool(is_global))
+
+    def _require_new(self, area: int) -> None:
+        """DamagedRow for an area that has memories: their partition was made with the first."""
+        row = self._execute(
+            """SELECT s.id, s.project
+                 FROM spaces s
+                 JOIN memories m ON m.space_id = s.id
+                WHERE s.area = :area
+                LIMIT 1""",
+            area=area,
+        ).fetchone()
+        if row is not None:
+            raise DamagedRow("spaces", row[0], "partition", project_or_this(row[1]))
+
+    def _of_one(self, area: int) -> int:
+        numbers = self._scalars(
+            "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
+        )
+        if len(numbers) != 1 or not is_partition(numbers[0]) or area > LAST_AREA:
+            self._require_one(area)
+        return int(numbers[0])
+
+    def _require_one(self, area: int) -> None:
+        spaces = self._execute(
+            "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id", area=area
+        ).fetchall()
+        sound = [number for _, number, _ in spaces if is_partition(number)]
+        for space, number, project in spaces:
+            require_place(space, area, number, project)
+            if number != sound[0]:
+                raise DamagedRow("spaces", space, "partition", project_or_this(project))
+
+    def _make(self, number: int) -> None:
+        """Make a partition, with the rows of the prior behind those of its memories.
+
+        BM25 judges a word by the number of rows: with few, or many of them strangers',
+        it would rank the memories of one project alone otherwise than in company.
+        """
+        if not self.is_alone:
+            raise NeedsTransactionOfItsOwn
+        self._by_area.clear()
+        self._execute(
+            f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS
+                SELECT area << {AREA} | id, title, content, context, tags
+                  FROM memory_text
+                 WHERE {_lies_in(number)}
+                 UNION ALL
+                SELECT {PRIOR} | row, '', prior_text(), '', ''
+                  FROM (WITH RECURSIVE prior (row) AS (
+                            SELECT 0 WHERE prior_rows() > 0
+                             UNION ALL
+                            SELECT row + 1 FROM prior WHERE row + 1 < prior_rows())
+                        SELECT row FROM prior)"""
+        )
+        self._execute(
+            f"""CREATE VIRTUAL TABLE {table(number)} USING fts5 (
+                    title, content, context, tags,
+                    content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
+                )"""
+        )
+        name = table(number)
+        for option, segments in MERGES.items():
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
+        self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
+        self.rebuild(number)
+
+
+def _lies_in(number: int) -> str:
+    globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
+    return f"{globals_too}partition = {number}"
+
+
+class Vocabularies(SqliteTable):
+    """The stems of partitions, which FTS5 knows: for corrections where nothing is in memory."""
+
+    def stems(self, number: int, letters: Collection[str]) -> list[str]:
+        """Those that begin with any of some letters, of a length that is compared.
+
+        FTS5 reads every place of each: a tenth of a second in 100,000 memories.
+        """
+        name = self._made(number)
+        ((stems,),) = self._execute(
+            f"""SELECT json_group_array(term)
+                  FROM json_each(:letters) letter
+                 CROSS JOIN temp.{name}
+                 WHERE term >= letter.value AND term < letter.value || char({LAST_LETTER})
+                       AND length(term) BETWEEN {SHORTEST - 2} AND {LONGEST}""",
+            letters=json.dumps(list(letters)),
+        )
+        found: list[str] = json.loads(stems)
+        return found
+
+    def _made(self, number: int) -> str:
+        """A table for the connection alone, which stays: a reader commits."""
+        name = f"stems_{number}"
+        if not self._exists("SELECT 1 FROM temp.sqlite_schema WHERE name = :name", name=name):
+            with writable_temporarily(self._connection):
+                self._execute(
+                    f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab (main, {table(number)}, row)"
+                )
+        return name
+
+
+# Each transaction that changes a partition adds one. FTS5 itself merges four of a level.
+PAGES = 250  # of the index that are merged while changes wait
+COOKIE = 4  # bytes before the numbers of a structure record
+MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
+NO_ROW = 0  # the number of no memory's row
+
+
+Level = tuple[int, int]
+"""How many segments of a level are being merged, and how many it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """A merge of all segments, from this level of a partition's storage to the next.
+
+    A deletion is a mark in a new segment, and the words stay in the older ones. A merge leaves both
+    out if its result lies on the last level. FTS5's own `secure-delete` is no use: it leaves
+    deleted words in `_idx`, where they separate pages (of 1,000 words that differ in their last
+    letters alone 2, in SQLite 3.54.1).
+    """
+
+    level: int
+    is_last: bool
+
+
+class Segments(SqliteTable):
+    def levels(self, number: int) -> list[Level]:
+        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
+        read = numbers(record[COOKIE:])
+        count, _, _ = (next(read) for _ in range(3))
+        return [_level(read) for _ in range(count)]
+
+    def are_many(self, number: int) -> bool:
+        """Whether a level has more than one, or a merge is not at its end."""
+        return any(segments > 1 or merging for merging, segments in self.levels(number))
+
+    def are_last(self, number: int) -> bool:
+        """Whether there is none, or one on the last level, which has nothing deleted."""
+        counts = [segments for _, segments in self.levels(number)]
+        return sum(counts) == sum(counts[-1:]) <= 1
+
+    def is_merging(self, number: int, purge: Purge) -> bool:
+        return any(merging for merging, _ in self.levels(number)[purge.level :])
+
+    def begin_purge(self, number: int) -> Purge:
+        """Merge some pages of all segments, or go on where all but one are being merged."""
+        name, levels = table(number), self.levels(number)
+        if sum(segments for _, segments in levels) == 1:  # FTS5 merges no segment alone
+            self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+            self._execute(
+                f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')"
+            )
+            levels = self.levels(number)
+        total, top = sum(segments for _, segments in levels), len(levels) - 1
+        purge = Purge(level=len(levels), is_last=True)  # FTS5 puts all on a new level
+        for level, (merging, segments) in enumerate(levels):
+            if segments == total:
+                purge = Purge(level=level, is_last=level >= top - 1)
+            elif segments == merging == total - 1:
+                purge = Purge(level=level, is_last=level == top - 1)
+        self.merge(number, of_all=True)
+        return purge
+
+    def merge(self, number: int, *, of_all: bool = False) -> bool:
+        """Merge some pages of a level with two segments or more; false if there is none.
+
+        Or of all segments, which are put on one level first.
+        """
+        name, before = table(number), self._connection.total_changes
+        pages = -PAGES if of_all else PAGES
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+        return self._connection.total_changes - before > 1  # the statement itself is one
+
+
+def _level(read: Iterator[int]) -> Level:
+    merging, segments = next(read), next(read)
+    for _ in range(3 * segments):  # its id, its first and its last page
+        next(read)
+    return merging, segments
+
+
+def numbers(record: bytes) -> Iterator[int]:
+    """Numbers of seven bits a byte, the highest first; each byte but the last has its top bit."""
+    number = 0
+    for byte in record:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            yield number
+            number = 0

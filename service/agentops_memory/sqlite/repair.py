@@ -1,0 +1,408 @@
+"""Repair: what can be made again from the rows, of which damaged ones are moved out; never half.
+
+Whatever is made is committed only if SQLite finds the file no worse than before.
+"""
+
+import json
+import os
+import sqlite3
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from ..engine.shared.damage import (
+    DERIVED,
+    TableCheck,
+    named,
+)
+from ..errors import Unavailable
+from ..memory.model.agent_memory import Access
+from ..memory.model.findings import some_of
+from ..memory.model.liveness import undeleted
+from ..memory.model.rows import micros
+from ..memory.model.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
+from ..recall.text.features import Features
+from ..recall.text.instants import rendered
+from ..secrets.sanitizing import reason
+from .connection import CHANGING, change, connect, drop_statements, faults_of, run
+from .damage import checks, damaged, selecting, undecoded
+from .dialect import NotText
+from .index import Index
+from .open_files import MENDED, QUARANTINE, kept_copy
+from .schema.migrate import ordinary_indexes, tables, vacuum_remains
+
+PLACE = {"area", "partition"}  # of a space in the index, which is made again
+
+# Of what lies beside another row, that row goes too: it would be read as another kind of thing, or
+# without the restriction that the damaged row has held.
+OWNERS: Mapping[str, tuple[str, str]] = {
+    "lifecycles": ("memories", "memory_id"),
+    "agent_memories": ("memories", "memory_id"),
+    "ref_entries": ("memories", "memory_id"),
+    "seals": ("memories", "memory_id"),
+    "versions": ("memories", "memory_id"),
+    "stores": ("spaces", "space_id"),
+    "agent_spaces": ("spaces", "space_id"),
+    "refs": ("spaces", "space_id"),
+    "coordinators": ("intents", "intent"),
+}
+PERMISSIONS = {"namespaces": "name", "namespace_access": "namespace"}
+
+
+class Quarantine:
+    """What is taken out of a database, in a transaction in which references are not looked at."""
+
+    def __init__(self, database: sqlite3.Connection, now: datetime) -> None:
+        self._database = database
+        self._now = now
+        self.damaged: list[str] = []  # rows, by table and key
+        self.rows: list[Mapping[str, object]] = []  # those, and the rows that went with them
+        self.is_placed_anew = False
+        self._closed: set[object] = set()  # namespaces of whose permissions some are not known
+        # Of each table those that name its rows, by which column and by which of its own.
+        self._named_by: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+
+    def take_all(self) -> None:
+        """Take every damaged row, and put every space in a place in the index again."""
+        database = self._database
+        triggers = dict(
+            database.execute(
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
+            ).fetchall()
+        )
+        # They would count with what is damaged, and an index may not have it as its row does.
+        run(database, (f"DROP TRIGGER {name}" for name in triggers))
+        database.execute("REINDEX")
+        with undecoded(database):
+            for table in tables(database):
+                references = database.execute(
+                    'SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (table,)
+                )
+                for parent, column, its in references.fetchall():
+                    if (table, parent) != ("memories", "sessions"):  # served without one
+                        self._named_by[parent].append((table, column, its))
+            for check in list(checks(database)):
+                self._take_damaged(check)
+        for namespace in self._closed:
+            self._close(namespace)
+        if self.is_placed_anew:
+            database.execute(_PLACES)
+        run(database, [*_COUNTS, *triggers.values()])
+
+    def write(self, path: Path) -> Path:
+        """Append what was taken to the file for it, each row a line of JSON; on disk at the end."""
+        file = path.with_name(f"{path.name}.{QUARANTINE}")
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self.rows)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
+            opened.write(lines)
+            opened.flush()
+            os.fsync(opened.fileno())
+        return file
+
+    def _take_damaged(self, check: TableCheck) -> None:
+        for key, *values in self._database.execute(selecting(check)).fetchall():
+            wrong = check.damaged(values)
+            if not wrong:
+                continue
+            self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
+            if check.table == "spaces" and PLACE.issuperset(wrong):
+                self.is_placed_anew = True
+            elif keys := self._keys(check.table):
+                # Without its type a column finds what has been stored, and not what it becomes.
+                row = dict(zip(check.names, values, strict=True))
+                self._take(check.table, {f"+{name}": row[name] for name in keys})
+            else:
+                self._take(check.table, {"rowid": key})
+
+    def _keys(self, table: str) -> list[str]:
+        """The columns that tell the rows of a table apart which has no rowid."""
+        rows = self._database.execute(
+            """SELECT c.name
+                 FROM pragma_table_list(:table) t, pragma_table_info(:table) c
+                WHERE t.wr AND c.pk""",
+            {"table": table},
+        )
+        return [name for (name,) in rows]
+
+    def _take(self, table: str, key: Mapping[str, object]) -> None:
+        """Take the rows with these values in columns, and those that name them, or own them."""
+        equal = (
+            f"{name} IS {'CAST(? AS TEXT)' if isinstance(value, NotText) else '?'}"
+            for name, value in key.items()
+        )
+        which, values = f'FROM "{table}" WHERE {" AND ".join(equal)}', [*key.values()]
+        cursor = self._database.execute(f"SELECT * {which}", values)
+        names = [name for name, *_ in cursor.description]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        # With RETURNING it would look for a key once more, as one of the column's type.
+        self._database.execute(f"DELETE {which}", values)
+        for row in rows:
+            if table not in DERIVED:
+                columns = {
+                    name: {"hex": it.hex()} if isinstance(it, bytes) else it
+                    for name, it in row.items()
+                }
+                self.rows.append({"at": rendered(self._now), "table": table, "row": columns})
+            for child, its, of in self._named_by[table]:
+                self._take(child, {its: row[of]})
+            if table in OWNERS:
+                owner, by = OWNERS[table]
+                self._take(owner, {"id": row[by]})
+            if table in PERMISSIONS:
+                self._closed.add(row[PERMISSIONS[table]])
+
+    def _close(self, namespace: object) -> None:
+        """Let nobody into a namespace, unless by a permission of their own."""
+        if isinstance(namespace, str):
+            self._database.execute(
+                """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
+                   VALUES (:name, :access, 1, :now, :now)
+                       ON CONFLICT (name) DO UPDATE SET default_access = :access""",
+                {"name": namespace, "access": int(Access.NONE), "now": micros(self._now)},
+            )
+
+
+# As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
+# each. What another row says of it would have to be believed of one that is damaged.
+_PLACES = f"""
+    UPDATE spaces
+       SET partition = NULL,
+           area = CASE WHEN scope = '{GLOBAL_SCOPE}' THEN {GLOBAL_AREA}
+                       WHEN kind = '{SpaceKind.WORKING}' THEN {UNINDEXED_AREA}
+                       ELSE coalesce((SELECT min(o.id)
+                                        FROM spaces o
+                                       WHERE o.project = spaces.project
+                                             AND o.scope <> '{GLOBAL_SCOPE}'),
+                                     (SELECT min(o.space_id)
+                                        FROM agent_spaces p
+                                        JOIN agent_spaces o ON o.tier = p.tier
+                                                               AND o.agent = p.agent
+                                       WHERE p.space_id = spaces.id AND p.agent <> ''),
+                                     id)
+                  END"""
+
+_COUNTS = (
+    f"""
+    UPDATE stores
+       SET (entries, size) = (SELECT count(*), coalesce(sum(length(CAST(m.content AS BLOB))), 0)
+                                FROM memories m
+                               WHERE m.space_id = stores.space_id AND {undeleted("m")})""",
+    f"""
+    UPDATE refs
+       SET (entries, size) = (SELECT count(*), coalesce(sum(e.size), 0)
+                                FROM ref_entries e
+                                JOIN memories m ON m.id = e.memory_id
+                               WHERE e.space_id = refs.space_id AND {undeleted("m")})""",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strays:
+    """Rows that no request makes, and how they are put right."""
+
+    table: str
+    what: str
+    where: str  # the condition on a row of the table
+    repair: str = "DELETE FROM {0} WHERE {1}"
+
+
+def strays_of(database: sqlite3.Connection) -> list[str]:
+    found = []
+    for it in _STRAYS:
+        ((count,),) = database.execute(f"SELECT count(*) FROM {it.table} WHERE {it.where}")
+        if count:
+            found.append(f"{count:,} {it.what}")
+    return found
+
+
+def _not_of(newer: str, older: str, may_be_linked: str) -> str:
+    """That a row is of one memory alone, of one that is gone, or of two that may not be linked."""
+    return f"""NOT EXISTS (SELECT 1
+                             FROM memories m
+                             JOIN spaces s ON s.id = m.space_id
+                             JOIN memories n ON n.id = {older}
+                             JOIN spaces t ON t.id = n.space_id
+                            WHERE m.id = {newer} AND n.id <> m.id AND ({may_be_linked}))"""
+
+
+def _of_its_memory(column: str) -> str:
+    return f"(SELECT {column} FROM memories m WHERE m.id = memory_id)"
+
+
+_S_IS_GLOBAL, _T_IS_GLOBAL = (f"{it}.scope = '{GLOBAL_SCOPE}'" for it in "st")
+
+_STRAYS = (
+    Strays(
+        table="partitions",
+        what="numbers of partitions that no space can be in",
+        where=" AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
+    ),
+    Strays(
+        table="memory_stems",
+        what="words of memories that are gone",
+        where="memory_id NOT IN (SELECT id FROM memories)",
+    ),
+    Strays(
+        table="lifecycles",
+        what="lifecycles of memories that are gone",
+        where="memory_id NOT IN (SELECT id FROM memories)",
+    ),
+    Strays(
+        table="lifecycles",
+        what="lifecycles in another space than their memory",
+        where=f"space_id <> {_of_its_memory('space_id')}",
+        repair=f"UPDATE {{0}} SET space_id = {_of_its_memory('space_id')} WHERE {{1}}",
+    ),
+    Strays(
+        table="lifecycles",
+        what="topic keys beside memories that have one of their own",
+        where=f"held_key IS NOT NULL AND {_of_its_memory('key')} IS NOT NULL",
+        repair="UPDATE {0} SET held_key = NULL WHERE {1}",
+    ),
+    Strays(
+        table="supersessions",
+        what="supersessions that no memory may make, or of memories that are gone",
+        where=_not_of(
+            "newer_id", "older_id", f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})"
+        ),
+    ),
+    Strays(
+        table="lookalikes",
+        what="pairs of memories that are gone, or that no project has both of",
+        where=_not_of(
+            "later_id", "earlier_id", f"s.project = t.project OR {_S_IS_GLOBAL} OR {_T_IS_GLOBAL}"
+        ),
+    ),
+)
+
+TABLES = {it.table for it in _STRAYS}
+
+
+STILL_DAMAGED = "The file would still be damaged, so it was left as it is."
+LOOSE = "is never used"
+TIMEOUT = timedelta(seconds=10)  # with another process's transaction
+
+
+def rebuild(path: Path, features: Features, number: int) -> str:
+    with _repairing(path, features) as database:
+        Index(database).rebuild(number)
+    return f"Partition {number} was filled afresh."
+
+
+def make_partition(path: Path, features: Features, number: int) -> str:
+    with _repairing(path, features) as database:
+        Index(database).recreate(number)
+    return f"Partition {number} was made anew."
+
+
+def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
+    with _repairing(path, features) as database:
+        run(database, indexes.values())
+    return f"Made: {', '.join(indexes)}."
+
+
+def reindex(path: Path, features: Features) -> str:
+    with _repairing(path, features) as database:
+        indexes = ordinary_indexes(database)
+        run(database, [*drop_statements(indexes), *indexes.values()])
+        database.execute("REINDEX")  # those that SQLite made for constraints
+    return "Every ordinary index was made anew."
+
+
+def _mended_copy(path: Path) -> Path:
+    from .snapshots import contents  # noqa: PLC0415 - models, which no other start needs
+
+    return kept_copy(path, contents, MENDED)
+
+
+def quarantine(path: Path, features: Features, now: datetime) -> str:
+    """Take damaged rows out of the file, into another one; of the file as it was a copy is kept."""
+    with _repairing(path, features) as database:
+        copy = _mended_copy(path)
+        taken = Quarantine(database, now)
+        taken.take_all()
+        Index(database).settle()
+        if damaged(database, most=1):
+            raise Unavailable(STILL_DAMAGED)
+        file = taken.write(path)
+    return (
+        f"{len(taken.rows):,} rows were moved to {file}: those that are damaged, and what belongs "
+        f"to them. Damaged were: {some_of(taken.damaged)}. The index was made anew. A copy of the "
+        f"file as it was is {copy}."
+    )
+
+
+def put_right(path: Path, features: Features) -> str:
+    """Remove or correct what lies beside the memories and cannot be; a copy is kept."""
+    with _repairing(path, features) as database:
+        copy = _mended_copy(path)
+        found = strays_of(database)
+        for strays in _STRAYS:
+            database.execute(strays.repair.format(strays.table, strays.where))
+    return f"Put right: {'; '.join(found)}. A copy of the file as it was is {copy}."
+
+
+def write_anew(path: Path, features: Features) -> str:
+    """Leave out of a file that is sound the pages which nothing uses."""
+    with _repairing(path, features):
+        pass
+    return "The file was written anew."
+
+
+def empty_log(path: Path, features: Features) -> str:
+    with _explained(), closing(_connected(path, features)) as database:
+        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if is_blocked:
+        raise Unavailable("Something reads an older state, or writes, so the log stays.")
+    return "The log was copied into the file."
+
+
+def are_harmless(faults: Iterable[str]) -> bool:
+    """Whether they are only of pages that nothing uses, which is no damage."""
+    return all(fault.endswith(LOOSE) for fault in faults)
+
+
+def is_exact(path: Path, features: Features, number: int) -> bool:
+    """Whether a partition holds just what the memories say; nothing is changed.
+
+    SQLite wants the lock of writers for it. Whoever else holds it is waited for.
+    """
+    with closing(_connected(path, features)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            return Index(database).is_exact(number)
+        finally:
+            database.execute("ROLLBACK")
+
+
+@contextmanager
+def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
+    """A transaction that is kept if the file is sound at its end; else nothing happened."""
+    with _explained(), closing(_connected(path, features)) as database:
+        # What rows name may be gone already; a value that is mended is not refused for it.
+        database.execute("PRAGMA foreign_keys = OFF")
+        with change(database, time.monotonic() + TIMEOUT.total_seconds()):
+            yield database
+            faults = faults_of(database)
+            if not are_harmless(faults):
+                raise Unavailable(STILL_DAMAGED)
+            if faults:  # pages that nothing uses, which is no damage
+                database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        vacuum_remains(database, path)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
+
+
+def _connected(path: Path, features: Features) -> sqlite3.Connection:
+    return connect(path, busy_timeout=TIMEOUT, features=features, mode=CHANGING)

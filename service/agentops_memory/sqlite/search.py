@@ -1,0 +1,508 @@
+"""Recall by FTS5 and its BM25, or by what is in memory of its index."""
+
+import json
+import logging
+import sqlite3
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import partial
+from operator import itemgetter
+
+from ..engine.shared.stems import Stems
+from ..errors import Damaged, TimedOut
+from ..memory.memories import MemoryLists
+from ..memory.model.liveness import indexed, undeleted
+from ..memory.model.memory import MemoryId, end_of
+from ..memory.model.ranking import NAMED, SAID, Scored, Totals, combined, weights_of
+from ..memory.model.search import TermScore, Tier
+from ..memory.model.space import GLOBAL_AREA
+from ..recall.inverted_index.area import Draft
+from ..recall.inverted_index.area import Row as MemoryRow
+from ..recall.inverted_index.cache import READ_BYTES, DatabaseIndex, IndexCache
+from ..recall.inverted_index.group import Group, Lookup, Weights
+from ..recall.inverted_index.ranking import Ranking
+from ..recall.inverted_index.vocabulary import Entry
+from ..recall.search.search import (
+    FoundWords,
+    Search,
+    Shown,
+    sentences,
+    term_score,
+    weightings,
+)
+from ..recall.search.visibility import (
+    ID,
+    IndexQuery,
+    Row,
+    Span,
+    Visibility,
+    VisibleRows,
+    area_of,
+    memory_of,
+)
+from ..recall.text.features import ALL, Features
+from ..recall.text.normalization import Columns
+from ..recall.text.query import Corrections, Piece, Term, is_compared
+from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
+from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
+from .documents import Documents, entries_of
+from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
+
+LONGEST = timedelta(seconds=30)  # that reading a group into memory takes
+NEVER = 1 << 62  # microseconds
+TOTALS = 1  # the row of FTS5's data that counts rows, and words by column
+
+log = logging.getLogger(__name__)
+
+
+def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
+    """The index in memory of one database, with nothing in it; of all features, or of none."""
+    stems = Stems()  # used under the lock of the index
+
+    def entry_of(said: Columns) -> Entry:
+        return Entry.of_fields(stems.of_texts(said))
+
+    cache = cache if features == ALL else IndexCache(0)
+    return DatabaseIndex(cache, partial(terms_of, stems), weights_of(features), entry_of)
+
+
+def terms_of(stems: Stems, of: Iterable[str]) -> dict[str, str]:
+    """The terms that stand for stems where typos are looked for; empty for none."""
+    forms = stems.forms_of(filter(None, of))
+    return {stem: form if is_compared(form) else "" for stem, form in forms.items()}
+
+
+def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
+    """Read what prompts ask for into memory, if there is anything; when nobody waits for it."""
+    with index.queue.next() as number:
+        if number is None:
+            return
+        try:
+            with in_snapshot(database, LONGEST):
+                _load(database, index, number)
+        except (Damaged, ValueError, OverflowError, sqlite3.Error) as error:
+            log.debug("A project is not held in memory: %s", error)
+            index.queue.refuse(number)
+        except BaseException:
+            index.queue.refuse(number)
+            raise
+
+
+def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> None:
+    token, stored, wanted = token_of(database), _Stored(database), index.plan(number)
+    areas = stored.areas(wanted.number) if wanted.areas is None else wanted.areas
+    globals_ = {GLOBAL_AREA} if wanted.globals_too else set()
+    drafts = _drafts(database, index, stored, sorted({*areas, *globals_}))
+    is_same = index.install(token, wanted, drafts, stored.totals(wanted.number))
+    if stored.computed:
+        index.computed.append((token, stored.computed))
+    if not is_same:
+        raise Damaged("The index does not hold what the memories say.")
+
+
+def _drafts(
+    database: sqlite3.Connection, index: DatabaseIndex, stored: "_Stored", areas: Iterable[int]
+) -> Iterator[Draft]:
+    for area in areas:
+        draft = Draft(area, stored.rows(area), index.vocabulary)
+        # Looked up here: nobody waits for the lock of the index meanwhile.
+        new = [it for it in draft.postings if it not in index.vocabulary.numbers]
+        draft.terms = terms_of(known_stems(database), new)
+        yield draft
+
+
+class _Stored(SqliteTable):
+    """What is loaded of a database, in one snapshot."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        super().__init__(connection)
+        self.computed: dict[MemoryId, Entry] = {}  # of memories whose stems are not stored
+        if not self._number("SELECT rules = own_rules() FROM index_rules"):
+            raise Damaged("The index was made by other rules.")
+
+    def areas(self, partition: int) -> set[int]:
+        return set(self._scalars("SELECT area FROM spaces WHERE partition = :it", it=partition))
+
+    def rows(self, area: int) -> Iterator[MemoryRow]:
+        """The memories of an area by id; Damaged where it cannot be told when one expires."""
+        found = self._execute(
+            f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
+                       t.stems
+                  FROM spaces s
+                 CROSS JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
+                  LEFT JOIN lifecycles l ON l.memory_id = m.id
+                  LEFT JOIN memory_stems t ON t.memory_id = m.id
+                 WHERE s.area = :area AND {indexed("m")}""",
+            area=area,
+        ).fetchall()
+        found.sort(key=itemgetter(0))
+        superseded: dict[MemoryId, list[int]] = {}
+        for older, end in self._superseded(area):
+            superseded.setdefault(older, []).append(NEVER if end is None else end)
+        missing = [row[0] for row in found if row[-1] is None]
+        entries = self._entries(missing) if missing else {}
+        self.computed |= entries
+        for id_, space, session, created_at, expires_at, pinned_at, stems in found:
+            end_of(id_, expires_at)
+            entry = entries[id_] if stems is None else Entry.loaded(stems)
+            by = tuple(superseded.get(id_, ()))
+            yield MemoryRow(id_, space, session, created_at, expires_at, pinned_at, entry, by)
+
+    def _superseded(self, area: int) -> list[tuple[MemoryId, int | None]]:
+        """Memories of an area that others supersede, and when each of those expires."""
+        return self._execute(
+            f"""SELECT x.older_id, l.expires_at
+                  FROM supersessions x
+                  JOIN memories newer ON newer.id = x.newer_id
+                  JOIN memories older ON older.id = x.older_id
+                  JOIN spaces s ON s.id = older.space_id
+                  LEFT JOIN lifecycles l ON l.memory_id = newer.id
+                 WHERE s.area = :area AND {undeleted("newer")}""",
+            area=area,
+        ).fetchall()
+
+    def totals(self, partition: int) -> Totals:
+        """How many rows the index holds in a partition, and how many words."""
+        name = table(partition)
+        row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
+        count, *words = numbers(row[0]) if row else (0,)
+        waiting = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
+        more = sum(it.length for it in waiting.values())
+        return Totals(count + len(waiting), sum(words) + more)
+
+    def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
+        """The entries of memories whose stems are not stored, as of an older format."""
+        stems = known_stems(self._connection)
+        documents = Documents(self._connection, Partitions(self._connection, is_alone=False))
+        return entries_of(stems, documents.of(memories))
+
+
+def _place(visible: VisibleRows) -> tuple[int, list[int]] | None:
+    """The group and the areas of a filter; None where they are several groups."""
+    if len(visible.spans) != 1 or visible.is_alone:
+        return None
+    ((number, spans),) = visible.spans.items()
+    areas = [area_of(first) for first, last in spans if area_of(first) == area_of(last)]
+    return (number, areas) if len(areas) == len(spans) else None
+
+
+class Words(SqliteTable):
+    """What FTS5 holds of words in one transaction, and what is in memory of that."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        index: DatabaseIndex | None,
+        shown: Shown,
+        *,
+        may_be_behind: bool,
+    ) -> None:
+        super().__init__(connection)
+        self._may_be_behind = may_be_behind
+        self._complete = set[int]()
+        self._index = None if index is None or index.holds_nothing else index
+        self._shown = shown
+        self._stems = known_stems(connection)
+        self._found_alone: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
+
+    @contextmanager
+    def cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
+        """The areas of a filter, for this reader alone; None where memory cannot tell."""
+        place, index = _place(visible), self._index
+        if place is None or index is None:
+            yield None
+            return
+        number, areas = place
+        with index.lock:
+            group = index.group(number) if index.is_at(token_of(self._connection)) else None
+            if group is None:
+                index.queue.want(number)
+                yield None
+            else:
+                yield group, group.weights_of(areas)
+        index.grew(READ_BYTES)
+
+    @contextmanager
+    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
+        terms = query.terms
+        stem_of = self._stems.of([term.text for term in terms])
+        if not all(stem_of.values()) or any(term.starts for term in terms):
+            yield None
+            return
+        with self.cached(query.visible) as found:
+            if found is None:
+                yield None
+                return
+            group, parts = found
+            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
+            lookup = Lookup(parts, stems, own=query.own)
+            yield lookup, lookup
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        weights = query.sentence_weights
+        if query.visible.is_alone:
+            found = self._alone(query)
+            return combined(sentences(query, found, self._shown), weights) if found else []
+        stored = [combined(self.of_sentences(query, it), weights) for it in query.visible.spans]
+        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
+
+    def require_complete(self, number: int) -> None:
+        """IndexBehind while memories wait for a partition, unless it may be."""
+        if not self._may_be_behind and number not in self._complete:
+            if Partitions(self._connection, is_alone=False).waiting(number):
+                raise IndexBehind
+            self._complete.add(number)
+
+    def of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
+        """The best of each sentence in a partition."""
+        self.require_complete(number)
+        best: list[list[Scored]] = [[] for _ in query.sentence_weights]
+        found = self._execute(_sentences(query, number), **_parameters(query, number))
+        for at, id_, score in found:
+            best[at].append((score, id_))
+        return best
+
+    def of_terms(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> dict[MemoryId, dict[Term, TermScore]]:
+        """What the terms add to the scores of memories in a partition."""
+        name = table(number)
+        scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
+        matches = [_term(it) for it in terms]
+        found = self._execute(
+            f"""SELECT wanted.key, {name}.rowid & {ID}, {scores}
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name}
+                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
+                       AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
+            matches=json.dumps(
+                [in_columns(OWN_COLUMNS, it) if query.own else it for it in matches]
+            ),
+            rows=json.dumps(list(rows.values())),
+            first=min(rows.values()),
+            last=max(rows.values()),
+        )
+        added: dict[MemoryId, dict[Term, TermScore]] = {}
+        for at, id_, score, limit, *parts in found:
+            added.setdefault(id_, {})[terms[at]] = term_score(score, limit, parts)
+        return added
+
+    def counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        """How many rows have each term, or that they are more than so many."""
+        matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
+        counts = [0] * len(terms)
+        for number, spans in visible.spans.items():
+            self.require_complete(number)
+            for first, last in spans:
+                rows = self._execute(
+                    _COUNTS.format(table(number)),
+                    matches=matches, first=first, last=last, most=most + 1,
+                )  # fmt: skip
+                for place, count in rows:
+                    counts[place] += count
+        return counts
+
+    def _alone(self, query: IndexQuery) -> FoundWords | None:
+        """The words that are weighed within one area alone; None where nothing was ever stored."""
+        if not query.visible.spans:
+            return None
+        ((number, (span,)),) = query.visible.spans.items()
+        key = number, span, tuple(dict.fromkeys(query.terms))
+        if key not in self._found_alone:  # both tiers of a search ask for the same
+            self._found_alone[key] = self._look(*key)
+        return self._found_alone[key]
+
+    def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
+        self.require_complete(number)
+        name, (first, last) = table(number), span
+        asked = [(term, field) for term in terms for field in WEIGHTS]
+        found = self._execute(
+            f"""SELECT wanted.key, t.rowid
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name} t
+                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
+            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in asked]),
+            first=first,
+            last=last,
+        )
+        often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
+        rows: set[int] = set()
+        for key, row in found:
+            (term, field), memory = asked[key], memory_of(row)
+            often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
+            rows.add(row)
+        sizes = self._execute(
+            f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",
+            ids=json.dumps(list(rows)),
+        )
+        lengths = {memory_of(row): sum(numbers(size)) for row, size in sizes}
+        if len(lengths) < len(rows):
+            raise Damaged("The index lacks the lengths of some rows.")
+        count = self._number(
+            f"SELECT count(*) FROM {name}_docsize WHERE id BETWEEN :first AND :last",
+            first=first,
+            last=last,
+        )
+        having = {term: len(it) for term, it in often.items()}
+        return FoundWords(Totals.alone(count), often, having, lengths)
+
+
+# No more rows of a term are counted than show that it is frequent.
+_COUNTS = """
+    SELECT wanted.key,
+           (SELECT count(*)
+              FROM (SELECT 1
+                      FROM {0}
+                     WHERE {0} MATCH wanted.value AND rowid BETWEEN :first AND :last
+                     LIMIT :most))
+      FROM json_each(:matches) wanted"""
+
+
+def matches(query: IndexQuery) -> tuple[str, ...]:
+    """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
+    if query.tier is Tier.EVERY:
+        found: tuple[str, ...] = (_all_of(query.query.every),)
+    else:
+        found = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
+    return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in found)
+
+
+def _weighted(name: str, weights: tuple[float, ...]) -> str:
+    return f"bm25({name}, {', '.join(map(str, weights))})"
+
+
+def _sentences(query: IndexQuery, number: int) -> str:
+    return " UNION ALL ".join(
+        _sentence(at, number, query) for at in range(len(query.sentence_weights))
+    )
+
+
+def _sentence(at: int, number: int, query: IndexQuery) -> str:
+    name, condition = table(number), query.visible.condition
+    # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it again.
+    id_ = f"({name}.rowid & {ID})"
+    hidden = "".join(f" AND NOT {hides(id_)}" for hides in query.visible.hidden)
+    narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {ID}{condition}" * bool(condition)
+    ranges = " UNION ALL ".join(
+        f"""SELECT {name}.rowid & {ID} AS id,
+                   {_weighted(name, query.weights)} AS score
+              FROM {name} {narrowed}
+             WHERE {name} MATCH :match_{at}
+                   AND {name}.rowid BETWEEN :first_{span} AND :last_{span}{hidden}"""
+        for span in range(len(query.visible.spans[number]))
+    )
+    return f"""SELECT {at} AS sentence, id, score
+                 FROM ({ranges} ORDER BY score, id LIMIT :depth)"""
+
+
+def _parameters(query: IndexQuery, number: int) -> dict[str, object]:
+    spans = {
+        f"{end}_{at}": value
+        for at, span in enumerate(query.visible.spans[number])
+        for end, value in zip(("first", "last"), span, strict=True)
+    }
+    asked = {f"match_{at}": match for at, match in enumerate(matches(query))}
+    return {"depth": query.depth, **asked, **spans, **query.visible.values}
+
+
+def _all_of(pieces: Iterable[Piece]) -> str:
+    """Matches where every piece is. Every term is quoted, so that none of it is syntax."""
+    return " AND ".join(f"({_piece(piece)})" for piece in pieces)
+
+
+def any_of(terms: Iterable[Term]) -> str:
+    return " OR ".join(map(_term, terms))
+
+
+def in_columns(columns: Sequence[str], match: str) -> str:
+    """The same in these columns alone."""
+    return f"{{{' '.join(columns)}}} : ({match})"
+
+
+def _piece(piece: Piece) -> str:
+    parts = " AND ".join(map(_term, piece.parts))
+    joined = any_of(piece.joined)
+    return f"({parts}) OR {joined}" if parts and joined else parts or joined
+
+
+def _term(term: Term) -> str:
+    return f'"{term.text}" *' if term.starts else f'"{term.text}"'
+
+
+# By FTS5's own scores, what a word is worth would tell of all that share a partition.
+WEIGHTS = {"{title tags}": NAMED, "content": SAID}
+
+
+AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
+
+
+class SqliteSearch(Search):
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        memories: MemoryLists,
+        visibility: Visibility,
+        index: DatabaseIndex | None,
+        begun: float,
+        *,
+        may_be_behind: bool,
+    ) -> None:
+        self.met_damage = False  # where something else could stand in
+        self._connection = connection
+        self._end = begun + READ_LIMIT.total_seconds()
+        shown = Shown(connection, SQLITE)
+        self._words = words = Words(connection, index, shown, may_be_behind=may_be_behind)
+        super().__init__(memories, visibility, words, shown, known_stems(connection))
+
+    @contextmanager
+    def within(self, timeout: timedelta) -> Iterator[None]:
+        latest = self._end - AFTERWARDS.total_seconds()
+        end = min(time.monotonic() + timeout.total_seconds(), latest)
+        interrupt_at(self._connection, end)
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if is_damage(error):
+                self.met_damage = True
+                raise Damaged("Words cannot be looked for.") from error
+            if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
+                raise
+            raise TimedOut("Looking for words took too long.") from error
+        finally:
+            interrupt_at(self._connection, self._end)
+
+    def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
+        with self._words.cached(visible) as found:
+            if found is not None:
+                group, parts = found
+                ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(forms)
+                stems = {it: group.vocabulary.number(stem_of[it]) for it in forms}
+                ranking.look_up(stems.values())
+                known = ranking.known(stems.values())
+                return ranking.corrections(it for it in forms.items() if stems[it[0]] not in known)
+        return super()._corrections(forms, visible)
+
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
+        vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
+        for number in visible.spans:
+            self._words.require_complete(number)
+        return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
+
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        stem_of = self._stems.of([it.text for it in terms])
+        if all(stem_of.values()) and not any(it.starts for it in terms):
+            with self._words.cached(visible) as found:
+                if found is not None:
+                    group, parts = found
+                    stems = [group.vocabulary.number(stem_of[it.text]) for it in terms]
+                    counts = Ranking(parts, group.vocabulary).counts(stems)
+                    return [counts.get(it, 0) for it in stems]
+        return self._words.counts(terms, visible, most)
+
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[list[list[Scored]], dict[MemoryId, dict[Term, TermScore]]]:
+        words = self._words
+        return words.of_sentences(query, number), words.of_terms(query, number, terms, rows)

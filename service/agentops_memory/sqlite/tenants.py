@@ -1,0 +1,469 @@
+"""Tenants: each has a database of its own, opened when it is first used, and removed for good."""
+
+import asyncio
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    closing,
+    suppress,
+)
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from ..engine.files import os_errors_as, owned_like, private_file, sync
+from ..engine.maintenance import Condition
+from ..engine.shared.held import held
+from ..errors import Busy, Conflict, Invalid, NotFound, StartRefused, Unavailable
+from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..memory.model.liveness import undeleted
+from ..memory.model.retention import Counted, Retentions, StorageStats
+from ..memory.model.space import in_a_session
+from ..recall.held_reads import HeldReads
+from ..recall.text.features import ALL, Features
+from .connection import change, connect
+from .dialect import SQLITE, primary_code, translated
+from .engine import SqliteEngine, SqliteMaintenance
+from .open_files import copies_of, file_id, require_one_name, size_at
+from .schema.migrate import migrated, tables
+from .transaction import Work
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class InPassing:
+    """Transactions that open no database, and keep none open; NotFound for one that is closed."""
+
+    databases: "TenantsEngine"
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self.databases.used(caller, in_passing=True) as engine:
+            return await engine.read(caller, work, *args, **kwargs)
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        async with self.databases.used(caller, in_passing=True) as engine:
+            return await engine.write(caller, work, *args, **kwargs)
+
+    @property
+    def maintenance(self) -> SqliteMaintenance:
+        return self.databases.maintenance
+
+
+OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
+HasKey = Callable[[TenantId], bool]
+Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
+
+log = logging.getLogger(__name__)
+
+MOST_OPEN = 16  # databases beside the default one; each has three connections and threads
+IDLE = timedelta(minutes=5)  # after which a database that nobody uses is closed
+TIMEOUT = timedelta(seconds=5)  # until another tenant's database can be closed
+
+
+def tenant_file(path: Path, tenant: TenantId) -> Path:
+    return path if tenant == DEFAULT_TENANT else tenants_folder(path) / f"{tenant}.db"
+
+
+def tenants_folder(path: Path) -> Path:
+    return path.with_name(f"{path.name}.tenants")
+
+
+class _Database:
+    def __init__(self, engine: SqliteEngine, stack: AsyncExitStack, path: Path) -> None:
+        self.engine = engine
+        self.file = file_id(path)
+        self.used_at = asyncio.get_running_loop().time()
+        self._stack = stack
+        self._users = 0
+        self._left = asyncio.Event()
+        self._left.set()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._users
+
+    def take(self) -> None:
+        self._users += 1
+        self._left.clear()
+        self._stop_waiting()
+
+    def give_back(self, *, was_used: bool = True) -> None:
+        self._users -= 1
+        if was_used:
+            self.used_at = asyncio.get_running_loop().time()
+        if self.is_idle:
+            self._left.set()
+
+    def when_idle_for(self, time: timedelta, then: Callable[[], None]) -> None:
+        self._stop_waiting()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(self.used_at + time.total_seconds(), then)
+
+    async def close(self) -> None:
+        self._stop_waiting()
+        await self._left.wait()
+        await self._stack.aclose()
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+@dataclass(slots=True, eq=False)
+class TenantsEngine:
+    """Transactions on the database of each caller's tenant. Make one with `opened`."""
+
+    _default: SqliteEngine
+    _path: Path
+    _engines: Engines
+    _has_key: HasKey
+    _on_opened: OnOpened | None
+    _places: asyncio.Semaphore
+    _idle: timedelta
+    _open: dict[TenantId, _Database] = field(default_factory=dict)
+    _opening: dict[TenantId, asyncio.Task[None]] = field(default_factory=dict)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: int = 0  # for a place
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        path: Path,
+        engines: Engines,
+        *,
+        has_key: HasKey,
+        most: int = MOST_OPEN,
+        idle: timedelta = IDLE,
+        on_opened: OnOpened | None = None,
+    ) -> AsyncIterator["TenantsEngine"]:
+        """An engine whose default tenant is open from the start. At the end all are closed.
+
+        `engines` opens the engine of a file.
+        `has_key` tells whether a key opens a tenant now: only then its database is made.
+        `on_opened` is awaited with the operator of each other tenant and its open database before
+        anybody uses that. Raises StartRefused when the default tenant's file cannot be used as
+        it is.
+        """
+        async with engines(path) as default:
+            places = asyncio.Semaphore(most)
+            engine = cls(default, path, engines, has_key, on_opened, places, idle)
+            try:
+                yield engine
+            finally:
+                await engine._close_all()
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.read(caller, work, *args, **kwargs)
+        async with self.used(caller) as engine:
+            return await engine.read(caller, work, *args, **kwargs)
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.write(caller, work, *args, **kwargs)
+        async with self.used(caller) as engine:
+            return await engine.write(caller, work, *args, **kwargs)
+
+    @property
+    def in_passing(self) -> InPassing:
+        """For what is done by the clock: it opens no database, and keeps none open."""
+        return InPassing(self)
+
+    @property
+    def maintenance(self) -> SqliteMaintenance:
+        return SqliteMaintenance(self)
+
+    def held(self, tenant: TenantId) -> HeldReads | None:
+        """The reads of a tenant's database that memory answers, if it is open."""
+        if tenant == DEFAULT_TENANT:
+            return self._default.held
+        database = self._open.get(tenant)
+        if database is None or not self._is_in_place(tenant, database):
+            return None
+        return database.engine.held
+
+    @property
+    def waiting(self) -> int:
+        return sum(it.waiting for it in self._engines_open())
+
+    def callers(self) -> list[Caller]:
+        """The operator of each tenant whose database is open, and was not erased."""
+        there = [it for it, database in self._open.items() if self._is_in_place(it, database)]
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
+
+    def led(self) -> list[Caller]:
+        return self.callers()
+
+    async def probe(self) -> Condition:
+        found = await self._default.probe()
+        damaged = [told for it in self._engines_open() for told in it.damage.known.names]
+        return replace(found, damaged_rows=damaged)
+
+    def path_of(self, caller: Caller) -> Path:
+        return tenant_file(self._path, caller.tenant)
+
+    @asynccontextmanager
+    async def used(
+        self, caller: Caller, *, in_passing: bool = False
+    ) -> AsyncIterator[SqliteEngine]:
+        tenant = caller.tenant
+        if tenant == DEFAULT_TENANT:
+            yield self._default
+            return
+        database = self._open.get(tenant) if in_passing else await self._found(tenant)
+        if database is None:
+            raise NotFound("The tenant's database is not open.")
+        database.take()
+        try:
+            yield database.engine
+        finally:
+            database.give_back(was_used=not in_passing)
+            self._consider(tenant, database)
+
+    async def _found(self, tenant: TenantId) -> _Database:
+        """The tenant's database, open; nothing else runs before the caller takes it.
+
+        One that is not there is made while the tenant has a key: else one that was
+        erased would come back with a sweep, or a request that its erasure has overtaken.
+        """
+        while True:
+            database = self._open.get(tenant)
+            if database is None:
+                await self._opened_by_one(tenant)
+            elif not self._is_in_place(tenant, database):
+                self._forget(tenant, database)  # the tenant was erased, and perhaps made again
+            else:
+                return database
+
+    def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
+        return database.file == file_id(tenant_file(self._path, tenant))
+
+    def _engines_open(self) -> list[SqliteEngine]:
+        return [self._default, *(it.engine for it in self._open.values())]
+
+    def _consider(self, tenant: TenantId, database: _Database) -> None:
+        """Close a database that nobody uses: at once where a place is wanted, else later."""
+        if not database.is_idle or self._open.get(tenant) is not database:
+            return
+        close = partial(self._forget, tenant, database)
+        if self._waiting:
+            close()
+        else:
+            database.when_idle_for(self._idle, close)
+
+    async def _opened_by_one(self, tenant: TenantId) -> None:
+        """See to it that the database is opened, by the first of those who want it together."""
+        if tenant not in self._opening:
+            task = self._opening[tenant] = asyncio.create_task(self._open_one(tenant))
+            # Looked at, for perhaps nobody waits for it any more.
+            task.add_done_callback(lambda it: it.cancelled() or it.exception())
+        # One who leaves does not stop the others' database from opening.
+        await asyncio.shield(self._opening[tenant])
+
+    async def _open_one(self, tenant: TenantId) -> None:
+        try:
+            await self._open_now(tenant)
+        finally:  # here: whoever looks later than the last step must not wait for one that is over
+            del self._opening[tenant]
+
+    async def _open_now(self, tenant: TenantId) -> None:
+        await self._take_place()
+        path = tenant_file(self._path, tenant)
+        async with AsyncExitStack() as stack:
+            stack.callback(self._places.release)
+            # Looked at now: it may have waited long for its place.
+            if not (path.exists() or self._has_key(tenant)):
+                raise NotFound("There is no such tenant.")
+            try:
+                engine = await stack.enter_async_context(self._engines(path))
+            except StartRefused as refusal:
+                log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
+                raise Unavailable("The tenant's database cannot be opened.") from refusal
+            if self._on_opened:
+                await self._on_opened(Caller(tenant=tenant), engine)
+            self._open[tenant] = _Database(engine, stack.pop_all(), path)
+
+    async def _take_place(self) -> None:
+        if self._places.locked():
+            idle = [item for item in self._open.items() if item[1].is_idle]
+            if idle:
+                self._forget(*min(idle, key=lambda item: item[1].used_at))
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise Busy("Too many databases are in use; try again.") from error
+        finally:
+            self._waiting -= 1
+
+    def _forget(self, tenant: TenantId, database: _Database) -> None:
+        """Close a database once its users have left; who comes by then opens it again."""
+        if self._open.get(tenant) is not database:
+            return
+        del self._open[tenant]
+        closing = asyncio.create_task(database.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+    async def _close_all(self) -> None:
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        for tenant, database in list(self._open.items()):
+            self._forget(tenant, database)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+
+
+BESIDE = ("-wal", "-shm")
+LOCK_TIMEOUT = timedelta(seconds=5)  # with another process's transaction
+NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+TABLES = ("sessions", "memories")  # each save writes into one of them
+
+
+def tenants_of(path: Path) -> list[TenantId]:
+    """The tenants that have a database, of a service whose own is at the path."""
+    others = []
+    for file in sorted(tenants_folder(path).glob("*.db")):
+        with suppress(Invalid):
+            others.append(tenant_id(file.stem))
+    return [DEFAULT_TENANT, *others] if path.exists() else others
+
+
+def unnamed_in(path: Path) -> list[str]:
+    """Files among the tenants' databases that no tenant can be called as."""
+    known = {f"{tenant}.db" for tenant in tenants_of(path)}
+    return sorted(it.name for it in tenants_folder(path).glob("*.db") if it.name not in known)
+
+
+def counted(path: Path) -> Counted:
+    """How much the database at the path holds, which may be of an older format."""
+    size = size_of(path)
+    try:
+        with closing(connect(path)) as database:
+            ((memories,),) = database.execute(
+                f"""SELECT count(*)
+                      FROM memories
+                     WHERE {undeleted("memories")} AND {in_a_session("memories")}"""
+            )
+            ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
+            stores = 0
+            if "stores" in tables(database):  # of an older format there may be none
+                ((stores,),) = database.execute(
+                    "SELECT count(*) FROM stores WHERE erasure_id IS NULL"
+                )
+    except sqlite3.Error:
+        return Counted(size=size)
+    return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
+
+
+def size_of(path: Path) -> int:
+    """How many bytes the database takes on the disk, with what lies beside it."""
+    return sum(file.stat().st_size for file in files_of(path))
+
+
+def files_of(path: Path) -> list[Path]:
+    """The files of a database that are there, itself the last."""
+    every = [*(path.with_name(f"{path.name}{suffix}") for suffix in BESIDE), path]
+    return [file for file in every if file.exists()]
+
+
+def require_new(path: Path, tenant: TenantId) -> None:
+    file = tenant_file(path, tenant)
+    if file.exists():
+        raise Conflict(f"The tenant {tenant} has a database already: {file}.")
+
+
+def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) -> Path:
+    """Make a tenant's database, of a service whose own is at the path; Conflict if it is there."""
+    file = tenant_file(path, tenant)
+    with os_errors_as(Unavailable, f"The database {file} cannot be made"):
+        if not file.parent.exists():
+            file.parent.mkdir(parents=True)
+            owned_like(file.parent, path if path.exists() else path.parent)
+        try:
+            with private_file(file, os.O_RDWR | os.O_EXCL, like=file.parent):
+                pass
+        except FileExistsError as error:
+            raise Conflict(f"The tenant {tenant} has a database already: {file}.") from error
+    try:
+        migrated(file, now, features)
+    except BaseException:
+        for part in files_of(file):  # of nobody's use yet
+            part.unlink(missing_ok=True)
+        raise
+    return file
+
+
+def remove(path: Path) -> list[Path]:
+    """Remove a database for good; what is saved into it from now on is refused, not lost.
+
+    A service that has it open sees at the next request that it is gone. Busy when another
+    process's transaction does not end, StartRefused when it would stay under another name.
+    """
+    require_one_name(path)
+    _close_to_changes(path)
+    files = files_of(path)
+    with os_errors_as(Unavailable, f"The database {path} cannot be removed"):
+        # The database last: while it is there, nobody begins another whose log this would take.
+        for file in files:
+            file.unlink(missing_ok=True)
+        sync(path.parent)
+    return files
+
+
+def _close_to_changes(path: Path) -> None:
+    """Let whoever has the file open change nothing: it would be gone with the file."""
+    if not path.exists():
+        return
+    with translated():
+        try:
+            _forbid_changes(path)
+        except sqlite3.DatabaseError as error:
+            if primary_code(error) not in NONE_OF_OURS:
+                raise
+
+
+def _forbid_changes(path: Path) -> None:
+    end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
+    with closing(connect(path, busy_timeout=LOCK_TIMEOUT)) as database, change(database, end):
+        for table in TABLES:
+            for change_kind in ("INSERT", "UPDATE", "DELETE"):
+                database.execute(
+                    f"""CREATE TRIGGER IF NOT EXISTS no_{change_kind}_of_{table}
+                        BEFORE {change_kind} ON {table}
+                        BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END"""
+                )
+
+
+def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageStats:
+    path = Path(os.path.realpath(path))  # where SQLite has the log
+    with translated(), closing(connect(path)) as database:
+        return StorageStats(
+            database=path.stat().st_size,
+            free=_number(database, "PRAGMA freelist_count") * _number(database, "PRAGMA page_size"),
+            index=sum(
+                _number(
+                    database,
+                    f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data",
+                )
+                for (number,) in database.execute("SELECT number FROM partitions").fetchall()
+            ),
+            log=size_at(path.with_name(f"{path.name}-wal")),
+            copies=sum(map(size_at, copies_of(path))),
+            held=held(database, SQLITE, retention, now),
+        )
+
+
+def _number(database: sqlite3.Connection, statement: str) -> int:
+    return int(database.execute(statement).fetchone()[0])

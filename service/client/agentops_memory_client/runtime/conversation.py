@@ -1,0 +1,207 @@
+"""The messages of a conversation with a model, an estimate of their tokens, and what leaves it."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, Literal, Self, get_args
+
+from .. import Message
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+TOKENS_OF_MESSAGE = 4  # of what is around the text
+LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """What a model wants done: a tool, and what it is given, as JSON has it.
+
+    ValueError for arguments that are still text.
+    """
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _check_text("The id of a call", self.id)
+        _check_text("The name of a tool", self.name)
+        if not isinstance(self.arguments, Mapping):
+            raise ValueError("The arguments of a call are a mapping; read them as JSON first.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessage:
+    """One message of a conversation.
+
+    Only an assistant calls tools, and a tool's message names the call that it
+    answers; ValueError for any other.
+    """
+
+    role: Role
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.role not in get_args(Role):
+            raise ValueError(f"A message is of {', '.join(get_args(Role))}; not of {self.role!r}.")
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"Only an assistant calls tools; not a message of {self.role!r}.")
+        if (self.tool_call_id is None) is (self.role == "tool"):
+            raise ValueError("A tool's message, and no other, names the call that it answers.")
+        _check_text("The content of a message", self.content)
+        if self.tool_call_id is not None:
+            _check_text("The id of a call", self.tool_call_id)
+        object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
+        if not all(isinstance(call, ToolCall) for call in self.tool_calls):
+            raise ValueError("The calls of a message are each a ToolCall.")
+
+    @classmethod
+    def system(cls, content: str) -> Self:
+        return cls(role="system", content=content)
+
+    @classmethod
+    def user(cls, content: str) -> Self:
+        return cls(role="user", content=content)
+
+    @classmethod
+    def assistant(cls, content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Self:
+        return cls(role="assistant", content=content, tool_calls=tuple(tool_calls))
+
+    @classmethod
+    def tool(cls, tool_call_id: str, content: str) -> Self:
+        """The result of a call."""
+        return cls(role="tool", content=content, tool_call_id=tool_call_id)
+
+
+def tokens(messages: Iterable[ChatMessage]) -> int:
+    """About how many tokens the messages are: (bytes + 3) // 4 a text, 4 more a message.
+
+    A call counts as two texts, its name and its arguments.
+    """
+    return sum(
+        TOKENS_OF_MESSAGE + sum((len(_bytes(text)) + 3) // 4 for text in _texts(message))
+        for message in messages
+    )
+
+
+def line(message: ChatMessage) -> Message | None:
+    """The message in a session's transcript; None for one that has no text there.
+
+    A call appears by its tool's name alone; system messages are left out.
+    """
+    called = (f"[tool_call: {call.name}]" for call in message.tool_calls)
+    text = "\n".join(filter(None, (message.content, *called)))
+    cut = _bytes(text)[:LONGEST_LINE].decode(errors="ignore")
+    if message.role == "system" or not cut.strip():
+        return None
+    return Message(role=message.role, content=cut)
+
+
+def unanswered(messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:
+    """The calls that have no result, as they were made.
+
+    A result is of the latest call before it with its id. So a call whose id was
+    used again is not among them: nothing could answer it any more.
+    """
+    open_calls: dict[str | None, ToolCall] = {}
+    for message in messages:
+        for call in message.tool_calls:
+            open_calls.pop(call.id, None)
+            open_calls[call.id] = call
+        open_calls.pop(message.tool_call_id, None)
+    return tuple(open_calls.values())
+
+
+def require(name: str, given: object, kind: type) -> None:
+    """TypeError, with the argument's name, if it is of another type."""
+    if not isinstance(given, kind):
+        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(given).__name__}.")
+
+
+def _check_text(what: str, given: object) -> None:
+    if not isinstance(given, str):
+        raise ValueError(f"{what} is text, not {type(given).__name__}.")
+
+
+def _texts(message: ChatMessage) -> Iterable[str]:
+    yield message.content
+    for call in message.tool_calls:
+        yield call.name
+        yield json.dumps(dict(call.arguments), ensure_ascii=False, separators=(",", ":"))
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8, with U+FFFD for what is half of a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+Messages = tuple[ChatMessage, ...]
+
+
+def trimmed(messages: Sequence[ChatMessage], budget: int) -> tuple[Messages, Messages]:
+    """The messages that stay within so many tokens, and those that are dropped; both in order.
+
+    Nothing is dropped if all fits. Else system messages stay, wherever they
+    are, and of the others an end of the conversation, cut between two blocks:
+
+    - A block is a message, or an assistant's message with calls and everything
+      up to the last of their results; blocks that overlap are one. A result is
+      of the latest call before it with its id.
+    - The newest block stays, even if it alone is too large.
+    - As few blocks as possible are dropped; but if what then stays does not
+      begin with a user's message, and a later block does, all before that one.
+
+    So what stays fits, or is the newest block with the system messages alone;
+    and a larger budget never keeps less.
+    """
+    cut = _cut(messages, budget)
+    kept: list[ChatMessage] = []
+    dropped: list[ChatMessage] = []
+    for index, message in enumerate(messages):
+        stays = index >= cut or message.role == "system"
+        (kept if stays else dropped).append(message)
+    return tuple(kept), tuple(dropped)
+
+
+def _cut(messages: Sequence[ChatMessage], budget: int) -> int:
+    """Where what stays begins."""
+    sizes = [tokens((message,)) for message in messages]
+    excess = sum(sizes) - budget
+    starts = list(_starts(messages))
+    if excess <= 0 or not starts:
+        return 0
+    may_go = (
+        0 if message.role == "system" else size
+        for message, size in zip(messages, sizes, strict=True)
+    )
+    gone = list(accumulate(may_go, initial=0))
+    enough = next((index for index in starts if gone[index] >= excess), starts[-1])
+    turns = (index for index in starts if index >= enough and messages[index].role == "user")
+    return next(turns, enough)
+
+
+def _starts(messages: Sequence[ChatMessage]) -> Iterator[int]:
+    """Where each block begins; system messages are in none."""
+    covered = -1
+    for index, end in enumerate(_ends(messages)):
+        if index > covered and messages[index].role != "system":
+            yield index
+        covered = max(covered, end)
+
+
+def _ends(messages: Sequence[ChatMessage]) -> list[int]:
+    """For each message where the last result of its calls is, or else itself."""
+    ends = list(range(len(messages)))
+    called: dict[str | None, int] = {}
+    for index, message in enumerate(messages):
+        called.update((call.id, index) for call in message.tool_calls)
+        if message.tool_call_id in called:
+            ends[called[message.tool_call_id]] = index
+    return ends
