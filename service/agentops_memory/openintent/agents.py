@@ -349,11 +349,8 @@ def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
 
 def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAgent]:
     """Every agent, or those of these names, by name."""
-    which = (
-        ""
-        if names is None
-        else f"WHERE k.name IN (SELECT value FROM {tx[Sql].dialect.ids('given')})"
-    )
+    named = {f"name_{at}": name for at, name in enumerate(names or ())}
+    which = f"WHERE k.name IN ({', '.join(f':{it}' for it in named) or 'NULL'})"
     rows = tx[Sql].run(
         f"""SELECT k.name,
                    count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
@@ -365,10 +362,10 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
               LEFT JOIN agents g ON g.name = k.name
               LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
               LEFT JOIN memories m ON m.id = a.memory_id AND {HERE}
-             {which}
+             {"" if names is None else which}
           GROUP BY k.name
           ORDER BY k.name""",
-        now=micros(tx.now), ids=json.dumps(names),
+        now=micros(tx.now), **named,
     )  # fmt: skip
     return list(tx[Sql].intact(rows, _listed))
 
