@@ -8,7 +8,7 @@ BIN   := .venv/bin
 READY := .venv/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgresql fault-test nightly fuzz lint format bench bench-full bench-postgresql bench-recall calls structure recording soak audit image image-test chart-test monitoring-test clean
+.PHONY: help run test test-postgresql fault-test nightly fuzz ui-test screenshots lint format bench bench-full bench-postgresql bench-recall calls structure recording soak audit image image-test chart-test monitoring-test clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 18
@@ -34,6 +34,14 @@ nightly: $(READY) ## every test, with all examples of each property; both engine
 
 fuzz: $(READY) ## every route, from several workers at once: ten minutes; MINUTES=2 SEED=7
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+ui-test: $(READY) ## the console in a browser: Debian's chromium, or CHROMIUM
+	$(BIN)/pip install --quiet --editable '.[test,ui]'
+	$(BIN)/pytest -m "slow or not slow" -n $(or $(WORKERS),2) tests/console
+
+screenshots: $(READY) ## the pictures of the console in the README, anew
+	$(BIN)/pip install --quiet --editable '.[test,ui]'
+	$(BIN)/python -m tests.console.screenshots
 
 lint: $(READY) ## style and types
 	$(BIN)/ruff check

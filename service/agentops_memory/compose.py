@@ -17,6 +17,10 @@ from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
+from .console import routes as console
+from .console.page import PROTOCOL as CONSOLE
+from .console.page import Console
+from .console.service import Running
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
@@ -189,6 +193,7 @@ PROTOCOLS: tuple[Protocol, ...] = (
     anthropic.PROTOCOL,
     openwop.PROTOCOL,
     mcp.PROTOCOL,
+    CONSOLE,
     agentops.PROTOCOL,
 )
 
@@ -224,9 +229,11 @@ async def opened(
     )
     async with (
         watched_keys(settings) as keys,
-        nullcontext(wiring.gate(keys)) as gate,
+        nullcontext(wiring.identity(keys)) as identity,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(of_openwop or openwop.operations, storage, gate, jobs) as application,
+        wiring.application(
+            of_openwop or openwop.operations, storage, identity, jobs
+        ) as application,
     ):
         yield application
 
@@ -269,7 +276,7 @@ def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
 class _Wiring(Wiring):
     """The same, of a service."""
 
-    def gate(self, keys: KeyStore) -> Gate:
+    def identity(self, keys: KeyStore) -> Identity:
         """Whom to let in; SettingRefused or KeyFileRefused if nobody, or the keys are unknown."""
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
@@ -282,19 +289,19 @@ class _Wiring(Wiring):
                 extra={"auth": auth, "listen": str(settings.listen)},
             )
         is_open = is_open_allowed(auth, host)
-        identity = Identity(keys, is_open_allowed=is_open, clock=self.clock)
-        rates = RateLimiter(settings.rate_limit)
-        return Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
+        return Identity(keys, is_open_allowed=is_open, clock=self.clock)
 
     @asynccontextmanager
     async def application(
         self,
         of_openwop: OpenWopOperations,
         storage: Storage,
-        gate: Gate,
+        identity: Identity,
         jobs: BackgroundJobs,
     ) -> AsyncIterator[Starlette]:
         """The application, with what goes on beside it."""
+        rates = RateLimiter(self.settings.rate_limit)
+        gate = Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
         metrics, backups = self.telemetry.metrics, jobs.backups()
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         transfer = Transfer(engine=engine, rules=self.rules)
@@ -312,7 +319,15 @@ class _Wiring(Wiring):
             kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
             noting(services.openintent.entries),
         ):
-            served = self._served(services, agents, of_openwop)
+            running = Running(
+                readiness=probes.readiness,
+                maintenance=storage.maintenance,
+                settings=self.settings,
+                metrics=metrics,
+                keys=identity.keys.ring,
+                used=identity.used,
+            )
+            served = self._served(services, agents, of_openwop, running)
             app = application(served, more, gate, self.telemetry)
             app.state.early = self._early(storage, gate)
             yield app
@@ -336,7 +351,11 @@ class _Wiring(Wiring):
         ).answer
 
     def _served(
-        self, services: Services, agents: mcp.McpOverHttp, of_openwop: OpenWopOperations
+        self,
+        services: Services,
+        agents: mcp.McpOverHttp,
+        of_openwop: OpenWopOperations,
+        running: Running,
     ) -> Sequence[Served]:
         """The protocols with their operations."""
         settings = self.settings
@@ -355,6 +374,16 @@ class _Wiring(Wiring):
             services.anthropic_stores,
             of_openwop(services.openwop, discovery),
             mcp.operations(agents),
+            console.operations(
+                Console(
+                    agentops=services.agentops,
+                    memories=self.local(services.agentops),
+                    clock=self.clock,
+                    running=running,
+                    agents=services.openintent.entries,
+                    refs=services.openwop.ref_entries,
+                )
+            ),
             agentops.operations(handlers, settings.delete_answer),
         )
         return list(zip(PROTOCOLS, operations, strict=True))

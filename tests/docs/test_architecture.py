@@ -24,7 +24,8 @@ SIDE = {"http", "telemetry", "settings"}
 # Rooms: the rooms that they may import. Protocols and engines know none of their own kind.
 ALLOWED: Mapping[frozenset[str], set[str]] = {
     frozenset({"cli"}): APP | PROTOCOLS | ENGINES | CORE | BASE | SIDE,
-    frozenset(APP): APP | PROTOCOLS | ENGINES | CORE | BASE | SIDE | {"cli"},
+    frozenset(APP): APP | {"console"} | PROTOCOLS | ENGINES | CORE | BASE | SIDE | {"cli"},
+    frozenset({"console"}): PROTOCOLS | CORE | BASE | SIDE,
     frozenset(PROTOCOLS): CORE | BASE | SIDE,
     frozenset(ENGINES): CORE | BASE,
     frozenset(SIDE): CORE | BASE | SIDE,

@@ -98,9 +98,9 @@ async def routes(tmp_path: Path) -> set[tuple[str, str]]:
 def test_it_describes_every_route_and_no_other(document: dict[str, Any], tmp_path: Path) -> None:
     served = asyncio.run(routes(tmp_path))
     agents = {(method, path) for method, path in served if path.startswith("/mcp")}
-    viewer = {(method, path) for method, path in served if path.startswith("/docs/")}
+    pages = {it for it in served if it[1].startswith(("/docs/", "/ui/")) or it[1] == "/ui"}
 
-    assert operations(document).keys() == served - agents - viewer
+    assert operations(document).keys() == served - agents - pages
     assert agents == {  # which MCP describes by itself
         (method, path) for method in ("POST", "DELETE") for path in ("/mcp", "/mcp/{project}")
     }

@@ -185,6 +185,9 @@ class ChangeBody(LifecycleBody):
     title: Title | None = None
     content: Content | None = None
     tags: Tags | None = None
+    revision: Positive | None = Field(
+        default=None, description="The revision that it changes; 409 if there is a newer one."
+    )
 
 
 class RestoreBody(BaseModel):

@@ -177,10 +177,13 @@ class AgentOps(RecallOperations):
 
     async def update_observation(self, asked: Question) -> c.Observation:
         memory_id = _memory_id(asked)
-        change = wire.change(m.body(m.ChangeBody, await asked.body()))
+        given = m.body(m.ChangeBody, await asked.body())
+        change = wire.change(given)
         caller = await _writer(asked)
         redactor = Redactor(self.rules(caller))
-        memory = await self.engine.write(caller, AMEND, memory_id, redactor.change(change))
+        memory = await self.engine.write(
+            caller, AMEND, memory_id, redactor.change(change), given.revision
+        )
         annotate(_observation_span(memory))
         return wire.observation(memory, redacted=redactor.count)
 

@@ -180,6 +180,9 @@ class Protocol:
     is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
     require: Callable[[Request, Caller], object] = noop  # refuses those whom it is not for
     is_closed: bool = False  # whether those are refused at paths that there are not, too
+    # Whether pages of its own send forms. With `no-referrer` a browser hides their origin (`null`);
+    # `require` judges them by Sec-Fetch-Site, and each form by its token.
+    has_forms: bool = False
 
 
 Served = tuple[Protocol, Sequence[Operation]]

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, within_one_project
-from ..errors import Invalid, NotFound
+from ..errors import Conflict, Invalid, NotFound
 from ..secrets.redaction import Rules
 from . import lifecycles
 from .erasure import Erasure, ErasureId, ReceiptTable
@@ -79,9 +79,12 @@ def known(tx: Transaction, memory: MemoryId) -> Memory:
 
 
 @within_one_project()
-def amend(tx: Transaction, memory: MemoryId, change: Change) -> Memory:
+def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | None = None) -> Memory:
+    """The memory as it is now. Conflict if it is not at the revision that the change is of."""
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
+    if revision not in (None, before.revision):
+        raise Conflict(f"This memory is at revision {before.revision} now, not at {revision}.")
     tags = named_tags(change.tags or ())
     refuse(faults_of(tags), known={field for field, tag in tags.items() if tag in before.text.tags})
     require_room(tx)

@@ -121,6 +121,14 @@ class ReceiptTable(Table):
             memory,
         )
 
+    def newest(self, most: int) -> list[Erasure]:
+        """The newest receipts, of all projects; what is damaged is left out."""
+        rows = self._execute(
+            f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at DESC, e.id DESC LIMIT :most",
+            most=most,
+        )
+        return list(self._intact(rows, _told))
+
     def pending(self) -> list[ErasureId]:
         """Those that do not go on and whose bytes may still be in the file, oldest first."""
         rows = self._execute(

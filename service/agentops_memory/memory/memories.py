@@ -70,6 +70,11 @@ class MemoryLists(FilteredTable):
     def newest(
         self, filter_: Filter, limit: int, *, before: MemoryId | None = None
     ) -> list[Memory]:
+        return self.loaded(self.newest_ids(filter_, limit, before=before))
+
+    def newest_ids(
+        self, filter_: Filter, limit: int, *, before: MemoryId | None = None
+    ) -> list[MemoryId]:
         spaces = self._on_spaces(filter_)
         condition = f"{live('n')} {self._on_memories(filter_, 'n')}"
         if before is not None:
@@ -80,9 +85,7 @@ class MemoryLists(FilteredTable):
             if spaces == OF_A_PROJECT
             else _newest_of_each(self._sql, spaces, condition)
         )
-        return self.loaded(
-            self._scalars(statement, limit=limit, before=before, **self._values(filter_))
-        )
+        return self._scalars(statement, limit=limit, before=before, **self._values(filter_))
 
     def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
         # The index of keys is read alone; few memories have one, and fewer this one.

@@ -124,7 +124,7 @@ class Agents:
     async def list(self, caller: Caller) -> list[ListedAgent]:
         """Every agent of which something is stored, by name."""
         caller.require(Role.ADMIN)
-        return await self.engine.read(caller, _all)
+        return await self.engine.read(caller, listed)
 
     async def set_capacity(self, caller: Caller, agent: AgentId, capacity: int | None) -> None:
         """Say how many episodic entries an agent may hold, stored or not; None: as all others.
@@ -257,13 +257,13 @@ def _set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None
 
 def _owned(tx: Transaction, agent: AgentId) -> Left:
     """The live entries of an agent, oldest first, with the bytes of their values."""
-    _require_known(tx, agent)
+    require_known(tx, agent)
     seen = sight.readable(tx, Eyes(agent=agent))
     filters = [AgentFilter(agent=agent, tier=tier) for tier in (Tier.WORKING, Tier.EPISODIC)]
     return sorted(it for filter_ in filters for it in ids_of(tx, filter_, seen, sys.maxsize, 0))
 
 
-def _require_known(tx: Transaction, agent: AgentId) -> None:
+def require_known(tx: Transaction, agent: AgentId) -> None:
     if not tx[Sql].exists(
         """SELECT 1 FROM agent_spaces WHERE agent = :agent
             UNION ALL
@@ -277,7 +277,7 @@ def _require_known(tx: Transaction, agent: AgentId) -> None:
 
 def _planned_erasure(tx: Transaction, agent: AgentId, keys: Sequence[KeyId]) -> AgentExtent:
     if not keys:
-        _require_known(tx, agent)
+        require_known(tx, agent)
     events = tx[Sql].number("SELECT count(*) FROM agent_events WHERE agent = :agent", agent=agent)
     entries = _counted(tx, f"tier IN {OWNED} AND agent = :agent", agent=agent)
     return entries.plus(AgentExtent(events=events))
@@ -347,7 +347,10 @@ def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
     return AgentExtent(working=working, episodic=episodic, size=count(size))
 
 
-def _all(tx: Transaction) -> list[ListedAgent]:
+def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAgent]:
+    """Every agent, or those of these names, by name."""
+    named = {f"name_{at}": name for at, name in enumerate(names or ())}
+    which = f"WHERE k.name IN ({', '.join(f':{it}' for it in named) or 'NULL'})"
     rows = tx[Sql].run(
         f"""SELECT k.name,
                    count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
@@ -359,10 +362,11 @@ def _all(tx: Transaction) -> list[ListedAgent]:
               LEFT JOIN agents g ON g.name = k.name
               LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
               LEFT JOIN memories m ON m.id = a.memory_id AND {HERE}
+             {"" if names is None else which}
           GROUP BY k.name
           ORDER BY k.name""",
-        now=micros(tx.now),
-    )
+        now=micros(tx.now), **named,
+    )  # fmt: skip
     return list(tx[Sql].intact(rows, _listed))
 
 

@@ -19,7 +19,7 @@ from ..recall.text.visible import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
 from ..secrets.sanitizing import is_own, message_of, text_of, trace
 from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
-from .metrics import Metrics, trace_ids
+from .metrics import SLOW, Metrics, SlowRequest, trace_ids
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
@@ -284,6 +284,11 @@ class Requests:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._metrics.count(REQUESTS, method, route, str(status), span=span)
         self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
+        if seconds >= SLOW:
+            caller = cast("Caller | None", scope.get(CALLER))
+            tenant = caller.tenant if caller else ""
+            told = SlowRequest(time.time(), method, route, status, seconds, tenant)
+            self._metrics.slow.append(told)
 
 
 def log_answered(

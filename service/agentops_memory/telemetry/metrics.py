@@ -1,11 +1,12 @@
 """Measurements: where they go, and how what came of an operation is counted."""
 
+from collections import deque
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import cache
 from itertools import product
 from math import isnan
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.context import Context as SpanContext
 from opentelemetry.metrics import Meter
@@ -33,6 +34,20 @@ Sink = Callable[[Measure], Recorder]
 """Where measurements go."""
 
 
+class SlowRequest(NamedTuple):
+    """A request that took long, for people who look for the cause."""
+
+    at: float  # when it was answered, in seconds since 1970
+    method: str
+    route: str
+    status: int
+    seconds: float
+    tenant: str  # empty if nobody was let in
+
+
+SLOW, SLOW_KEPT = 0.25, 50  # seconds; and how many of the newest are remembered
+
+
 class Metrics:
     """The measurements of one service. What can be looked up is looked up when it is asked for."""
 
@@ -41,6 +56,7 @@ class Metrics:
         self._shown: dict[Measure, float] = {}
         self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span]] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
+        self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
 
     def join(self, sink: Sink) -> None:
         for measure, recorders in self._recorders.items():

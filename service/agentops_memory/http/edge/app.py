@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
 from ... import __version__
@@ -22,7 +22,7 @@ from ...secrets.sanitizing import reason
 from ...telemetry import Telemetry
 from ..bodies import JSON
 from ..endpoint import ADMISSION, Gate, routes
-from ..large_answers import Bounded
+from ..large_answers import SAFE, Bounded
 from ..openapi import document
 from ..protocol import (
     HEADERS,
@@ -38,6 +38,7 @@ from ..protocol import (
 
 TITLE = "agentops-memory"
 PARTIAL = "Measurements are of all: they want a key of default for every project."
+CONSOLE = "/ui"  # to which the root leads a browser
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 log = logging.getLogger(__name__)
@@ -104,6 +105,8 @@ class _Refusals:
 
     async def unknown(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if request.scope["path"] == "/" and request.method in SAFE and is_browser(request):
+            return RedirectResponse(CONSOLE)
         protocol = self._protocol(request)
         try:
             caller = self._gate.admit(
@@ -139,6 +142,10 @@ class _Refusals:
         return protocol_at(request.scope["path"], self._protocols)
 
 
+def is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
 class Description(BaseModel):
     """GET /openapi.json."""
 
@@ -170,7 +177,7 @@ def documentation(
             gate.admit(request, Role.READER)
         except Unauthenticated:
             # A browser sends no key with a link; the page asks for one, and says nothing else.
-            if "text/html" not in request.headers.get("accept", ""):
+            if not is_browser(request):
                 raise
             answer = docs_page(401)
             answer.headers.update(HEADERS[401])

@@ -11,7 +11,7 @@ from datetime import datetime
 from ipaddress import IPv4Address, ip_address
 
 from ...errors import Invalid, SettingRefused, TooMany, Unauthenticated
-from ...memory.model.access import Caller
+from ...memory.model.access import Caller, KeyId
 from ...memory.model.keys import KeyRing, KeyStore, parsed
 from ...settings.parsing import NANOSECONDS, Rate
 
@@ -30,6 +30,7 @@ class Identity:
     keys: KeyStore
     is_open_allowed: bool
     clock: Callable[[], datetime]
+    used: dict[KeyId, datetime] = field(default_factory=dict)  # when each last opened the service
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
         """Whose key stands in the headers, whose names are given in lower case.
@@ -41,9 +42,11 @@ class Identity:
         ring = self.keys.ring()
         if self.is_open_allowed and not ring.was_ever_used:
             return ANYBODY
-        key = ring.opened_by(_token(headers), self.clock())
+        now = self.clock()
+        key = ring.opened_by(_token(headers), now)
         if key is None:
             raise Unauthenticated(NOT_A_KEY)
+        self.used[key.id] = now
         return Caller(
             tenant=key.tenant, role=key.role, projects=key.projects, agents=key.agents,
             coordinates=key.coordinates, key=key.id, key_name=key.name,

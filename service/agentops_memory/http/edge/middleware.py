@@ -246,6 +246,7 @@ START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to 
 MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
 
 FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."
+HIDDEN = "null"  # what a browser sends as the origin that it hides
 RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
 
 # Read by browsers alone: an answer is data, never a page, a script, a frame or a cached copy.
@@ -315,8 +316,11 @@ class Origins:
         if sentence is None:
             await self._app(scope, receive, send)
         else:
-            refused = protocol_at(scope["path"], self._protocols).refused(Denied(sentence))
+            refused = self._protocol(scope).refused(Denied(sentence))
             await refused(scope, receive, send)
+
+    def _protocol(self, scope: Scope) -> Protocol:
+        return protocol_at(scope["path"], self._protocols)
 
     def _refusal(self, scope: Scope) -> str | None:
         found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
@@ -326,6 +330,8 @@ class Origins:
         hosts, origins = found[b"host"], found[b"origin"]
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
+        if origins == [HIDDEN] and self._protocol(scope).has_forms:
+            return None
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
             return FOREIGN
         return None

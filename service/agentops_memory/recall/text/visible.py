@@ -5,6 +5,8 @@ Homoglyphs count as visible, and so do spaces of any width.
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from itertools import groupby
 
 
 def invisible(text: str) -> str:
@@ -35,6 +37,16 @@ def printable(text: str) -> str:
         else f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
         for place, sign in enumerate(text)
     )  # fmt: skip
+
+
+def runs(text: str) -> Iterator[tuple[bool, str]]:
+    """The text in runs of characters, each with whether they are visible."""
+    if text.isprintable() and text.isascii():
+        yield True, text
+        return
+    places = groupby(range(len(text)), key=lambda place: _is_visible(text, place))
+    for is_visible, run in places:
+        yield is_visible, "".join(text[place] for place in run)
 
 
 def _is_visible(text: str, place: int) -> bool:

@@ -135,13 +135,14 @@ class Questions(Asks):
         title: str | None = None, content: str | None = None, tags: Sequence[str] | None = None,
         expires_at: datetime | Unset | None = UNSET, ttl: timedelta | int | None = None,
         pinned: bool | None = None, supersedes: Sequence[int | str] | None = None,
-        review_at: datetime | Unset | None = UNSET, idempotency_key: str | None = None,
+        review_at: datetime | Unset | None = UNSET, revision: int | None = None,
+        idempotency_key: str | None = None,
     ) -> m.Observation:  # fmt: skip
         """Change what is given, and answer the memory as it is now.
 
         What is None stays; no tags at all are `()`. An end or a review that is None is
         taken away. The text before becomes a revision. Limits as for a save. NotFound if
-        there is none with this id.
+        there is none with this id. Conflict if it is not at the `revision` that is changed.
         """
 
     @sends("confirm_observation", "POST", "observations/{observation}/confirm")

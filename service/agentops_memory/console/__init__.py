@@ -1,0 +1,1 @@
+"""The console at /ui: pages for people, over the operations that REST and agents use."""

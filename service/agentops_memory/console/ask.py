@@ -1,0 +1,141 @@
+"""View *Ask as the agent*: what a prompt is answered with, why, and what was left out."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from agentops_memory_client.contract import models as c
+
+from ..agentops.recall import filter_of
+from ..engine.engine import Transaction
+from ..engine.shared.stems import Stems
+from ..http.query import row_count
+from ..memory.memories import MemoryTable
+from ..memory.model.memory import MemoryId, Shown, Text
+from ..memory.model.search import MOST_SHOWN, Hit
+from ..recall.recall import cost_of, entry_line
+from ..recall.text.normalization import indexed
+from ..recall.text.query import PREFIX as ANY_ENDING
+from . import markup
+from .page import View, Visit, address
+
+LIMIT = 5  # as REST has it
+MOST = 50  # memories, as many as are explained
+TERMS = 12  # of a memory that are named, the strongest first
+PART, BLOCK = 1_800, 60_000  # bytes of HTML of a title or a content, and of the block
+NEXT = 5  # candidates below the limit that are shown
+
+FILTERS = ("scope", "tag", "type", "exclude_type")
+ASKED = ("query", "project", "limit", "max_tokens", "why_not", *FILTERS)
+
+
+async def show(visit: Visit) -> Response:
+    given = {name: visit.query[name] for name in ASKED if name in visit.query}
+    limit = min(row_count(visit.question.query, "limit", LIMIT), MOST)
+    is_asked = "query" in given or "project" in given
+    twin = address("/context", **{**given, "limit": limit, "explain": "true"})
+    values = await _answered(visit, given, limit) if is_asked else {}
+    return await visit.page(
+        "ask.html", section="ask", twin=twin if is_asked else (), is_asked=is_asked,
+        projects=await visit.projects(), limit=limit, most=MOST, **values,
+    )  # fmt: skip
+
+
+async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[str, Any]:
+    asked = visit.question_of(**{**given, "limit": limit, "explain": "true"})
+    told = await visit.console.agentops.fetch_context(asked)
+    why = told.explanation
+    assert why is not None  # it was asked for
+    below = await _below(visit, given.get("query", ""), limit, told)
+    left_out = why["budget"]["left_out"][:MOST]
+    titles = await visit.read(titled, [it["id"] for it in left_out])
+    stems = Stems()  # one of a page, as a page is made in one piece
+    try:
+        lines = [_line(line, stems) for line in told.observations]
+    finally:
+        stems.close()
+    return {
+        "block": await asyncio.to_thread(_block, told),
+        "summaries": told.summaries,
+        "lines": lines,
+        "omitted": told.omitted,
+        "why": why,
+        "missing": why.get("why_not"),
+        "left_out": [(titles.get(it["id"]), it) for it in left_out],
+        "below": below,
+        "most_of_block": BLOCK,
+    }
+
+
+def _block(told: c.Context) -> str:
+    # Loaded with the first answer: it brings the HTTP client, which a service does not need.
+    from agentops_memory_client.runtime.session import injected  # noqa: PLC0415
+
+    return injected(told)
+
+
+def titled(tx: Transaction, ids: Sequence[MemoryId]) -> dict[int, Shown]:
+    return {it.id: it for it in tx[MemoryTable].shown(ids)}
+
+
+async def _below(visit: Visit, prompt: str, limit: int, told: c.Context) -> list[tuple[int, Hit]]:
+    """The candidates that come next, each with its place: the limit keeps them out."""
+    asked = visit.question
+    filter_ = filter_of(asked, global_too=True, is_current=True)
+    found = await visit.console.agentops.recall.context(
+        asked.caller(), prompt, filter_, limit + NEXT
+    )
+    inside = {line.explain["id"] for line in told.observations if line.explain}
+    hits = enumerate(found.found.hits, start=1)
+    return [(place, it) for place, it in hits if place > limit and it.memory.id not in inside]
+
+
+def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
+    """A memory of the answer: its line, its words marked by field, and its shares."""
+    why = line.explain
+    assert why is not None
+    text = entry_line(Text(type=line.type, title=line.title, content=line.content), MOST_SHOWN)
+    terms = sorted(why["matched"], key=lambda it: float(it["score"]))
+    total = sum(it["score"] for it in terms) or 1.0
+    return {
+        "cost": cost_of(text),
+        "why": why,
+        "title": _marked(line.title, "title", terms, stems),
+        "content": _marked(line.content, "content", terms, stems),
+        "terms": [(it, it["score"] / total) for it in terms][:TERMS],
+        "more_terms": max(len(terms) - TERMS, 0),
+        "bars": list(_bars(why.get("fields") or {})),
+    }
+
+
+def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: Stems) -> Markup:
+    """The text with the words marked that are in this field of the index."""
+    found = [it["term"] for it in terms if field in it["fields"]]
+    if not found:
+        return markup.prose(text, PART)
+    prefixes = tuple(it.removesuffix(ANY_ENDING) for it in found if it.endswith(ANY_ENDING))
+    wanted = {*stems.of(it for it in found if not it.endswith(ANY_ENDING)).values(), *found}
+    words = list(dict.fromkeys(markup.WORD.findall(text)))
+    of_each = zip(words, stems.of_texts([indexed(word) for word in words]), strict=True)
+    matched = {
+        word
+        for word, some in of_each
+        if not wanted.isdisjoint(some)
+        or (prefixes and any(it.startswith(prefixes) for it in (*some, word.casefold())))
+    }
+    return markup.highlighted(text, matched, PART)
+
+
+def _bars(shares: Mapping[str, float]) -> Iterable[tuple[str, float, float]]:
+    """Each field with its share, and where its part of the bar begins; in hundredths."""
+    start = 0.0
+    for name, share in shares.items():
+        if share > 0:
+            yield name, share * 100, start
+            start += share * 100
+
+
+VIEWS = (View(path="/ask", name="ask", answer=show),)

@@ -1,0 +1,234 @@
+"""View *Documents*: what memory stores, agents and hosts' refs hold. Only their protocols write."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+from pydantic.alias_generators import to_snake
+from starlette.responses import Response
+
+from ..engine.engine import Transaction
+from ..errors import Denied, Invalid, NotFound
+from ..http.paging import ENTRY, STORE, VERSION, known_uid, public_id
+from ..memory import sight
+from ..memory.limits import NO_STORE
+from ..memory.model.access import Role, asking
+from ..memory.model.agent_memory import AgentEntryId, Eyes, Tier
+from ..memory.model.space import MemoryRef, StoreId
+from ..memory.model.table import Sql
+from ..memory.redactor import Redactor
+from ..openintent import agents, entries
+from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
+from ..openwop.api import BASE
+from ..openwop.refs import RefEntryId
+from ..stores import anthropic, cloud, entry, store, version
+from . import markup
+from .page import View, Visit, address
+
+SHOWN = 20  # rows of a list
+MOST_SPACES = 40  # namespaces of an agent
+LAID_OUT = 16_384  # bytes of a value that is shown member by member
+NO_REF = "Nothing is stored under this ref."
+COMMON: Any = {"section": "documents", "id_of": public_id, "compared": markup.compared}
+
+
+async def show(visit: Visit) -> Response:
+    """The stores, agents and refs that this caller may see, each list with its own cursor."""
+    caller, query = visit.caller, visit.query
+    known, shown, twins = await visit.read(_agents, query["agent_after"]), COMMON, []
+    if caller.projects.are_everything:
+        refs = await visit.console.refs.refs(caller, limit=SHOWN, after=query["ref_after"])
+        found = await visit.read(
+            store.list_stores, name=query["name"], limit=SHOWN,
+            with_archived=query["include_archived"] == "true",
+            after=_cursor(visit, "after_id", STORE),
+        )  # fmt: skip
+        next_ref = refs.beside(len(refs.items)).get("next")
+        shown = {**COMMON, "stores": found, "refs": refs.items, "next_ref": next_ref}
+        which = {name: query[name] for name in ("name", "include_archived", "after_id")}
+        twins = [address(cloud.STORES, **which, limit=SHOWN),
+                 address(f"{BASE}/refs", after=query["ref_after"], limit=SHOWN)]  # fmt: skip
+    return await visit.page(
+        "documents.html", twin=twins, agents=known[:SHOWN], speaks=caller.agents.names,
+        next_agent=known[SHOWN - 1].agent if len(known) > SHOWN else "", **shown,
+    )  # fmt: skip
+
+
+def _agents(tx: Transaction, after: str) -> list[agents.ListedAgent]:
+    """Those that the caller speaks for, in the order of their names, and one more than a page."""
+    known = f"SELECT k.name FROM {agents.KNOWN} WHERE k.name > :after ORDER BY k.name"
+    names = filter(tx.caller.agents.match, tx[Sql].texts(known, after=after))
+    return agents.listed(tx, list(names)[: SHOWN + 1])
+
+
+async def show_store(visit: Visit) -> Response:
+    """One folder of a store, and the latest changes of all its documents."""
+    id_, query = StoreId(_id(visit, "store", STORE, NO_STORE)), visit.query
+    folder, older = query["path_prefix"].strip("/"), _cursor(visit, "after_id", VERSION)
+    prefix = f"{folder}/" if folder else ""
+
+    def read(tx: Transaction) -> Any:
+        return store.known_store(tx, id_), entry.tree(
+            tx, id_, limit=SHOWN, prefix=prefix, is_shallow=True, after=query["after"] or None
+        ), version.list_versions(tx, id_, limit=SHOWN, after=older)  # fmt: skip
+
+    found, tree, changes = await visit.read(read)
+    named, steps = public_id(STORE, id_), folder.split("/") if folder else []
+    listed = anthropic.MEMORIES.format(memory_store_id=named)
+    return await visit.page(
+        "store.html", store=found, tree=tree, changes=changes, prefix=prefix,
+        above=[("/".join(steps[: at + 1]) + "/", step) for at, step in enumerate(steps)],
+        twin=[
+            cloud.STORE_PATH.format(store_id=named),
+            address(listed, path_prefix=f"/{prefix}" if prefix else "", depth=1),
+            address(cloud.VERSIONS.format(store_id=named), after_id=query["after_id"], limit=SHOWN),
+        ], **COMMON,
+    )  # fmt: skip
+
+
+async def show_document(visit: Visit) -> Response:
+    """A document, which may be deleted, as one of its versions has it; and what that changed."""
+    of = StoreId(_id(visit, "store", STORE, NO_STORE))
+    id_ = store.EntryId(_id(visit, "entry", ENTRY, store.NO_ENTRY))
+    wanted, base, older = (_cursor(visit, it, VERSION) for it in ("version", "with", "after_id"))
+
+    def one(tx: Transaction, which: str) -> version.Version:
+        found = version.known_version(tx, of, store.VersionId(which))
+        if found.entry != id_:
+            raise NotFound(store.NO_VERSION)
+        return found
+
+    def read(tx: Transaction) -> dict[str, Any]:
+        listed, live = version.list_versions(tx, of, entry=id_, limit=SHOWN, after=older), None
+        if not listed.items:
+            raise NotFound(store.NO_ENTRY)
+        selected = one(tx, wanted or listed.items[0].id)
+        before = version.list_versions(tx, of, entry=id_, limit=1, after=selected.id).items
+        with suppress(NotFound):
+            live = entry.known_entry(tx, of, id_)
+        return {
+            "store": store.known_store(tx, of), "entry": live, "versions": listed,
+            "selected": selected, "base": one(tx, base or before[0].id) if base or before else None,
+        }  # fmt: skip
+
+    found = await visit.read(read)
+    named = {"store_id": public_id(STORE, of), "entry_id": public_id(ENTRY, id_)}
+    shown = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, found["selected"].id))
+    cursor, path = visit.query["after_id"], cloud.VERSIONS.format(**named)
+    listed = address(path, entry_id=named["entry_id"], limit=SHOWN, after_id=cursor)
+    live = [cloud.ENTRY_PATH.format(**named)] if found["entry"] else []
+    return await visit.page("document.html", twin=[*live, listed, shown], **found, **COMMON)
+
+
+async def show_agent(visit: Visit) -> Response:
+    """What an agent may read, newest first, and how much of it is in each namespace.
+
+    To look is no access of the agent: what is evicted next stays the same.
+    """
+    eyes, console, (_, offset) = _eyes(visit), visit.console, page(visit.request)
+    rules, asked = console.agents.rules(visit.caller), entries.AgentFilter.of(visit.request)
+    filter_ = asked.clean(Redactor(rules))
+
+    def read(tx: Transaction) -> dict[str, Any]:
+        agents.require_known(tx, eyes.agent)
+        seen, name = sight.readable(tx, eyes), filter_.namespace or ""
+        condition, values = entries.AgentFilter().asked(tx, seen)
+        spaces = f"""SELECT p.namespace, p.tier, count(*)
+                       FROM {entries.ENTRIES}
+                      WHERE {condition}
+                   GROUP BY p.namespace, p.tier
+                   ORDER BY p.namespace, p.tier
+                      LIMIT {MOST_SPACES}"""
+        ids = [it for it, _ in entries.ids_of(tx, filter_, seen, SHOWN, offset)]
+        is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, eyes, name)
+        return {
+            "summary": agents.summary(tx, eyes.agent, eyes, console.agents.capacities),
+            "spaces": tx[Sql].run(spaces, **values).fetchall(),
+            "entries": entries.some(tx, eyes, ids), "total": entries.total(tx, filter_, seen),
+            "permissions": sight.permissions(tx, name) if is_shared else None,
+        }  # fmt: skip
+
+    filters = {it.name: said for it in entries.FILTER if (said := visit.query[it.name])}
+    listed = address(entries.MEMORY, **filters, limit=SHOWN, offset=offset)
+    return await visit.page(
+        "agent.html", twin=[f"{PREFIX}/agents/{eyes.agent}/memory/summary", listed],
+        header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, filters=filters, offset=offset,
+        shown=SHOWN, **await visit.read(read), **COMMON,
+    )  # fmt: skip
+
+
+async def show_agent_entry(visit: Visit) -> Response:
+    """An entry, with its value: a confidential one for those to whom the protocol shows it."""
+    eyes, id_ = _eyes(visit), AgentEntryId(_id(visit, "entry", ENTRY, NO_ENTRY))
+    found = await visit.read(entries.known, id_, eyes)
+    value = found.value
+    if not found.is_lost and len(value) <= LAID_OUT:
+        value = json.dumps(json.loads(value), ensure_ascii=False, indent=2)
+    return await visit.page(
+        "agent_entry.html", twin=f"{entries.MEMORY}/{public_id(ENTRY, id_)}", entry=found,
+        header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, value=value, **COMMON,
+    )  # fmt: skip
+
+
+async def show_ref(visit: Visit) -> Response:
+    """The entries of a ref that no other one supersedes; in a run, as that sees them."""
+    visit.caller.require_refs()
+    query, ref = visit.query, MemoryRef(visit.query["memoryRef"])
+    filters = {name: query[name] for name in ("tag", "before", "runId") if query[name]}
+    which: Any = {to_snake(name): said for name, said in filters.items()}
+    found = await visit.console.refs.list(visit.caller, memory_ref=ref, limit=SHOWN, **which)
+    if not found.items and not filters:
+        raise NotFound(NO_REF)
+    twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=SHOWN)
+    next_ = found.beside(len(found.items)).get("next")
+    return await visit.page("ref.html", twin=twin, entries=found.items, next=next_, **COMMON)
+
+
+async def show_ref_entry(visit: Visit) -> Response:
+    """An entry of a ref, and how it differs from one that it replaces, or that replaces it."""
+    visit.caller.require_refs()
+    caller, refs, query = visit.caller, visit.console.refs, visit.query
+    ref, id_ = MemoryRef(query["memoryRef"]), RefEntryId(query["memoryId"])
+    found = await refs.get(caller, id_, ref)
+    origin = await refs.provenance(caller, memory_id=id_, memory_ref=ref)
+    newer = origin.superseded_by or ()
+    linked = (*origin.derived_from, *newer)
+    other = query["with"] or next(iter(linked), "")
+    if other and other not in linked:
+        raise NotFound(NO_REF)
+    return await visit.page(
+        "ref_entry.html", entry=found.entry, origin=origin, newer=newer, is_newer=other in newer,
+        other=(await refs.get(caller, other, ref)).entry if other else None,
+        twin=[address(f"{BASE}/{of}/{id_}", memoryRef=ref) for of in ("memory", "provenance")],
+        **COMMON,
+    )  # fmt: skip
+
+
+def _eyes(visit: Visit) -> Eyes:
+    """The eyes of the agent in the path; one that the key does not speak for is as unknown."""
+    try:
+        agent = asking(visit.caller, visit.request.path_params["agent"])
+    except (Denied, Invalid):
+        raise NotFound(agents.NO_AGENT) from None
+    return Eyes(agent=agent, is_admin=visit.caller.role.includes(Role.ADMIN))
+
+
+def _id(visit: Visit, name: str, kind: str, sentence: str) -> str:
+    return known_uid(kind, visit.request.path_params[name], sentence)
+
+
+def _cursor(visit: Visit, name: str, kind: str) -> str | None:
+    """The id in a parameter; NotFound for what is none."""
+    text = visit.query[name]
+    return known_uid(kind, text, "No such place in this list.") if text else None
+
+
+VIEWS = (
+    View(path="/documents", name="documents", answer=show),
+    View(path="/documents/stores/{store}", name="documents_store", answer=show_store),
+    View(path="/documents/stores/{store}/{entry}", name="document", answer=show_document),
+    View(path="/documents/agents/{agent}", name="documents_agent", answer=show_agent),
+    View(path="/documents/agents/{agent}/{entry}", name="agent_entry", answer=show_agent_entry),
+    View(path="/documents/refs", name="documents_ref", answer=show_ref),
+    View(path="/documents/refs/entry", name="ref_entry", answer=show_ref_entry),
+)

@@ -1,0 +1,203 @@
+"""Stored text as HTML: nothing in it is markup, and nothing in it is invisible."""
+
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from datetime import UTC, datetime
+from difflib import SequenceMatcher
+from itertools import groupby
+from re import compile as pattern
+
+from markupsafe import Markup, escape
+
+from agentops_memory_client.contract.ages import JUST_NOW, age_words
+
+from ..recall.text.visible import runs
+
+# Bytes of HTML that a text may take, so that no page is over 300 KB; the twin has the rest.
+MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
+MOST_PAIRS = 1_000_000  # of two texts' pieces that are compared; beyond, a text is replaced whole
+SNIPPET = 240  # characters of a memory in a list
+AROUND = 240  # characters beside a change that are shown with it
+
+BROKEN_LINES = "\n\t"
+_SIGN = Markup('<span class="sign" title="{}">{}</span>')
+_CLIPPED = Markup('<span class="clipped">… {} more characters; the JSON below has all of it</span>')
+_CHANGE = {
+    "same": Markup("{}"),
+    "del": Markup("<del>{}</del>"),
+    "ins": Markup("<ins>{}</ins>"),
+}
+WORD = pattern(r"[^\W_]+")
+_PIECES = pattern(r"\w+|\s+|[^\w\s]+")
+
+
+def line(text: str, most: int = MOST_OF_LINE) -> Markup:
+    """A text in one line, in isolation; a line break in it is shown as a sign."""
+    return Markup("<bdi>{}</bdi>").format(_clipped(text, most, ""))
+
+
+def prose(text: str, most: int = MOST) -> Markup:
+    """A text with its line breaks, in isolation; the end of a very long one is counted."""
+    return Markup("<bdi>{}</bdi>").format(_clipped(text, most))
+
+
+def snippet(text: str, most: int = 2_000) -> Markup:
+    """The beginning of a text, in one line."""
+    start = " ".join(text[: 2 * SNIPPET].split())
+    return line(start if len(start) <= SNIPPET else f"{start[:SNIPPET]}…", most)
+
+
+def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup:
+    """A text in which words are marked."""
+    parts, at, size = [], 0, 0
+    for match in WORD.finditer(text):
+        if match[0] not in matched:
+            continue
+        parts += [_shown(text[at : match.start()], BROKEN_LINES), _mark(match[0])]
+        at = match.end()
+        size += sum(map(_size, parts[-2:]))
+        if size > most:
+            break
+    parts.append(_clipped(text[at:], max(most - size, 0)))
+    return Markup("<bdi>{}</bdi>").format(Markup().join(parts))
+
+
+def size(count: int) -> str:
+    """Bytes as people say them."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):,.1f} {unit}"
+    return f"{count:,} bytes"
+
+
+def ago(at: datetime, now: datetime) -> Markup:
+    """An instant as its age, or as what is left until it, with the instant beside it."""
+    seconds = (now - at).total_seconds()
+    said = age_words(abs(seconds))
+    if said != JUST_NOW:
+        said = f"{said} ago" if seconds > 0 else f"in {said}"
+    elif seconds < 0:
+        said = "in less than a minute"
+    utc = at.astimezone(UTC)
+    shown = Markup('<time datetime="{}">{} <span class="instant">{} UTC</span></time>')
+    return shown.format(f"{utc:%Y-%m-%dT%H:%M:%SZ}", said, f"{utc:%Y-%m-%d %H:%M}")
+
+
+def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
+    """What a change did, word by word, with a little of what stayed around it."""
+    parts, size = [], 0
+    runs_of_one = groupby(_changes(before, after), key=lambda change: change[0])
+    pieces = [(kind, "".join(text for _, text in run)) for kind, run in runs_of_one]
+    for place, (kind, text) in enumerate(pieces):
+        shown = text
+        if kind == "same":
+            shown = _around(text, is_first=not place, is_last=place == len(pieces) - 1)
+        html = _shown(shown, BROKEN_LINES)
+        size += _size(html)
+        if size > most:
+            parts.append(Markup('<span class="clipped">… and more</span>'))
+            break
+        parts.append(_CHANGE[kind].format(html))
+    return Markup("<bdi>{}</bdi>").format(Markup().join(parts))
+
+
+def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
+    """Runs of text that stayed (`same`), went (`del`) and came (`ins`)."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    found = (
+        _of_words(some, other) if some and other else _replaced(some, other)
+        for kind, some, other in _blocks(old, new)
+        if kind or some
+    )
+    went = came = ""
+    for kind, text in (change for changes in found for change in changes):
+        if kind == "same" and not (text.isspace() and (went or came)):
+            yield from _both(went, came)
+            went = came = ""
+            yield kind, text
+        else:  # a blank between two changes is part of one
+            went += text if kind != "ins" else ""
+            came += text if kind != "del" else ""
+    yield from _both(went, came)
+
+
+def _both(went: str, came: str) -> Iterator[tuple[str, str]]:
+    yield from ((kind, text) for kind, text in (("del", went), ("ins", came)) if text)
+
+
+def _of_words(before: str, after: str) -> Iterable[tuple[str, str]]:
+    if before == after:
+        return [("same", before)]
+    found: list[tuple[str, str]] = []
+    for is_changed, old, new in _blocks(_PIECES.findall(before), _PIECES.findall(after)):
+        found += _replaced(old, new) if is_changed else [("same", old)]
+    return found
+
+
+def _replaced(before: str, after: str) -> list[tuple[str, str]]:
+    return [("del", before), ("ins", after)]
+
+
+def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[bool, str, str]]:
+    """Blocks of both, each with whether they differ. Two that are too long are one block."""
+    start = _common(old, new)
+    end = _common(old[start:][::-1], new[start:][::-1])
+    yield False, "".join(old[:start]), "".join(new[:start])
+    tail = "".join(old[len(old) - end :])
+    old, new = old[start : len(old) - end], new[start : len(new) - end]
+    if len(old) * len(new) > MOST_PAIRS:
+        yield True, "".join(old), "".join(new)
+    else:
+        for kind, *(a, b, c, d) in SequenceMatcher(None, old, new).get_opcodes():
+            yield kind != "equal", "".join(old[a:b]), "".join(new[c:d])
+    yield False, tail, tail
+
+
+def _common(old: list[str], new: list[str]) -> int:
+    """How many pieces both begin with."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
+
+
+def _around(text: str, *, is_first: bool, is_last: bool) -> str:
+    head, tail = ("" if is_first else text[:AROUND]), ("" if is_last else text[-AROUND:])
+    return text if len(text) <= len(head) + len(tail) + 1 else f"{head} … {tail}"
+
+
+def _mark(word: str) -> Markup:
+    return Markup("<mark>{}</mark>").format(_shown(word, ""))
+
+
+def _clipped(text: str, most: int, allowed: str = BROKEN_LINES) -> Markup:
+    html = _shown(text, allowed)
+    if _size(html) <= most:
+        return html
+    # Hostile text can take forty times its length; a part of it is as good as the whole.
+    length = len(text)
+    while length and (size := _size(html)) > most:
+        length = min(length * most // size, length - 1)
+        html = _shown(text[:length], allowed)
+    return html + _CLIPPED.format(f"{len(text) - length:,}")
+
+
+def _size(html: Markup) -> int:
+    return len(html.encode())
+
+
+def _shown(text: str, allowed: Collection[str]) -> Markup:
+    """Escaped, with a sign for each character that nobody would see."""
+    parts: list[Markup] = []
+    for is_visible, run in runs(text):
+        if is_visible:
+            parts.append(escape(run))
+            continue
+        for sign, some in groupby(run):
+            count = sum(1 for _ in some)
+            parts.append(escape(sign * count) if sign in allowed else _signs(sign, count))
+    return Markup().join(parts)
+
+
+def _signs(sign: str, count: int) -> Markup:
+    code = f"U+{ord(sign):04X}"
+    name = unicodedata.name(sign, "control character").lower()
+    return _SIGN.format(name, code if count == 1 else f"{code} * {count:,}")

@@ -1,0 +1,259 @@
+"""View *A memory*: what it says, what became of it, and everything that can be done with it."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from markupsafe import Markup
+from starlette.responses import Response
+
+from agentops_memory_client.contract import models as c
+from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
+
+from ..errors import Invalid, Unavailable
+from ..memory.erasure import ErasureId, receipt_of
+from ..memory.model.access import Role
+from ..memory.model.memory import MemoryId
+from ..memory.saves import Lookalike, kept_lookalikes, lookalikes
+from ..recall.text.normalization import clean
+from . import forms, markup
+from .page import PREFIX, View, Visit
+
+SIMILAR = 5
+MOST_ID = (1 << 53) - 1
+
+
+def path_of(memory: int) -> str:
+    return f"{PREFIX}/memories/{memory}"
+
+
+async def show(visit: Visit) -> Response:
+    return await _shown(visit, visit.number("id"))
+
+
+async def _shown(visit: Visit, id_: int, *, status: int = 200, problem: str = "") -> Response:
+    revisions = await visit.memories.history(id_)
+    memory = await _existing(visit, id_)
+    number = visit.query["revision"]
+    selected = next((it for it in revisions if str(it.revision) == number), None)
+    return await visit.page(
+        "memory.html", section="browse", status=status, id=id_, memory=memory,
+        twin=[f"/observations/{id_}", f"/observations/{id_}/history"], revisions=revisions,
+        newest=next(it for it in revisions if it.title is not None), problem=problem,
+        selected=selected or revisions[0], change=_change(revisions, selected or revisions[0]),
+        similar=await _similar(visit, id_) if memory else (),
+    )  # fmt: skip
+
+
+async def _existing(visit: Visit, id_: int) -> c.Observation | None:
+    """The memory; None if it is deleted."""
+    with suppress(NotFound):
+        return await visit.memories.get(id_)
+    return None
+
+
+async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
+    """Those that were found when it was saved; if the page asks for them, all of now.
+
+    To look for them takes a large project five times as long as everything else of the page.
+    """
+    api, memory = visit.console.agentops, MemoryId(id_)
+    if not visit.query["similar"]:
+        return await visit.read(kept_lookalikes, memory, SIMILAR)
+    with suppress(Unavailable):
+        how = api.recall.features, api.recall.timeout
+        return await visit.read(lookalikes, memory, SIMILAR, *how)
+    return ()
+
+
+def _change(revisions: list[c.Revision], of: c.Revision) -> Mapping[str, Markup]:
+    """What a revision changed, by field; of the first one nothing, of a deletion neither."""
+    older = (it for it in revisions if it.revision < of.revision and it.title is not None)
+    before = next(older, None)
+    if before is None or of.title is None:
+        return {}
+    pairs = {
+        "Type": (before.type, of.type),
+        "Title": (before.title, of.title),
+        "Content": (before.content, of.content),
+        "Tags": (", ".join(before.tags), ", ".join(of.tags)),
+    }
+    return {
+        name: markup.compared(old or "", new or "")
+        for name, (old, new) in pairs.items()
+        if old != new
+    }
+
+
+async def edit(visit: Visit) -> Response:
+    memory = await visit.memories.get(visit.number("id"))
+    return await _form(visit, memory, _fields(memory))
+
+
+async def _form(
+    visit: Visit, memory: c.Observation, fields: Mapping[str, str], *,
+    status: int = 200, problem: str = "", theirs: Mapping[str, Markup] | None = None,
+) -> Response:  # fmt: skip
+    return await visit.page(
+        "memory_edit.html", section="browse", twin=f"/observations/{memory.id}", status=status,
+        memory=memory, fields=fields, problem=problem, theirs=theirs,
+    )  # fmt: skip
+
+
+def _fields(memory: c.Observation) -> dict[str, str]:
+    return {
+        "title": memory.title,
+        "type": memory.type,
+        "tags": "\n".join(memory.tags),
+        "content": memory.content,
+        "revision": str(memory.revision_count),
+    }
+
+
+async def save(visit: Visit) -> Response:
+    """Save the fields that differ. Both versions are shown if another change came first."""
+    id_, given = visit.number("id"), visit.form
+    memory = await visit.memories.get(id_)
+    fields = {name: given.get(name, "") for name in _fields(memory)}
+    based_on = whole_number(fields["revision"], "revision")
+    changed = _changed(memory, fields)
+    if not changed:
+        return visit.see(path_of(id_), done="unchanged")
+    try:
+        await visit.memories.update(id_, revision=based_on, **changed)
+    except Conflict as conflict:
+        memory = await visit.memories.get(id_)
+        if memory.revision_count == based_on:
+            return await _form(visit, memory, fields, status=409, problem=str(conflict))
+        fields["revision"] = str(memory.revision_count)
+        return await _form(visit, memory, fields, status=409, theirs=_differences(memory, fields))
+    except Refused as refusal:
+        return await _form(visit, memory, fields, status=refusal.status, problem=str(refusal))
+    return visit.see(path_of(id_), done="saved")
+
+
+def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]:
+    """The fields of a change. A form cannot hold a carriage return, so none is no change."""
+    texts = {name: getattr(memory, name) for name in ("title", "type", "content")}
+    changed: dict[str, Any] = {
+        name: fields[name]
+        for name, text in texts.items()
+        if fields[name] != forms.with_line_feeds(text)
+    }
+    tags = _tags(fields["tags"])
+    return changed if tags == memory.tags else {**changed, "tags": tags}
+
+
+def _tags(text: str) -> tuple[str, ...]:
+    return tuple(tag for tag in map(str.strip, text.split("\n")) if tag)
+
+
+def _differences(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Markup]:
+    """What is stored by now against what was sent, by field."""
+    stored = _fields(memory)
+    return {
+        name: markup.compared(stored[name], fields[name])
+        for name in ("title", "type", "tags", "content")
+        if stored[name] != fields[name]
+    }
+
+
+async def change(visit: Visit) -> Response:
+    id_, name = visit.number("id"), visit.form.get("action", "")
+    try:
+        await perform(visit, id_, name)
+    except NotFound:
+        raise
+    except Refused as refusal:
+        return await _shown(visit, id_, status=refusal.status, problem=str(refusal))
+    return visit.see(path_of(id_), done=name)
+
+
+async def perform(visit: Visit, id_: int, action: str) -> None:
+    memories, form = visit.memories, visit.form
+    match action:
+        case "pin" | "unpin":
+            await memories.update(id_, pinned=action == "pin")
+        case "confirm":
+            await memories.confirm(id_)
+        case "expire":
+            at = _instant(visit, "expires_at") or visit.console.clock()
+            await memories.update(id_, expires_at=at)
+        case "keep":
+            await memories.update(id_, expires_at=None)
+        case "review":
+            await memories.update(id_, review_at=_instant(visit, "review_at"))
+        case "supersede":  # this is one of the two
+            newer, older = (
+                whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
+            )
+            await supersede(visit, newer, older)
+        case "delete":
+            await memories.delete(id_)
+        case "restore":
+            await memories.restore(id_, whole_number(form.get("revision", ""), "revision"))
+        case _:
+            raise Invalid("A form says what is to be done.")
+
+
+async def supersede(visit: Visit, newer: int, older: int) -> None:
+    links = (await visit.memories.get(newer)).supersedes
+    await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
+
+
+def _instant(visit: Visit, name: str) -> datetime | None:
+    """The instant of a field, which has no time zone and means UTC."""
+    text = visit.form.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise Invalid(f"{name} must be a date and a time.") from None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def whole_number(text: str, name: str) -> int:
+    number = text.strip().removeprefix("#")
+    if not (number.isascii() and number.isdigit()) or not 0 < int(number[:17]) <= MOST_ID:
+        raise Invalid(f"{name} must be a whole number.")
+    return int(number)
+
+
+async def plan_erasure(visit: Visit) -> Response:
+    """What an erasure would do, before it does it."""
+    id_ = visit.number("id")
+    revisions = await visit.memories.history(id_)
+    return await visit.page(
+        "memory_erase.html", section="browse", twin=f"/observations/{id_}/history",
+        id=id_, revisions=revisions, memory=await _existing(visit, id_),
+        newest=next(it for it in revisions if it.title is not None),
+    )  # fmt: skip
+
+
+async def erase(visit: Visit) -> Response:
+    receipt = await visit.memories.delete(visit.number("id"), hard=True)
+    if receipt is None:
+        raise NotFound("No such observation.")
+    return visit.see(f"{PREFIX}/erasures/{receipt}")
+
+
+async def show_receipt(visit: Visit) -> Response:
+    id_ = ErasureId(clean(visit.request.path_params["id"]))
+    receipt = await receipt_of(visit.console.agentops.engine, visit.caller, id_)
+    return await visit.page(
+        "erasure.html", section="browse", twin=f"/erasures/{receipt.id}", receipt=receipt
+    )
+
+
+_ONE = "/memories/{id}"
+VIEWS = (
+    View(path=_ONE, name="memory", answer=show),
+    View(path=_ONE, name="memory_change", answer=change, role=Role.WRITER, is_form=True),
+    View(path=f"{_ONE}/edit", name="memory_edit", answer=edit, role=Role.WRITER),
+    View(path=f"{_ONE}/edit", name="memory_save", answer=save, role=Role.WRITER, is_form=True),
+    View(path=f"{_ONE}/erase", name="memory_plan", answer=plan_erasure, role=Role.ADMIN),
+    View(path=f"{_ONE}/erase", name="memory_erase", answer=erase, role=Role.ADMIN, is_form=True),
+    View(path="/erasures/{id}", name="erasure", answer=show_receipt),
+)

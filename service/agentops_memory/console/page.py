@@ -1,0 +1,309 @@
+"""What a view is made of: the visit of a browser, its page, and how both are served."""
+
+import asyncio
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote, urlencode
+
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+
+from agentops_memory_client.contract.errors import Refused
+from agentops_memory_client.contract.service import MemoryService
+
+from ..agentops.operations import AgentOps
+from ..engine.engine import Transaction
+from ..errors import Refusal
+from ..http.endpoint import current_caller
+from ..http.protocol import NoPath, Operation, Protocol, Refusals
+from ..http.query import Query, whole_number
+from ..http.requests import query_of
+from ..memory.memories import MemoryTable
+from ..memory.model.access import Caller, Role
+from ..memory.model.space import Project
+from ..memory.sessions import SessionTable
+from ..openintent.memory import AgentEntries
+from ..openwop.adapter import RefEntries
+from ..recall.text.normalization import clean
+from ..recall.text.summary import Message
+from ..recall.text.visible import printable
+from . import forms, markup
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from .service import Running
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PREFIX = "/ui"
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+HEADERS = {"Content-Security-Policy": POLICY}
+REFUSALS = Refusals(headers={401: {"WWW-Authenticate": 'Basic realm="console", charset="UTF-8"'}})
+HERE = Path(__file__).parent
+STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
+
+MOST_PROJECTS = 500  # names that a field suggests
+# What leads to each view; a view names its own as `section`.
+SECTIONS = (
+    ("ask", "Ask", "/ui/ask"),
+    ("browse", "Memories", "/ui/memories"),
+    ("review", "Review", "/ui/review"),
+    ("projects", "Projects", "/ui/projects"),
+    ("sessions", "Sessions", "/ui/sessions"),
+    ("documents", "Documents", "/ui/documents"),
+    ("service", "Service", "/ui/service"),
+)
+
+_TRACE = TraceContextTextMapPropagator()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """What the views are shown over."""
+
+    agentops: AgentOps
+    memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
+    clock: Callable[[], datetime]
+    running: "Running"
+    agents: AgentEntries
+    refs: RefEntries
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services
+
+
+class Parameters(dict[str, str]):
+    """Those of a page, for its template, in which one that is not set is empty."""
+
+    def __missing__(self, name: str) -> str:
+        return ""
+
+
+@dataclass
+class Visit:
+    """One request of a browser."""
+
+    console: Console
+    request: Request
+    form: forms.Form = field(default_factory=forms.Form)
+
+    @property
+    def caller(self) -> Caller:
+        return current_caller(self.request)
+
+    @cached_property
+    def memories(self) -> MemoryService:
+        """The operations of AgentOps REST, as this caller may use them."""
+        trace: dict[str, str] = {}
+        _TRACE.inject(trace)
+        return self.console.memories(lambda: self.caller, trace)
+
+    @cached_property
+    def query(self) -> "Parameters":
+        """The parameters that are set, the first of each: an empty field is an absent one."""
+        given = query_of(self.request).items()
+        return Parameters({name: text for name, (value, *_) in given if (text := clean(value))})
+
+    @property
+    def project(self) -> str | None:
+        return self.query.get("project")
+
+    @property
+    def question(self) -> "Reading":
+        """What an operation that reads is asked by the parameters of the page."""
+        return Reading(self.caller, query_of(self.request))
+
+    def question_of(self, **query: object) -> "Reading":
+        return Reading(self.caller, {name: [str(it)] for name, it in query.items()})
+
+    async def read(
+        self, work: Callable[Concatenate[Transaction, P], T], *given: P.args, **named: P.kwargs
+    ) -> T:
+        """What a function of a transaction reads, of what this caller sees."""
+        return await self.console.agentops.engine.read(self.caller, work, *given, **named)
+
+    async def projects(self) -> list[Project]:
+        """The names to choose from."""
+        return await self.read(project_names)
+
+    def number(self, name: str) -> int:
+        """A number in the path; what is none names nothing."""
+        return whole_number(self.request.path_params[name], name)
+
+    async def page(
+        self,
+        template: str,
+        *,
+        section: str = "",
+        twin: str | Sequence[str] = (),
+        status: int = 200,
+        header: str = "",
+        **values: object,
+    ) -> Response:
+        """A page with its twins, the routes of REST that answer the same, as `path?query`.
+
+        A header that they need is in their commands alone.
+        """
+        caller, now = self.caller, self.console.clock()
+        twins = [twin] if isinstance(twin, str) else twin
+        return await rendered(
+            template, status, section=section, now=now, viewer=caller, query=self.query,
+            token=forms.token(self.request, caller, self.console.secret, now),
+            can_write=caller.role.includes(Role.WRITER),
+            can_erase=caller.role.includes(Role.ADMIN), project=self.project or "",
+            twins=[(each, self._curl(each, header)) for each in twins], header=header, **values,
+        )  # fmt: skip
+
+    def see(self, path: str, **query: object) -> Response:
+        """Where the browser goes once a form was done, so that to load again does nothing."""
+        return RedirectResponse(address(path, **query), status_code=303)
+
+    def _curl(self, path: str, header: str) -> str:
+        url = f"{self.request.scope['scheme']}://{self.request.headers.get('host', '')}{path}"
+        key = '-H "Authorization: Bearer $MEMORY_API_KEY" ' if self.caller.key else ""
+        key += f"-H {shlex.quote(header)} " if header else ""
+        return f"curl {key}{shlex.quote(url)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A question to an operation of AgentOps REST that reads, as `Question` has it."""
+
+    asking: Caller
+    query: Query
+    path_params: Mapping[str, str] = field(default_factory=dict)
+
+    def caller(self) -> Caller:
+        return self.asking
+
+    async def writer(self) -> Caller:
+        return self.asking
+
+    async def body(self) -> Mapping[str, object]:
+        return {}
+
+    @asynccontextmanager
+    async def transcript(self) -> AsyncIterator[Iterator[Message]]:
+        yield iter(())
+
+
+def project_names(tx: Transaction) -> list[Project]:
+    return sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())[:MOST_PROJECTS]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """A route of the console, below /ui."""
+
+    path: str
+    name: str
+    answer: Callable[[Visit], Awaitable[Response]]
+    role: Role = Role.READER
+    is_form: bool = False  # whether it takes what a form sends
+
+    def operation(self, console: Console) -> Operation:
+        async def handle(request: Request) -> Response:
+            visit = Visit(console, request)
+            try:
+                if self.is_form:
+                    visit.form = await forms.sent(request)
+                    if not _is_own(visit):
+                        return await again(visit)
+                return await self.answer(visit)
+            except Refused as refusal:
+                headers = REFUSALS.headers.get(refusal.status, {})
+                return refused_page(refusal.status, str(refusal), headers)
+
+        return Operation(
+            method="POST" if self.is_form else "GET", path=f"{PREFIX}{self.path}",
+            name=f"console_{self.name}", summary="A page of the console.", handler=handle,
+            role=self.role, media_type="text/html",
+        )  # fmt: skip
+
+
+def _is_own(visit: Visit) -> bool:
+    console, given = visit.console, visit.form.get(forms.TOKEN, "")
+    return forms.is_valid(given, visit.request, visit.caller, console.secret, console.clock())
+
+
+async def again(visit: Visit) -> Response:
+    """The form that was sent, filled in: it was open for too long, or its key is another."""
+    fields = [pair for pair in visit.form.multi_items() if pair[0] != forms.TOKEN]
+    return await visit.page(
+        "again.html", status=403, fields=fields, path=visit.request.scope["path"]
+    )
+
+
+def address(path: str, **query: object) -> str:
+    """A path with the parameters that are set."""
+    told = {name: it for name, it in query.items() if it not in (None, "", False)}
+    return f"{quote(path)}?{urlencode(told, doseq=True)}" if told else quote(path)
+
+
+async def rendered(template: str, status: int = 200, **values: object) -> HTMLResponse:
+    html = await asyncio.to_thread(_render, template, values)  # others are served meanwhile
+    return HTMLResponse(html, status, HEADERS)
+
+
+def _render(template: str, values: Mapping[str, Any]) -> str:
+    return environment().get_template(template).render(values)
+
+
+@cache
+def environment() -> "Environment":
+    # Loaded with the first page: a service that nobody looks at is spared it.
+    from jinja2 import Environment, FileSystemLoader  # noqa: PLC0415
+
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True,
+        lstrip_blocks=True, auto_reload=False,
+    )  # fmt: skip
+    made.filters |= {
+        "ago": markup.ago,
+        "line": markup.line,
+        "prose": markup.prose,
+        "snippet": markup.snippet,
+        "printable": printable,
+        "number": lambda number: f"{number:,}",
+        "size": markup.size,
+    }
+    made.globals |= {"sections": SECTIONS, "address": address}
+    return made
+
+
+def refused_page(status: int, sentence: str, headers: Mapping[str, str] = {}) -> Response:
+    html = _render("refused.html", {"status": status, "sentence": sentence})
+    return HTMLResponse(html, status, {**HEADERS, **headers})
+
+
+def refused(refusal: Refusal) -> Response:
+    return refused_page(REFUSALS.status(refusal.code), str(refusal), REFUSALS.headers_of(refusal))
+
+
+async def static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in STATIC:
+        raise NoPath
+    return FileResponse(HERE / "static" / name, media_type=STATIC[name])
+
+
+STATIC_FILES = Operation(
+    method="GET", path=f"{PREFIX}/static/{{name}}", name="console_static",
+    summary="What the pages of the console load.", handler=static,
+)  # fmt: skip
+
+PROTOCOL = Protocol(
+    title="Console", summary="Pages for people.", prefix=PREFIX, refusals=REFUSALS,
+    refused=refused, require=forms.require_own, has_forms=True,
+)  # fmt: skip

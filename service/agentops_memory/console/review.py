@@ -1,0 +1,74 @@
+"""View *Review*: what is due for a look, ends soon or looks alike; a decision a line."""
+
+from collections import Counter
+from datetime import timedelta
+
+from starlette.responses import RedirectResponse, Response
+
+from agentops_memory_client.contract.errors import Refused
+
+from ..agentops.recall import project_of
+from ..engine.engine import Transaction
+from ..memory.lifecycles import ReviewPeriods, ReviewReason, ReviewTable
+from ..memory.model.access import Role
+from ..memory.model.search import Filter
+from . import markup, memory
+from .page import PREFIX, View, Visit, address
+
+PATH = f"{PREFIX}/review"
+SHOWN = 20  # lines of a page
+COUNTED = 1000  # lines at most, as many as a list of REST has
+COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes of HTML of both
+LONGER = timedelta(days=30)
+FILTERS = ("project", "reason", "before")
+
+
+async def show(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
+    filters = {name: visit.query[name] for name in FILTERS}
+    api = visit.console.agentops
+    told = await api.review(visit.question_of(**filters, limit=SHOWN))
+    count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
+    return await visit.page(
+        "review.html", section="review", twin=address("/review", **filters, limit=SHOWN),
+        status=status, problem=problem, path=PATH, here=address(PATH, **filters), told=told,
+        count=count, most=COUNTED, compared=markup.compared, cut=(COMPARED, MOST_OF_DIFF),
+        projects=await visit.projects(),
+        older=told.next and address(PATH, **{**filters, "before": told.next}),
+        is_empty=not (told.items or (await visit.memories.stats()).total_observations),
+    )  # fmt: skip
+
+
+def counts(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[str]:
+    """How many lines there are for each reason."""
+    lines = tx[ReviewTable].lines(within, set(ReviewReason), periods, None, COUNTED)
+    return Counter(place.reason.value for place, _ in lines)
+
+
+async def decide(visit: Visit) -> Response:
+    """Do what was decided; the line that follows it is where the browser goes on."""
+    form, action = visit.form, visit.form.get("action", "")
+    id_, other, place = (
+        memory.whole_number(form.get(name) or form.get("id", ""), name)
+        for name in ("id", "other", "place")
+    )
+    try:
+        match action:
+            case "newer":
+                await memory.supersede(visit, id_, other)
+            case "older":
+                await memory.supersede(visit, other, id_)
+            case "extend":
+                await visit.memories.update(id_, ttl=LONGER)
+            case _:
+                await memory.perform(visit, id_, action)
+    except Refused as refusal:
+        return await show(visit, status=refusal.status, problem=str(refusal))
+    filters = {name: visit.query[name] for name in FILTERS}
+    following = f"{address(PATH, **filters, done=action, about=id_)}#line-{place}"
+    return RedirectResponse(following, status_code=303)
+
+
+VIEWS = (
+    View(path="/review", name="review", answer=show),
+    View(path="/review", name="decide", answer=decide, role=Role.WRITER, is_form=True),
+)

@@ -1,0 +1,200 @@
+"""View *Search and browse*: memories by words or by age, facets, and changes of many at once."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from starlette.responses import Response
+
+from agentops_memory_client.contract import models as c
+from agentops_memory_client.contract.errors import NotFound, Refused
+
+from ..agentops import wire
+from ..agentops.recall import filter_of
+from ..engine.engine import Transaction
+from ..errors import Invalid
+from ..http.query import row_count
+from ..memory.lifecycles import with_links
+from ..memory.memories import MemoryTable
+from ..memory.model.access import Role
+from ..memory.model.memory import MemoryId
+from ..memory.model.rows import UNREADABLE, texts_of
+from ..memory.model.search import Filter
+from ..memory.model.table import Sql
+from .memory import whole_number
+from .page import PREFIX, View, Visit, address
+
+PATH = f"{PREFIX}/memories"
+SHOWN = 25  # memories of a page
+FOUND = 200  # that a search offers at most, and that a change of all changes
+COUNTED = 1000  # of the newest, in facets: as many as a list of REST has
+LISTED = 20  # values of a facet
+FILTERS = ("project", "type", "tag", "scope", "exclude_type")
+ACTIONS: Mapping[str, str] = {
+    "tag": "Add a tag",
+    "untag": "Take a tag away",
+    "expire": "Let them end now",
+    "delete": "Delete",
+}
+
+
+async def show(visit: Visit) -> Response:
+    query, words = visit.query, visit.query["q"]
+    filters = {name: query[name] for name in FILTERS if query[name]}
+    if words:
+        ids = await _found(visit, words, filters)
+        shown = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
+        asked: dict[str, object] = {"q": words, **filters, "superseded": query["superseded"]}
+        twin = address("/search", **asked, limit=FOUND)
+        memories, older = await visit.read(loaded, ids[:shown]), ""
+        more = address(PATH, **asked, limit=shown + SHOWN) if len(ids) > shown else ""
+    else:
+        question = visit.question_of(**filters, before_id=query["before_id"], limit=SHOWN)
+        memories = list(await visit.console.agentops.recent_observations(question))
+        ids = await visit.read(newest, filter_of(visit.question), query["before_id"])
+        asked = {**filters, "before_id": query["before_id"]}
+        twin = address("/observations/recent", **asked, limit=COUNTED)
+        last = memories[-1].id if len(memories) == SHOWN else None
+        older, more = address(PATH, **filters, before_id=last) if last else "", ""
+    found = await visit.read(counts, ids)
+    facets = {name: some.most_common(LISTED) for name, some in found.items() if not query[name]}
+    return await visit.page(
+        "search.html", section="browse", twin=[twin, address("/stats", project=query["project"])],
+        memories=memories, facets=facets, counted=len(ids),
+        is_all=len(ids) < (FOUND if words else COUNTED), older=older, more=more, filters=filters,
+        projects=await visit.projects(), actions=ACTIONS, most=FOUND, problem="",
+        stats=await visit.memories.stats(query["project"] or None), path=PATH,
+    )  # fmt: skip
+
+
+async def _found(visit: Visit, words: str, filters: Mapping[str, str]) -> list[MemoryId]:
+    superseded = visit.query["superseded"]
+    question = visit.question_of(q=words, **filters, superseded=superseded, limit=FOUND)
+    return [MemoryId(it.id) for it in (await visit.console.agentops.search(question)).hits]
+
+
+def newest(tx: Transaction, filter_: Filter, before: str) -> list[MemoryId]:
+    place = MemoryId(int(before)) if before else None
+    return tx[MemoryTable].newest_ids(filter_, COUNTED, before=place)
+
+
+def loaded(tx: Transaction, ids: Sequence[MemoryId]) -> list[c.Observation]:
+    return [wire.observation(it) for it in with_links(tx, tx[MemoryTable].loaded(ids))]
+
+
+def counts(tx: Transaction, ids: Sequence[MemoryId]) -> dict[str, Counter[str]]:
+    """How many of the memories have each type, tag and scope."""
+    sql = tx[Sql]
+    rows = sql.run(
+        f"""SELECT m.type, s.scope, m.tags
+              FROM {sql.dialect.ids("given")}
+              JOIN memories m ON m.id = given.value
+              JOIN spaces s ON s.id = m.space_id""",
+        ids=json.dumps(ids),
+    )
+    found: dict[str, Counter[str]] = {"type": Counter(), "tag": Counter(), "scope": Counter()}
+    for type_, scope, tags in rows:
+        found["type"][type_] += 1
+        found["scope"][scope] += 1
+        found["tag"].update(_tags(tags))
+    return found
+
+
+def _tags(array: object) -> Iterable[str]:
+    try:
+        return texts_of(str(array))
+    except UNREADABLE:  # of a damaged row, which lists leave out
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a change of many does, or did, to one of them."""
+
+    id: int
+    revision: int
+    title: str
+    says: str
+    is_change: bool
+
+
+async def change(visit: Visit) -> Response:
+    """What a change of many would do to each; once that was seen, the change."""
+    action, tag = visit.form.get("action", ""), visit.form.get("new_tag", "").strip()
+    if action not in ACTIONS:
+        raise Invalid("A form says what is to be done.")
+    if action in {"tag", "untag"} and not tag:
+        raise Invalid("A form says which tag.")
+    is_done = "item" in visit.form
+    if is_done:
+        steps = [await _done(visit, action, tag, it) for it in visit.form.getlist("item")]
+    else:
+        memories = await visit.read(loaded, await _chosen(visit))
+        steps = [_step(action, tag, memory) for memory in memories]
+    filters = {name: visit.form.get(name, "") for name in ("q", *FILTERS)}
+    twin = address("/search" if filters["q"] else "/observations/recent", **filters)
+    return await visit.page(
+        "bulk.html", section="browse", twin=twin,
+        steps=steps, action=action, tag=tag, label=ACTIONS[action], is_done=is_done,
+        changes=sum(it.is_change for it in steps), back=address(PATH, **filters), path=PATH,
+        filters=filters,
+    )  # fmt: skip
+
+
+async def _chosen(visit: Visit) -> list[MemoryId]:
+    """The memories whose boxes are checked; or all that the filters of the form match."""
+    form = visit.form
+    if form.get("which") != "all":
+        return [MemoryId(whole_number(it, "id")) for it in form.getlist("id")]
+    filters = {name: form[name] for name in FILTERS if form.get(name)}
+    if words := form.get("q"):
+        return await _found(visit, words, filters)
+    return (await visit.read(newest, filter_of(visit.question_of(**filters)), ""))[:FOUND]
+
+
+def _step(action: str, tag: str, memory: c.Observation) -> Step:
+    match action:
+        case "tag":
+            is_change = tag not in memory.tags
+            says = "gets the tag" if is_change else "has it already"
+        case "untag":
+            is_change = tag in memory.tags
+            says = "loses the tag" if is_change else "does not have it"
+        case "expire":
+            is_change = not memory.expired
+            says = "ends now; agents get it no more" if is_change else "has ended already"
+        case _:
+            is_change, says = True, "is deleted; it can be restored"
+    return Step(memory.id, memory.revision_count, memory.title, says, is_change)
+
+
+async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
+    """What became of one, which was seen at a revision: `id-revision`."""
+    id_, _, revision = item.partition("-")
+    number, seen = whole_number(id_, "item"), whole_number(revision, "item")
+    title = f"Memory #{number}"
+    try:
+        memory = await visit.memories.get(number)
+        title = memory.title
+        match action:
+            case "tag" | "untag":
+                tags = tuple(it for it in memory.tags if it != tag)
+                tags = (*tags, tag) if action == "tag" else tags
+                await visit.memories.update(number, tags=tags, revision=seen)
+            case "expire":
+                end = visit.console.clock()
+                await visit.memories.update(number, expires_at=end, revision=seen)
+            case _:
+                await visit.memories.delete(number)
+    except NotFound:
+        return Step(number, seen, title, "is gone", is_change=False)
+    except Refused as refusal:
+        return Step(number, seen, title, str(refusal), is_change=False)
+    return Step(number, seen, title, "done", is_change=True)
+
+
+VIEWS = (
+    View(path="/memories", name="memories", answer=show),
+    View(path="/memories", name="bulk", answer=change, role=Role.WRITER, is_form=True),
+)

@@ -1,0 +1,123 @@
+"""View *Service*: whether it is well, what it holds and keeps, who has keys, what took long."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from starlette.responses import Response
+
+from ..engine.engine import Transaction
+from ..engine.maintenance import Maintenance
+from ..http.edge.middleware import READY, Readiness
+from ..memory.erasure import Erasure, ReceiptTable
+from ..memory.model.access import DEFAULT_TENANT, KeyId, Role
+from ..memory.model.keys import Key, KeyRing
+from ..memory.model.space import NO_PROJECT
+from ..settings.settings import Settings
+from ..telemetry import Metrics
+from ..telemetry.metrics import SLOW
+from .page import View, Visit
+
+ERASURES = 20  # receipts that are shown
+# What an operator does about a check, at the terminal.
+COMMANDS: Mapping[str, str] = {
+    "database": "agentops-memory doctor",
+    "migrations": "agentops-memory migrate",
+    "index": "agentops-memory index",
+    "backup": "agentops-memory backup --to FILE",
+}
+# What is removed, after how long: each with the setting that says so.
+RETENTION = (
+    ("Deleted memories", "keep_deleted", "after their deletion"),
+    ("Expired memories", "keep_expired", "after their end"),
+    ("Requests with an idempotency key", "keep_idempotency", "after the request"),
+    ("Events of agents and runs", "keep_events", "after the event"),
+    ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),
+    ("Lines of the audit file", "keep_audit", "after they were written"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What is known of the service that runs."""
+
+    readiness: Callable[[], Awaitable[Readiness]]
+    maintenance: Maintenance
+    settings: Settings
+    metrics: Metrics
+    keys: Callable[[], KeyRing]
+    used: Mapping[KeyId, datetime]  # when each key was last used, since the start
+
+
+@dataclass(frozen=True, slots=True)
+class KeyLine:
+    """A key as it is shown: never anything of its secret."""
+
+    key: Key
+    works: bool
+    used_at: datetime | None
+
+
+async def show(visit: Visit) -> Response:
+    running, caller = visit.console.running, visit.caller
+    sees_all = caller.role.includes(Role.ADMIN) and caller.projects.are_everything
+    settings, now = running.settings, visit.console.clock()
+    twins = [READY, "/stats"]
+    if sees_all and caller.tenant == DEFAULT_TENANT and settings.metrics != "off":
+        twins.append("/metrics")
+    return await visit.page(
+        "service.html", section="service", twin=twins,
+        health=await running.readiness(), commands=COMMANDS, stats=await visit.memories.stats(),
+        sizes=await running.maintenance.sizes(caller) if sees_all else None,
+        counts=await running.maintenance.count(caller) if sees_all else None,
+        settings=settings, is_on_postgresql=bool(settings.database_url), sees_all=sees_all,
+        retention=[
+            (what, f"MEMORY_{name.upper()}", _kept(getattr(settings, name)), since)
+            for what, name, since in RETENTION
+        ],
+        backup_every=_period(settings.backup_every),
+        erasures=await visit.console.agentops.engine.read(caller, erasures) if sees_all else [],
+        keys=_keys(running, visit, now) if sees_all else [],
+        slow=[
+            (datetime.fromtimestamp(it.at, UTC), it)
+            for it in reversed(running.metrics.slow)
+            if it.tenant == caller.tenant
+        ] if sees_all else [],
+        slow_from=round(SLOW * 1000),
+    )  # fmt: skip
+
+
+def erasures(tx: Transaction) -> list[Erasure]:
+    """The newest receipts that this caller may see."""
+    newest = tx[ReceiptTable].newest(ERASURES)
+    return [it for it in newest if it.project == NO_PROJECT or tx.caller.projects.match(it.project)]
+
+
+def _keys(running: Running, visit: Visit, now: datetime) -> list[KeyLine]:
+    """The keys of the caller's tenant, those first that work, each group by name."""
+    lines = [
+        KeyLine(key, _works(key, now), running.used.get(key.id))
+        for key in running.keys().keys.values()
+        if key.tenant == visit.caller.tenant
+    ]
+    return sorted(lines, key=lambda it: (not it.works, it.key.name, it.key.id))
+
+
+def _works(key: Key, now: datetime) -> bool:
+    return key.revoked_at is None and any(it.works_at(now) for it in key.secrets)
+
+
+def _kept(time: timedelta) -> str:
+    return _period(time) if time else "never"
+
+
+def _period(time: timedelta) -> str:
+    for unit in ("days", "hours", "minutes"):
+        length = timedelta(**{unit: 1})
+        if time and not time % length:
+            count = time // length
+            return f"{count} {unit if count > 1 else unit[:-1]}"
+    return f"{time.total_seconds():g} seconds"
+
+
+VIEWS = (View(path="/service", name="service", answer=show),)

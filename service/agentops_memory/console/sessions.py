@@ -1,0 +1,126 @@
+"""View *Sessions*: each with its summary, and turn by turn with the memories that it saved."""
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from agentops_memory_client.contract import models as c
+from agentops_memory_client.contract.errors import NotFound
+
+from ..agentops import wire
+from ..engine.engine import Transaction
+from ..http.query import amount
+from ..memory.model.liveness import live
+from ..memory.model.memory import MemoryId, SessionId
+from ..memory.model.search import Filter
+from ..memory.model.table import FilteredTable, Sql
+from ..memory.sessions import SessionTable, TranscriptTable
+from ..recall.text.normalization import clean
+from ..recall.text.summary import Transcript, parsed_summary
+from .page import PREFIX, View, Visit, address
+from .search import COUNTED, loaded
+
+PATH = f"{PREFIX}/sessions"
+SHOWN = 25  # sessions of a page
+TURNS = 50  # memories of a page
+
+
+@dataclass(eq=False)
+class SessionMemoryTable(FilteredTable):
+    """The live memories of sessions, as the lists of memories have them."""
+
+    def counts(self, sessions: list[str]) -> dict[str, int]:
+        rows = self._execute(
+            f"""SELECT m.session_id, count(*)
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.session_id IN (SELECT value FROM {self._sql.texts("given")})
+                       AND {self._on_spaces(Filter())} AND {live("m")}
+              GROUP BY m.session_id""",
+            **{**self._values(Filter()), "texts": json.dumps(sessions)},
+        )
+        return dict(iter(rows))
+
+    def ids(self, session: SessionId, after: int, limit: int) -> list[MemoryId]:
+        return self._scalars(
+            f"""SELECT m.id
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.session_id = :session AND m.id > :after
+                       AND {self._on_spaces(Filter())} AND {live("m")}
+              ORDER BY m.id
+                 LIMIT :limit""",
+            **{**self._values(Filter()), "session": session, "after": after, "limit": limit},
+        )
+
+
+class Turns(NamedTuple):
+    """A session with what was said first and last, memories of it, and its neighbors."""
+
+    session: c.Session
+    said: Transcript
+    memories: list[c.Observation]
+    newer: list[SessionId]
+    older: list[SessionId]
+
+
+async def show(visit: Visit) -> Response:
+    filters = {name: visit.query[name] for name in ("project", "before_id")}
+    question = visit.question_of(**filters, limit=SHOWN)
+    sessions = await visit.console.agentops.recent_sessions(question)
+    ids = [it.id for it in sessions]
+    counts = await visit.read(lambda tx: tx[SessionMemoryTable].counts(ids))
+    is_full = len(sessions) == SHOWN
+    return await visit.page(
+        "sessions.html", section="sessions", path=PATH, sessions=sessions, counts=counts,
+        twin=address("/sessions/recent", **filters, limit=SHOWN), projects=await visit.projects(),
+        older=is_full and address(PATH, project=filters["project"], before_id=sessions[-1].id),
+    )  # fmt: skip
+
+
+async def show_one(visit: Visit) -> Response:
+    id_ = SessionId(clean(visit.request.path_params["id"]))
+    after = amount(visit.question.query, "after") or 0
+    told = await visit.read(turns, id_, after)
+    if told is None:
+        raise NotFound("No such session.")
+    own = {"project": told.session.project}
+    return await visit.page(
+        "session.html", section="sessions", path=PATH, here=f"{PATH}/{id_}", told=told,
+        twin=[address("/sessions/recent", **own, before_id=[*told.newer], limit=1),
+              address("/observations/recent", **own, limit=COUNTED)],
+        memories=told.memories[:TURNS], has_more=len(told.memories) > TURNS,
+    )  # fmt: skip
+
+
+def turns(tx: Transaction, id_: SessionId, after: int) -> Turns | None:
+    sessions, transcripts = tx[SessionTable], tx[TranscriptTable]
+    found = sessions.get(id_)
+    if found is None or not tx.caller.projects.match(found.project):
+        return None
+    newer = tx[Sql].texts(
+        """SELECT id
+             FROM sessions
+            WHERE project = :project
+                  AND (started_at, number) > (SELECT started_at, number
+                                                FROM sessions
+                                               WHERE id = :id)
+         ORDER BY started_at, number
+            LIMIT 1""",
+        project=found.project, id=id_,
+    )  # fmt: skip
+    return Turns(
+        wire.session(found),
+        transcripts.get(id_) or parsed_summary(found.summary),
+        loaded(tx, tx[SessionMemoryTable].ids(id_, after, TURNS + 1)),
+        newer,
+        [it.id for it in sessions.newest(found.project, 1, before=id_)],
+    )
+
+
+VIEWS = (
+    View(path="/sessions", name="sessions", answer=show),
+    View(path="/sessions/{id:path}", name="session", answer=show_one),
+)

@@ -1,0 +1,125 @@
+"""The view *Service*: what its checks and its twins say, and to whom the rest is told."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from agentops_memory.telemetry import logs
+
+from ..support.callers import made_key
+from ..support.pages import Page, get
+from ..support.service import Service, serving
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, dict[str, str]]]:
+    """A service with memories, an erasure, and a key of each kind."""
+    path = tmp_path_factory.mktemp("closed") / "memory.db"
+    kept = serving(
+        path, MEMORY_KEEP_DELETED="90d", MEMORY_KEEP_EXPIRED="0", MEMORY_KEEP_REVISIONS="7"
+    )
+    with kept as service:
+        for number in range(3):
+            service.save(f"The door {number} is green.")
+        service.save("Another house.", project="house", session_id="s2")
+        service.http.delete("/observations/2", params={"hard": "true"}).raise_for_status()
+        keys = {role: made_key(path, role) for role in ("reader", "admin")}
+        keys["other"] = made_key(path, "admin", projects=("other",))
+        keys["tenant"] = made_key(path, "admin", tenant="acme")
+        yield service, keys
+
+
+def shown(service: Service, key: str) -> Page:
+    with httpx.Client(base_url=service.url, auth=("anybody", key)) as http:
+        return get(http, "/ui/service")
+
+
+def said(page: Page) -> str:
+    """The words of a page, each cell of a table apart from the next."""
+    return " ".join(" ".join(page.texts).split())
+
+
+def test_each_number_is_the_twins(closed: tuple[Service, dict[str, str]]) -> None:
+    service, keys = closed
+    page, bearer = shown(service, keys["admin"]), {"authorization": f"Bearer {keys['admin']}"}
+    stats = service.http.get("/stats", headers=bearer).json()
+    ready = service.http.get("/health/ready").json()
+    words = said(page)
+
+    assert {"/health/ready", "/stats", "/metrics"} <= page.links.keys()
+    assert f"Memories {stats['total_observations']}" in words
+    assert f"Sessions {stats['total_sessions']}" in words
+    for name in ready["checks"]:
+        assert f"{name} well" in words
+    assert "All is well." in words
+
+
+def test_it_says_what_is_removed_when_and_by_which_setting(
+    closed: tuple[Service, dict[str, str]],
+) -> None:
+    words = said(shown(closed[0], closed[1]["reader"]))
+
+    assert "Deleted memories 90 days after their deletion MEMORY_KEEP_DELETED" in words
+    assert "Expired memories never MEMORY_KEEP_EXPIRED" in words
+    assert "Requests with an idempotency key 1 day after the request" in words
+    assert "Older revisions of a memory beyond the newest 7" in words
+    assert "agentops-memory backup --to FILE" in words
+
+
+def test_an_admin_sees_keys_without_secrets_and_receipts(
+    closed: tuple[Service, dict[str, str]],
+) -> None:
+    service, keys = closed
+    shown(service, keys["reader"])
+    page = shown(service, keys["admin"])
+    words = said(page)
+    receipt = next(it for it in page.links.values() if it.startswith("/erasures/"))
+    bearer = {"authorization": f"Bearer {keys['admin']}"}
+
+    assert service.http.get(receipt, headers=bearer).json()["observations"] == 1
+    assert "observation: 1 memory, 1 revision" in words
+    assert "reader of default reader * " in words
+    assert "admin of acme" not in words  # of another tenant
+    assert words.count("not yet") == 1  # the key for another project
+    assert not [key for key in keys.values() if key.rpartition("_")[2] in page.text]
+
+
+@pytest.mark.parametrize("who", ["reader", "other"])
+def test_who_may_not_see_everything_is_told_of_nothing_but_the_service(
+    closed: tuple[Service, dict[str, str]], who: str
+) -> None:
+    service, keys = closed
+    page = shown(service, keys[who])
+    words = said(page)
+
+    assert "of default" not in words.replace(f"Key {who} of default", "").replace(
+        "Key admin of default", ""
+    )
+    assert not [it for it in page.links if it.startswith(("/erasures", "/metrics"))]
+    assert str(service.path.parent) not in page.text
+    assert f"Memories {3 if who == 'reader' else 0} " in words
+
+
+def test_a_slow_request_is_named_with_its_route_and_not_with_what_it_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "SLOW", 0.0)
+    with serving(tmp_path / "memory.db") as service:
+        service.save("The door is green.")
+        service.http.get("/observations/1", params={"secret": "abc"})
+        words = said(get(service.http, "/ui/service"))
+
+    assert "GET /observations/{id}" in words
+    assert "POST /observations" in words
+    assert "abc" not in words
+
+
+def test_a_check_that_asks_for_a_look_says_what_to_do(service: Service) -> None:
+    service.save("The door is green.")
+    page = get(service.http, "/ui/service")
+
+    assert page.status == 200
+    assert "agentops-memory doctor" in page.text
+    assert "There is no key" in page.text
