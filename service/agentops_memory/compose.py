@@ -19,8 +19,7 @@ from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console import routes as console
 from .console.page import PROTOCOL as CONSOLE
-from .console.page import Console
-from .console.service import Running
+from .console.page import Console, Running
 from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .engine.files import require_local

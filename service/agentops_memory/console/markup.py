@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import groupby
 from re import compile as pattern
 
@@ -16,6 +17,7 @@ from ..recall.text.visible import runs
 # Bytes of HTML that a text may take, so that no page is over 300 KB; the twin has the rest.
 MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
 MOST_PAIRS = 1_000_000  # of two texts' pieces that are compared; beyond, a text is replaced whole
+PIECE = 64  # characters of a text that are escaped at a time
 SNIPPET = 240  # characters of a memory in a list
 AROUND = 240  # characters beside a change that are shown with it
 
@@ -168,16 +170,16 @@ def _mark(word: str) -> Markup:
     return Markup("<mark>{}</mark>").format(_shown(word, ""))
 
 
-def _clipped(text: str, most: int, allowed: str = BROKEN_LINES) -> Markup:
-    html = _shown(text, allowed)
-    if _size(html) <= most:
-        return html
-    # Hostile text can take forty times its length; a part of it is as good as the whole.
-    length = len(text)
-    while length and (size := _size(html)) > most:
-        length = min(length * most // size, length - 1)
-        html = _shown(text[:length], allowed)
-    return html + _CLIPPED.format(f"{len(text) - length:,}")
+def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:
+    """As `_shown`, but only as much as takes so many bytes, and how much is left out."""
+    parts, size, length = list[Markup](), 0, 0
+    for html, count in _pieces(text, allowed):
+        size += _size(html)
+        if size > most:
+            return Markup().join(parts) + _CLIPPED.format(f"{len(text) - length:,}")
+        parts.append(html)
+        length += count
+    return Markup().join(parts)
 
 
 def _size(html: Markup) -> int:
@@ -186,17 +188,25 @@ def _size(html: Markup) -> int:
 
 def _shown(text: str, allowed: Collection[str]) -> Markup:
     """Escaped, with a sign for each character that nobody would see."""
-    parts: list[Markup] = []
+    return Markup().join([html for html, _ in _pieces(text, allowed)])
+
+
+def _pieces(text: str, allowed: Collection[str]) -> Iterator[tuple[Markup, int]]:
+    """The same in small pieces, each with how many characters it shows.
+
+    Hostile text can take forty times its length: whoever needs a part stops there.
+    """
     for is_visible, run in runs(text):
         if is_visible:
-            parts.append(escape(run))
+            slices = (run[at : at + PIECE] for at in range(0, len(run), PIECE))
+            yield from ((escape(it), len(it)) for it in slices)
             continue
         for sign, some in groupby(run):
             count = sum(1 for _ in some)
-            parts.append(escape(sign * count) if sign in allowed else _signs(sign, count))
-    return Markup().join(parts)
+            yield (escape(sign * count) if sign in allowed else _signs(sign, count)), count
 
 
+@lru_cache(1024)
 def _signs(sign: str, count: int) -> Markup:
     code = f"U+{ord(sign):04X}"
     name = unicodedata.name(sign, "control character").lower()

@@ -21,13 +21,16 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps
 from ..engine.engine import Transaction
+from ..engine.maintenance import Maintenance
 from ..errors import Refusal
+from ..http.edge.middleware import Readiness
 from ..http.endpoint import current_caller
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
 from ..http.query import Query, whole_number
 from ..http.requests import query_of
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller, Role
+from ..memory.model.access import Caller, KeyId, Role
+from ..memory.model.keys import KeyRing
 from ..memory.model.space import Project
 from ..memory.sessions import SessionTable
 from ..openintent.memory import AgentEntries
@@ -35,12 +38,12 @@ from ..openwop.adapter import RefEntries
 from ..recall.text.normalization import clean
 from ..recall.text.summary import Message
 from ..recall.text.visible import printable
+from ..settings.settings import Settings
+from ..telemetry import Metrics
 from . import forms, markup
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-
-    from .service import Running
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -71,13 +74,25 @@ _TRACE = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """What is known of the service that runs."""
+
+    readiness: Callable[[], Awaitable[Readiness]]
+    maintenance: Maintenance
+    settings: Settings
+    metrics: Metrics
+    keys: Callable[[], KeyRing]
+    used: Mapping[KeyId, datetime]  # when each key was last used, since the start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
     """What the views are shown over."""
 
     agentops: AgentOps
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
     clock: Callable[[], datetime]
-    running: "Running"
+    running: Running
     agents: AgentEntries
     refs: RefEntries
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services

@@ -1,22 +1,19 @@
 """View *Service*: whether it is well, what it holds and keeps, who has keys, what took long."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
 from ..engine.engine import Transaction
-from ..engine.maintenance import Maintenance
-from ..http.edge.middleware import READY, Readiness
+from ..http.edge.middleware import READY
 from ..memory.erasure import Erasure, ReceiptTable
-from ..memory.model.access import DEFAULT_TENANT, KeyId, Role
-from ..memory.model.keys import Key, KeyRing
+from ..memory.model.access import DEFAULT_TENANT, Role
+from ..memory.model.keys import Key
 from ..memory.model.space import NO_PROJECT
-from ..settings.settings import Settings
-from ..telemetry import Metrics
 from ..telemetry.metrics import SLOW
-from .page import View, Visit
+from .page import Running, View, Visit
 
 ERASURES = 20  # receipts that are shown
 # What an operator does about a check, at the terminal.
@@ -35,18 +32,6 @@ RETENTION = (
     ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),
     ("Lines of the audit file", "keep_audit", "after they were written"),
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """What is known of the service that runs."""
-
-    readiness: Callable[[], Awaitable[Readiness]]
-    maintenance: Maintenance
-    settings: Settings
-    metrics: Metrics
-    keys: Callable[[], KeyRing]
-    used: Mapping[KeyId, datetime]  # when each key was last used, since the start
 
 
 @dataclass(frozen=True, slots=True)
