@@ -25,7 +25,7 @@ from .page import View, Visit, address
 LIMIT = 5  # as REST has it
 MOST = 50  # memories, as many as are explained
 TERMS = 12  # of a memory that are named, the strongest first
-PART, BLOCK = 1_800, 60_000  # bytes of HTML of a title or a content, and of the block
+PART, BLOCK = 1_700, 55_000  # bytes of HTML of a title or a content, and of the block
 NEXT = 5  # candidates below the limit that are shown
 
 FILTERS = ("scope", "tag", "type", "exclude_type")
