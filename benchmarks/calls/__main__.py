@@ -15,8 +15,8 @@ WIDTHS = (36, 7, 11, 7, 9, 8, 17)
 BUDGET: Mapping[str, tuple[int, int]] = {
     "GET /context": (23, 20),
     "POST /observations": (53, 20),
-    "PATCH OpenIntent entry, If-Match": (54, 25),
-    "mem_save, MCP": (80, 30),
+    "PATCH OpenIntent entry, If-Match": (53, 25),
+    "mem_save, MCP": (74, 30),
 }
 
 
