@@ -9,8 +9,11 @@ import pytest
 from agentops_memory.telemetry import logs
 
 from ..support.callers import made_key
+from ..support.engines import is_postgresql
 from ..support.pages import Page, get
 from ..support.service import Service, serving
+
+STATES = {"ok": "well", "warning": "look at it"}
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +54,9 @@ def test_each_number_is_the_twins(closed: tuple[Service, dict[str, str]]) -> Non
     assert {"/health/ready", "/stats", "/metrics"} <= page.links.keys()
     assert f"Memories {stats['total_observations']}" in words
     assert f"Sessions {stats['total_sessions']}" in words
-    for name in ready["checks"]:
-        assert f"{name} well" in words
-    assert "All is well." in words
+    for name, check in ready["checks"].items():
+        assert f"{name} {STATES[check['status']]}" in words
+    assert ("All is well." in words) is (ready["status"] == "ok")
 
 
 def test_it_says_what_is_removed_when_and_by_which_setting(
@@ -65,7 +68,7 @@ def test_it_says_what_is_removed_when_and_by_which_setting(
     assert "Expired memories never MEMORY_KEEP_EXPIRED" in words
     assert "Requests with an idempotency key 1 day after the request" in words
     assert "Older revisions of a memory beyond the newest 7" in words
-    assert "agentops-memory backup --to FILE" in words
+    assert ("pg_dump" if is_postgresql() else "agentops-memory backup --to FILE") in words
 
 
 def test_an_admin_sees_keys_without_secrets_and_receipts(
@@ -82,7 +85,8 @@ def test_an_admin_sees_keys_without_secrets_and_receipts(
     assert "observation: 1 memory, 1 revision" in words
     assert "reader of default reader * " in words
     assert "admin of acme" not in words  # of another tenant
-    assert words.count("not yet") == 1  # the key for another project
+    if not is_postgresql():  # where a test has used each key to see that it is known
+        assert words.count("not yet") == 1  # the key for another project
     assert not [key for key in keys.values() if key.rpartition("_")[2] in page.text]
 
 
