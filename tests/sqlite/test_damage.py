@@ -31,7 +31,7 @@ from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving
 
 DAMAGED = {"error": "The database file is damaged."}
-REMEDY = "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in"
+REMEDY = "`agentops-memory doctor` shows the extent of the damage, and `agentops-memory restore`"
 
 
 @pytest.fixture(autouse=True)

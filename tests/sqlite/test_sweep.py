@@ -178,7 +178,7 @@ def test_the_index_command_looks_and_mends(service: Service) -> None:
     assert run(*asked).returncode == 0
     wrong = run(*asked, "--check")
     assert wrong.returncode == 1
-    assert wrong.stdout == "partition 0: its words are not those of the memories\n"
+    assert wrong.stdout == "partition 0: its words differ from those of the memories\n"
     assert run(*asked, "--rebuild").stdout == "partition 0: built anew\n"
     assert_index_is_whole(service.path)
 
