@@ -114,8 +114,7 @@ def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
         (line,) = warnings(process)
     port = json.loads(process.line("serving"))["listen"].rpartition(":")[2]
     assert line["message"] == (
-        f"anyone who can reach port {port} is admin; `agentops-memory keys create` closes the "
-        "service"
+        f"anyone who can reach port {port} is admin; `agentops-memory keys create` restricts access"
     )
 
     run("keys", "create", "--name", "me", "--role", "admin", variables=own)

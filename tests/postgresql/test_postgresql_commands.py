@@ -334,7 +334,7 @@ def test_a_folder_of_backups_is_refused_beside_a_database(postgresql: str, tmp_p
     done = Terminal(variables).run("serve")
 
     assert done.exit_code == 1
-    assert done.output.startswith("agentops-memory: MEMORY_BACKUP_DIR: that is of files,")
+    assert done.output.startswith("agentops-memory: MEMORY_BACKUP_DIR: this setting is for files;")
 
 
 @pytest.mark.parametrize("command", [("stats",), ("projects", "list"), ("serve",), ("doctor",)])
