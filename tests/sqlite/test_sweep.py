@@ -48,7 +48,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     assert each_collector.gauges["memory_index_drift_rows"] == 1
     assert each_collector.gauges["memory_index_partitions"] == 1
     assert [record.message for record in caplog.records] == [
-        "the index was out of line and was built anew"
+        "index was inconsistent and has been rebuilt"
     ]
     assert_index_is_whole(service.path)
 
