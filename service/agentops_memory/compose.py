@@ -282,8 +282,8 @@ class _Wiring(Wiring):
         must_have_keys(ring, auth, host)
         if not ring.was_ever_used and not is_loopback(host):
             log.warning(
-                "anyone who can reach port %d is admin; `agentops-memory keys create` closes the "
-                "service",
+                "anyone who can reach port %d is admin; `agentops-memory keys create` restricts "
+                "access",
                 settings.listen.port,
                 extra={"auth": auth, "listen": str(settings.listen)},
             )

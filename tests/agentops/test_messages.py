@@ -687,7 +687,7 @@ def test_a_scan_finds_what_was_told_before_and_takes_it_out(tmp_path: Path) -> N
     assert redacting.returncode == 0
     assert not any(SECRET.encode() in it.read_bytes() for it in tmp_path.rglob("*.db*"))
     assert rows(path, "SELECT heard_at FROM transcripts") == heard
-    assert run("scan", "--db", str(path)).stdout == "no secrets found in what is said\n"
+    assert run("scan", "--db", str(path)).stdout == "no secrets found in texts\n"
     with serving(path) as service:
         assert end(service, "s1")["summary"].endswith(
             "Started with: use [REDACTED:aws-key-id] Ended with: then [REDACTED:aws-key-id]"

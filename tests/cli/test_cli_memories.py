@@ -85,7 +85,7 @@ def test_a_content_comes_from_standard_input(terminal: Terminal, service: Servic
 def test_secrets_are_told_of_beside_the_answer(terminal: Terminal) -> None:
     done = terminal.run("save", "Key", "It is AKIAIOSFODNN7EXAMPLE.", "--json")
 
-    assert done.stderr == "Kept out of it: 1 secret.\n"
+    assert done.stderr == "Secrets removed: 1 secret.\n"
 
 
 @pytest.mark.heavy
@@ -173,7 +173,7 @@ def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service)
     ]  # fmt: skip
     blind = saved(terminal, "Blind", "same")
     service.http.patch(f"/observations/{blind}", json={"content": "same\r"})
-    assert "   content: in characters that are not shown\n" in terminal.say("history", blind)
+    assert "   content: only invisible characters changed\n" in terminal.say("history", blind)
 
 
 def test_reasons_are_told_of_whatever_was_found() -> None:
@@ -184,16 +184,16 @@ def test_reasons_are_told_of_whatever_was_found() -> None:
     pinned = {"place": 1, "method": "pinned", "superseded": [3, 5]}
 
     assert [list(reasons(it)) for it in (by_key, newest, stored, pinned, {})] == [
-        ["Place 1, its topic key holds the words."],
-        ["Place 2, as one of the newest: no word found it.", "Its content goes on."],
-        ["Place 3, as one of the newest: no word found it.",
+        ["Place 1, its topic key contains the words."],
+        ["Place 2, as one of the newest: no word matched.", "The content is cut here."],
+        ["Place 3, as one of the newest: no word matched.",
          "From the memory store memstore_1."],
-        ["Place 1, as it is pinned.", "It supersedes #3, #5."],
+        ["Place 1, because it is pinned.", "It supersedes #3, #5."],
         ["Place ?, by its words."],
     ]  # fmt: skip
     assert list(understood({"degraded": True, "timed_out": True})) == [
-        "The words took too long; the newest memories stand in.",
-        "The time for explaining was over: some of it is left out.",
+        "The search timed out; these are the newest memories instead.",
+        "The explanation timed out and is incomplete.",
     ]
 
 
@@ -217,7 +217,7 @@ def test_what_is_not_found_is_said_beside_the_answer(terminal: Terminal) -> None
         assert (done.exit_code, done.stdout) == (0, "")
         sentence = done.stderr.splitlines()[0]
         assert re.fullmatch(
-            "(An agent would be reminded of nothing|Nothing was found) in the project "
+            "(The context would be empty|Nothing was found) in the project "
             f"{project(terminal)}, which has 0 memories.",
             sentence,
         )
@@ -238,12 +238,14 @@ def test_an_explanation_is_sentences(terminal: Terminal) -> None:
     ), found
     assert "    Where: what was saved just before it 100%. Score " in found
     assert found.endswith(
-        "Looked for: queeu, queue.\n"
-        "Not looked for, as too common or too many: where, is, the.\n"
-        "Nobody wrote queeu, so it was read as queue.\n"
+        "Searched for: queeu, queue.\n"
+        "Words not searched, as too common or too many: where, is, the.\n"
+        "No memory contains queeu; searched for queue instead.\n"
     )
     assert "</memory:context>\n[discovery] Queue\n    Place 1, by its words.\n" in reminded
-    assert re.search(r"    What follows it adds \d+%: #\d+\.\n", reminded), reminded
+    assert re.search(r"    The memories saved right after it add \d+%: #\d+\.\n", reminded), (
+        reminded
+    )
 
 
 @pytest.mark.slow

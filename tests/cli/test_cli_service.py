@@ -114,18 +114,18 @@ def test_options_of_a_service_and_of_a_file_are_not_given_together(
     alone = elsewhere.run(*command, "--key-file", key_file)
     both = elsewhere.run(*command, "--url", closed.url, "--db", "memory.db")
 
-    assert (alone.exit_code, "--key-file holds the key of a service" in alone.stderr) == (2, True)
-    assert (both.exit_code, "--url is a service; --db" in both.stderr) == (2, True)
+    assert (alone.exit_code, "--key-file is the key for a service" in alone.stderr) == (2, True)
+    assert (both.exit_code, "--url selects a service; --db" in both.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "holds no key"),
-        (b" \n", "holds no key"),
+        (b"", "must hold one line"),
+        (b" \n", "must hold one line"),
         (b"one\ntwo\n", "characters that no key has"),
         (b"\xff\xfe", "characters that no key has"),
-        (b"k" * 100_000, "holds no key"),
+        (b"k" * 100_000, "must hold one line"),
         (None, "cannot be read"),
     ],
 )

@@ -62,5 +62,5 @@ def test_what_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
 
     assert [it.exit_code for it in refused] == [1, 2]
     assert "There is no database at" in refused[0].stderr
-    assert "--storage looks at files" in refused[1].stderr
+    assert "--storage reads files" in refused[1].stderr
     assert list(tmp_path.iterdir()) == []

@@ -87,7 +87,7 @@ def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
     [
         (["doctor"], "Examining", "100%"),
         (["index", "--check"], "Examining", "partition 0: exact"),
-        (["migrate"], "Migrating", "There is nothing to do."),
+        (["migrate"], "Migrating", "there is nothing to do."),
     ],
 )
 def test_long_work_has_a_bar_at_a_terminal_alone(

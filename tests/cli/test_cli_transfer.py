@@ -55,7 +55,7 @@ ENGRAM: Row = {
                 for n in (1, 2)],
 }  # fmt: skip
 LEFT_OUT = (
-    "An export of engram. Left out of it: 2 prompts, 1 personal observation, "
+    "This is an Engram export. Not imported: 2 prompts, 1 personal observation, "
     "1 deleted observation.\n"
 )
 
@@ -121,7 +121,7 @@ def test_an_export_does_not_write_over_the_service_itself(service: Service) -> N
 
     for file in (service.path, f"{service.path}.keys"):
         done = terminal.run("export", file, "--force")
-        assert (done.exit_code, "a file of the service itself" in done.stderr) == (1, True)
+        assert (done.exit_code, "one of the service's own files" in done.stderr) == (1, True)
 
 
 def test_what_is_exported_is_imported_once(
@@ -171,12 +171,12 @@ def test_a_dry_run_tells_each_conflict_and_changes_nothing(
 
     assert re.sub(" +", " ", told) == (
         " NEW BACK SAME CONFLICTING\nsessions 0 0 0\nobservations 1 1 1 4\n"
-        "observations[0] Ours. (demo): #1 says something else by now, and stays\n"
-        "observations[1] Newer. (demo): it takes the place of #2, which has its topic key and is "
+        "observations[0] Ours. (demo): #1 has different content, and is kept\n"
+        "observations[1] Newer. (demo): it replaces #2, which has the same topic key and is "
         "older\n"
-        "observations[2] Older. (demo): #2 has its topic key, is not older, and stays\n"
-        "observations[6] Twice. (demo): an earlier one of the document says something else by now, "
-        "and stays\n"
+        "observations[2] Older. (demo): #2 has the same topic key, is not older, and is kept\n"
+        "observations[6] Twice. (demo): an earlier one of the document has different content, and "
+        "is kept\n"
     )
     assert plan == service.http.post(
         "/import?dry_run=true", content=file.read_bytes()
@@ -217,7 +217,7 @@ def test_a_document_that_is_no_export_is_named_and_imports_nothing(
         (b'{"results": [{"memory": "Rain."}]}', "this one has results. It looks like a list of"),
         (b'{"version": "1", "results": []}', "this one has version, results."),
         (b'{"a": 1}', "as `agentops-memory export` writes; this one has a."),
-        (b"[]", "no export: invalid JSON: an object with sessions and observations is expected"),
+        (b"[]", "an export: invalid JSON: an object with sessions and observations is expected"),
         (b'{"a": 1}\n{"a": 2}\n', "this is JSON lines, which no importer reads."),
         (b" \n", "this is empty."),
     ):
@@ -236,7 +236,7 @@ def test_an_export_of_an_empty_engram_imports_nothing(terminal: Terminal, folder
     done = terminal.run("import", written(folder / "empty.json", empty))
 
     assert (done.exit_code, done.stdout) == (0, "Imported 0 observations and 0 sessions.\n")
-    assert done.stderr == "An export of engram. Left out of it: nothing.\n"
+    assert done.stderr == "This is an Engram export. Not imported: nothing.\n"
 
 
 @pytest.mark.slow
@@ -336,7 +336,7 @@ def test_what_engram_has_cut_itself_is_cut_to_what_an_observation_holds(folder: 
 
     done = terminal.run("import", file)
 
-    assert "An export of engram. Left out of it: 1 overlong ending.\n" in done.stderr
+    assert "This is an Engram export. Not imported: 1 overlong ending.\n" in done.stderr
     cut, whole = json.loads(terminal.say("export"))["observations"]
     assert cut["title"] == "t" * 485 + "... [truncated]"
     assert cut["content"] == "x" * 49_985 + "... [truncated]"

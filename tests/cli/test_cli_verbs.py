@@ -216,16 +216,17 @@ def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal
     assert (found.exit_code, found.stdout) == (0, "")
     assert found.stderr.splitlines()[:3] == [
         f"Nothing was found in the project {project}, which has 2 memories.",
-        "Left out: what --type does not match.",
-        "Left out: 1 memory that another one replaced; --superseded shows them.",
+        "Filtered out: memories that do not match --type.",
+        "Hidden: 1 memory replaced by another; --superseded shows them.",
     ]
     assert re.match(
-        r"Other projects: aaa[,.].* --project '' is all of them\.$", found.stderr.splitlines()[3]
+        r"Other projects: aaa[,.].* --project '' searches all projects\.$",
+        found.stderr.splitlines()[3],
     )
     assert "It is in another project." in terminal.say("search", "elsewhere", "--project", "")
     assert "is no memory in the project nowhere" in here.run("list", "--project", "nowhere").stderr
     assert (
-        "reminded of nothing in the project nowhere"
+        "context would be empty in the project nowhere"
         in here.run("context", "--project", "nowhere").stderr
     )
 
@@ -310,7 +311,7 @@ def test_a_status_tells_where_all_is(service: Service, tmp_path: Path) -> None:
     running.say("save", "Queue", "--project", "p")
 
     assert f"not running at http://{listen}" in missing
-    assert "`agentops-memory save` makes it" in missing
+    assert "`agentops-memory save` creates it" in missing
     assert stored.splitlines()[2:] == [
         "Stored    1 memory in 1 project", "Here      1 memory in the project p",
         "Last save just now",
@@ -363,7 +364,7 @@ def test_a_command_that_is_none_is_told_what_was_meant(written: str, meant: str)
 @pytest.mark.parametrize(
     ("written", "told"),
     [
-        ("edit 1 --content x", "CONTENT has no name before it: agentops-memory edit ID [CONTENT]"),
+        ("edit 1 --content x", "CONTENT must follow a name: agentops-memory edit ID [CONTENT]"),
         ("search x --tpye y", "Did you mean '--type'?"),
         ("save x --tags y", "Did you mean '--tag'?"),
         ("backup --out x", "Did you mean '--to'?"),

@@ -92,7 +92,7 @@ def test_an_erasure_at_the_terminal_ends_when_the_bytes_are_gone(shop: Service) 
     "arguments, code, said",
     [
         (("projects", "erase", "nothing", "--yes"), 1, "agentops-memory: No such project.\n"),
-        (("projects", "erase", "a"), 2, "say --yes"),
+        (("projects", "erase", "a"), 2, "add --yes"),
         (("projects", "list", "--tenant", "nobody"), 1, "There is no tenant nobody"),
         (("tenants", "erase", "default", "--yes"), 1, "service's own database"),
         (("tenants", "erase", "nobody", "--yes"), 1, "There is no tenant nobody."),
@@ -210,7 +210,7 @@ def test_an_export_is_not_written_over_what_the_service_lives_on(shop: Service) 
             "tenants", "export", "default", "--db", str(shop.path), "--to", str(folder / name)
         )
         assert done.returncode == 1
-        assert "a file of the service itself" in done.stderr, name
+        assert "one of the service's own files" in done.stderr, name
     assert shop.path.read_bytes() == before
     assert not (folder / "memory.db.keys").exists()
 
@@ -249,7 +249,7 @@ def test_a_tenant_that_is_a_link_is_not_erased(tmp_path: Path) -> None:
     done = run("tenants", "erase", "acme", "--db", str(path), "--yes")
 
     assert done.returncode == 1
-    assert "is a link" in done.stderr
+    assert "is a symbolic link" in done.stderr
     assert elsewhere.exists()
     assert tenant_file(path, ACME).is_symlink()
 
@@ -280,7 +280,7 @@ def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
     done = in_shell(shop, "projects erase a", "<&-")
 
     assert done.returncode == 2
-    assert "say --yes" in done.stderr
+    assert "add --yes" in done.stderr
 
 
 def in_shell(shop: Service, words: str, redirected: str) -> "subprocess.CompletedProcess[str]":

@@ -83,7 +83,7 @@ def test_an_address_has_a_host_or_none_and_a_port(text: str, host: str, port: in
      "127.0.0.1:7437/", "a b:1", "[::1]", "[::1]7437", "[host]:1", "127.0.0.1: 7437", ":\u0661"],
 )  # fmt: skip
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no address"):
+    with pytest.raises(ValueError, match="is not an address"):
         address(text)
 
 
@@ -102,7 +102,7 @@ def test_a_size_is_a_number_of_bytes_with_or_without_a_unit(text: str, expected:
 
 @for_each("text", ["0", "-1", "1.5MiB", "256M", "256MB", "1 MiB", "MiB", "1" * 30])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="is not a size"):
         size(text)
 
 
@@ -120,38 +120,38 @@ def test_an_endpoint_is_a_host_with_a_port_or_a_url(text: str) -> None:
     [":4317", "http://", "ftp://collector", "collector:port", "collector:99999", "[::1:4317"],
 )
 def test_what_is_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no endpoint"):
+    with pytest.raises(ValueError, match="is not an endpoint"):
         endpoint(text)
 
 
 @for_each(
     "name, wrong, sentence",
     [
-        ("MEMORY_LISTEN", "7437", "is no address"),
+        ("MEMORY_LISTEN", "7437", "is not an address"),
         ("MEMORY_DEDUPE_WINDOW", "15", "is no duration"),
         ("MEMORY_DRAIN", "soon", "is no duration"),
         ("MEMORY_DB_PATH", "/", "is the root of the file system"),
-        ("MEMORY_DELETE_ANSWER", "yaml", "is none of empty, json"),
-        ("MEMORY_MAX_UPLOAD", "big", "is no size"),
+        ("MEMORY_DELETE_ANSWER", "yaml", "is not one of empty, json"),
+        ("MEMORY_MAX_UPLOAD", "big", "is not a size"),
         ("MEMORY_RECALL_LIMIT", "fast", "is no duration"),
-        ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "names something that is none of any-word,"),
+        ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "contains something other than any-word,"),
         ("MEMORY_SWEEP_EVERY", "often", "is no duration"),
         ("MEMORY_SWEEP_EVERY", "1d", "is no duration"),
         ("MEMORY_KEEP_AUDIT", "1 year", "is no time such as 400d"),
         ("MEMORY_KEEP_AUDIT", "400", "is no time such as 400d"),
         ("MEMORY_KEEP_AUDIT", "-1d", "is no time such as 400d"),
         ("MEMORY_KEEP_AUDIT", "200000d", "is longer than 292 years"),
-        ("MEMORY_KEEP_REVISIONS", "100d", "is no number such as 100"),
-        ("MEMORY_KEEP_REVISIONS", "-1", "is no number such as 100"),
+        ("MEMORY_KEEP_REVISIONS", "100d", "is not a number such as 100"),
+        ("MEMORY_KEEP_REVISIONS", "-1", "is not a number such as 100"),
         ("MEMORY_BACKUP_EVERY", "daily", "is no duration"),
         ("MEMORY_BACKUP_EVERY", "59s", "is less than a minute"),
         ("MEMORY_BACKUP_KEEP", "0", "is no number from 1 to 10000"),
         ("MEMORY_BACKUP_KEEP", "10001", "is no number from 1 to 10000"),
-        ("MEMORY_ALLOWED_ORIGINS", "console.example", "names something that is no origin"),
-        ("MEMORY_RATE_LIMIT", "often", "is no rate"),
-        ("MEMORY_LOG_LEVEL", "loud", "is none of debug, info, warning, error"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "is no endpoint"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp", "is none of grpc, http/protobuf"),
+        ("MEMORY_ALLOWED_ORIGINS", "console.example", "contains something other than an origin"),
+        ("MEMORY_RATE_LIMIT", "often", "is not a rate"),
+        ("MEMORY_LOG_LEVEL", "loud", "is not one of debug, info, warning, error"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "is not an endpoint"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp", "is not one of grpc, http/protobuf"),
     ],
 )
 def test_a_refusal_names_the_variable_and_its_value(name: str, wrong: str, sentence: str) -> None:

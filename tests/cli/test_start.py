@@ -114,8 +114,7 @@ def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
         (line,) = warnings(process)
     port = json.loads(process.line("serving"))["listen"].rpartition(":")[2]
     assert line["message"] == (
-        f"anyone who can reach port {port} is admin; `agentops-memory keys create` closes the "
-        "service"
+        f"anyone who can reach port {port} is admin; `agentops-memory keys create` restricts access"
     )
 
     run("keys", "create", "--name", "me", "--role", "admin", variables=own)
@@ -140,7 +139,7 @@ def test_a_misspelt_variable_is_a_warning_of_the_start(tmp_path: Path) -> None:
     with program(variables=own) as process:
         (line,) = warnings(process)
 
-    assert line["message"] == "a variable is no setting, and changes nothing"
+    assert line["message"] == "an unknown variable is ignored"
     assert (line["variable"], line["meant"]) == ("MEMORY_LISTN", "MEMORY_LISTEN")
     assert "s3cret" not in process.output
 
@@ -177,7 +176,8 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         f"agentops-memory: MEMORY_LISTEN: {address} cannot be used: Address already in use.\n"
-        "Hint: `agentops-memory status` tells what answers there; --listen names another address.\n"
+        "Hint: `agentops-memory status` shows what answers there; --listen selects another "
+        "address.\n"
     )
     assert done.stdout == ""  # nothing else is said
     assert not (tmp_path / "memory.db").exists()

@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
         answers = [service.http.post(path, content=document(LIMIT)) for path in UPLOADS]
 
     assert [answer.status_code for answer in answers] == [503, 503]
-    assert answers[0].json() == {"error": "The disk cannot take the body; nothing was stored."}
+    assert answers[0].json() == {"error": "The disk cannot hold the body; nothing was stored."}
     assert spools(service.path.parent) == []
 
 

@@ -57,8 +57,8 @@ def test_the_notes_tell_the_next_step_and_what_is_open_or_lost() -> None:
 
         assert "-n agents rollout status deployment/agentops-memory" in notes
         assert "-n agents port-forward service/agentops-memory 7437" in notes
-        assert ("without a key everybody" in notes) is (name in OPEN)
-        assert ("is lost with the pod" in notes) is (name == "stopped")
+        assert ("no key is required" in notes) is (name in OPEN)
+        assert ("are lost when the pod ends" in notes) is (name == "stopped")
         assert ("claim data-of-the-original." in notes) is (name == "takeover")
         assert ("database of the secret" in notes) is (name in ON_DATABASE)
         for page, anchor in re.findall(r"docs/(\w+\.md)#([a-z-]+)", notes):

@@ -336,8 +336,8 @@ def test_what_nothing_catches_is_told_without_its_message(tmp_path: Path) -> Non
     assert MARK not in failed.output + failed.errors
     assert "UserWarning in " in failed.errors
     assert "%d bytes\n" in failed.errors
-    assert failed.errors.count("an exception was not caught\nTraceback") == 2
-    assert failed.errors.count("an exception was ignored\nTraceback") == 1
+    assert failed.errors.count("uncaught exception\nTraceback") == 2
+    assert failed.errors.count("exception ignored\nTraceback") == 1
     assert "in fail\n" in failed.errors
     assert failed.errors.rstrip().splitlines()[-1] == "KeyError"
     assert "\nExceptionGroup\n" in failed.errors

@@ -128,4 +128,4 @@ def test_other_methods_are_answered_as_elsewhere(service: Service, path: str) ->
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] == str(len(service.http.get(path).content))
     assert (post.status_code, post.headers["allow"]) == (405, "GET, HEAD")
-    assert post.json() == {"error": "This path does not take this method."}
+    assert post.json() == {"error": "This path does not support this method."}

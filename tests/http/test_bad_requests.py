@@ -50,7 +50,7 @@ def test_a_wrong_method_is_405_and_names_the_right_ones(
 
     assert answer.status_code == 405
     assert answer.headers["allow"] == allowed
-    assert answer.json() == {"error": "This path does not take this method."}
+    assert answer.json() == {"error": "This path does not support this method."}
 
 
 @for_each(

@@ -83,11 +83,11 @@ def test_a_key_that_is_revoked_in_an_export_is_a_line_of_the_log_and_an_answer_w
             revoke(service.path, token)
             assert not slow.rest().endswith(LAST_CHUNK)
 
-    _assert_one_line(caplog, "This service needs a key that it knows: ")
+    _assert_one_line(caplog, "This service needs a valid key: ")
 
 
 def _assert_one_line(caplog: pytest.LogCaptureFixture, reason: str) -> None:
-    told = [it for it in caplog.records if it.message == "an answer is left incomplete"]
+    told = [it for it in caplog.records if it.message == "response incomplete"]
     assert [(it.operation, it.reason[: len(reason)]) for it in told] == [("export", reason)]  # type: ignore[attr-defined]
     assert [it.message for it in caplog.records if it.exc_info or (it.name == "uvicorn.error"
             and it.levelno >= logging.WARNING)] == []  # fmt: skip
@@ -127,7 +127,7 @@ def test_an_export_that_breaks_off_says_so_and_leaves_the_file_as_it_was(
     sentence, hint = done.stderr.splitlines()
 
     assert (done.exit_code, done.stdout) == (3 if over_http else 1, "")
-    assert sentence == "agentops-memory: The export is not whole: " + (
+    assert sentence == "agentops-memory: The export is incomplete: " + (
         f"{broken.url} broke off." if over_http else "The database file is damaged."
     )
     assert hint.startswith("Hint: Try again" if over_http else "Hint: `agentops-memory doctor`")
@@ -149,7 +149,7 @@ def test_an_export_of_which_nothing_came_is_not_called_half() -> None:
 
     assert done.exit_code != 0
     assert done.stdout == ""
-    assert "not whole" not in done.stderr
+    assert "incomplete" not in done.stderr
 
 
 def test_a_command_that_is_told_to_end_tidies_up(

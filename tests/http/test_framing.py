@@ -18,8 +18,8 @@ from ..support.service import Service
 from .test_connections import alive
 from .test_security_headers import EXPECTED
 
-HOST = {"error": "A request names its host: Host."}
-CODED = {"error": "A body comes as it is or in chunks; there is no other transfer coding."}
+HOST = {"error": "A request needs a Host header."}
+CODED = {"error": "The only supported transfer coding is chunked."}
 VARIABLE = re.compile(rb"(?m)^(date|x-request-id): .*\r\n")
 
 

@@ -366,7 +366,9 @@ def test_allowed_origins_are_read_as_a_browser_writes_them(text: str, origins: s
      "https://a.example https://b.example", "https://::1", "//console.example"],
 )  # fmt: skip
 def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="names something that is no origin such as https://"):
+    with pytest.raises(
+        ValueError, match="contains something other than an origin such as https://"
+    ):
         allowed_origins(text)
 
 

@@ -68,7 +68,7 @@ def test_a_rate_is_a_number_and_a_unit(text: str, expected: Rate | None) -> None
      "50/s ", "\u0661/s", "9" * 5000 + "/s", "unlimited"],
 )  # fmt: skip
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is no rate such as 50/s, 600/m or 20000/h, from 1 to"):
+    with pytest.raises(ValueError, match="is not a rate such as 50/s, 600/m or 20000/h, from 1 to"):
         rate(text)
 
 

@@ -151,7 +151,7 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     def reasons() -> list[str]:
-        told = (it for it in caplog.records if it.message == "an answer is left incomplete")
+        told = (it for it in caplog.records if it.message == "response incomplete")
         return [it.reason for it in told]  # type: ignore[attr-defined]
 
     with ExitStack() as stack:
@@ -177,7 +177,7 @@ def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
         client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
         # More of them than the kernel keeps.
         client.send(request("GET", "/openapi.json", authorization=key) * 20)
-        until(lambda: {"an answer is left incomplete"} & {*caplog.messages} or _tracebacks(caplog))
+        until(lambda: {"response incomplete"} & {*caplog.messages} or _tracebacks(caplog))
 
     assert _tracebacks(caplog) == []
 
@@ -219,7 +219,7 @@ def test_what_was_done_is_answered_as_far_as_it_is_taken(
         client.send(request("POST", "/api/v1/memory/batch", body, **headers))
 
         assert client.socket.recv(12) == b"HTTP/1.1 200"
-        until(lambda: "an answer is left incomplete" in caplog.messages)
+        until(lambda: "response incomplete" in caplog.messages)
         assert len(client.rest()) < len(body)
         counts = stack.enter_context(calling(service, token)).get(
             "/api/v1/agents/ada/memory/summary", headers=ADA

@@ -173,7 +173,7 @@ def test_a_file_that_is_named_goes_before_a_url_of_the_environment(tmp_path: Pat
 
     both = _mcp("--project", "p", *place, "--url", variables["MEMORY_URL"])
     assert (both.returncode, both.stdout) == (2, b"")
-    assert b"--url is a service; --db and --tenant are of a file." in both.stderr
+    assert b"--url selects a service; --db and --tenant work on files." in both.stderr
 
 
 def _message(**parts: object) -> bytes:

@@ -373,7 +373,7 @@ def test_what_one_answer_has_no_room_for_is_told() -> None:
         sentences.found(Found(hits=(hit,), omitted=2), "t", hint=""),
         sentences.context(Context(observations=(line,), omitted=2), order=""),
     ):
-        assert told.endswith("\n\n2 more had no room in one answer.")
+        assert told.endswith("\n\n2 more did not fit into one response.")
 
 
 def test_a_topic_key_is_suggested_beside_those_in_use(shared: Service) -> None:

@@ -368,7 +368,7 @@ def test_a_service_sweeps_by_itself_and_tells(
         counted = 'memory_swept_rows_total{kind="deleted"} 3'
         until(lambda: counted in service.http.get("/metrics").text)
 
-    told = [it for it in caplog.records if it.message == "what was over its time was removed"]
+    told = [it for it in caplog.records if it.message == "expired data removed"]
     assert [(vars(it)["deleted"], vars(it)["tenant"]) for it in told] == [(3, "default")]
 
 

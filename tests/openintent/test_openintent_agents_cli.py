@@ -213,7 +213,7 @@ def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
         (("erase", "nobody", "--yes"), 1, "agentops-memory: No such agent.\n"),
         (("erase", "nobody", "--dry-run"), 1, "agentops-memory: No such agent.\n"),
         (("export", "nobody", "--to", "-"), 1, "agentops-memory: No such agent.\n"),
-        (("erase", "ada"), 2, "say --yes"),
+        (("erase", "ada"), 2, "add --yes"),
         (("erase", "a/b", "--yes"), 1, "visible ASCII"),
         (("export", "ada", "--to", ""), 2, "--to needs a name."),
         (("set", "ada", "--episodic-capacity", "0"), 1, "1 to 100,000 episodic entries"),
@@ -241,7 +241,7 @@ def test_what_is_exported_is_no_file_of_the_service(team: Service) -> None:
     done = run("agents", "export", "ada", "--to", str(team.path), "--db", str(team.path))
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert "a file of the service itself" in done.stderr
+    assert "one of the service's own files" in done.stderr
 
 
 @pytest.mark.sqlite_files
@@ -256,7 +256,7 @@ def test_a_restore_tells_of_entries_that_were_erased_since(team: Service, tmp_pa
 
     done = run("restore", archive, "--dry-run", *of)
 
-    told = [line for line in done.stdout.splitlines() if line.startswith("Erased since")]
+    told = [line for line in done.stdout.splitlines() if line.startswith("Erased after")]
     assert told, done.stderr
     for line in told:
         assert "archive: agent entries. To erase again: DELETE the entries anew, or" in line

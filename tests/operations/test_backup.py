@@ -108,7 +108,7 @@ def test_a_file_that_is_there_stays_unless_it_is_forced(service: Service, tmp_pa
     refused = terminal.run("backup", "--to", target)
 
     assert (refused.exit_code, target.read_text()) == (1, "mine")
-    assert "is there already" in refused.stderr
+    assert "already exists" in refused.stderr
     assert "--force" in refused.stderr
     assert terminal.run("backup", "--to", target, "--force").exit_code == 0
     assert "manifest.json" in names(target)
@@ -136,7 +136,7 @@ def test_wrong_use_is_told_in_a_sentence(service: Service, tmp_path: Path) -> No
     for sentence, *arguments in (
         ("There is no tenant nobody", "--to", tmp_path, "--tenant", "nobody"),
         ("There is no folder", "--to", tmp_path / "none" / "a.zip"),
-        ("a file of the service itself", "--to", service.path),
+        ("one of the service's own files", "--to", service.path),
         ("neither a file nor a folder", "--to", "/dev/null"),
         ("There is no database at", "--to", tmp_path, "--db", tmp_path / "none.db"),
         ("of another program", "--to", tmp_path, "--db", other),

@@ -25,8 +25,8 @@ from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import PLAIN, Service, serving
 
-NOT_A_KEY = "This service needs a key that it knows: Authorization: Bearer amk_..."
-TWO_KEYS = "The headers Authorization and X-API-Key bring different keys."
+NOT_A_KEY = "This service needs a valid key: Authorization: Bearer amk_..."
+TWO_KEYS = "The headers Authorization and X-API-Key contain different keys."
 STORES, ANTHROPIC = "/api/v1/cloud/memory_stores", "/anthropic/v1/memory_stores"
 
 

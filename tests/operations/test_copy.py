@@ -203,7 +203,7 @@ def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path)
     terminal.say("copy", "--to", tmp_path / "back.db")
     before = (tmp_path / "back.db").read_bytes()
 
-    assert "default: was there already, " in terminal.say("copy", "--to", tmp_path / "back.db")
+    assert "default: was already copied, " in terminal.say("copy", "--to", tmp_path / "back.db")
     assert again["tenants"] == [first["tenants"][0] | {"was_there": True}]
     assert (tmp_path / "back.db").read_bytes() == before
 
@@ -242,7 +242,7 @@ def test_a_tenant_is_copied_by_name_with_its_keys(
 
     told = terminal.say("copy", "--to", "postgresql", "--tenant", "default", "--tenant", "acme")
     assert "default: is copied, " in told
-    assert "acme: was there already, " in told
+    assert "acme: was already copied, " in told
     assert [it["name"] for it in terminal.json("keys", "list")] == ["acme", "default"]
 
 
@@ -430,9 +430,9 @@ def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "url", "told"),
     [
-        ("postgresql", "", "MEMORY_DATABASE_URL is unset"),
-        ("postgresql://planted@host/name", "", "stands in the list of processes"),
-        ("host=host password=planted", "", "stands in the list of processes"),
+        ("postgresql", "", "MEMORY_DATABASE_URL is not set"),
+        ("postgresql://planted@host/name", "", "shows its password in the process list"),
+        ("host=host password=planted", "", "shows its password in the process list"),
         ("postgresql", "postgresql://u:planted@127.0.0.1:1/name", "cannot be reached"),
         ("back.db", "postgresql://u:planted@127.0.0.1:1/name", "cannot be reached"),
     ],
@@ -480,7 +480,7 @@ def test_a_copy_that_is_killed_is_gone_on_with(
     until(lambda: not is_at_work())
     assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == [("default",)]
     told = terminal.say("copy", "--to", "postgresql")
-    assert "default: was there already" in told
+    assert "default: was already copied" in told
     assert "acme: is copied" in told
 
 

@@ -224,8 +224,8 @@ def test_at_the_terminal_what_is_wrong_comes_first(path: Path) -> None:
     assert [line.split()[0] for line in lines[:4]] == ["failed", "failed", "warning", "note"]
     assert "MEMORY_DRAIN: 'x' is no duration" in lines[0]
     assert lines[1].partition("default")[2].startswith("): Missing: the index sessions_by_start.")
-    assert lines[2].endswith("Was MEMORY_LISTEN meant?")
-    assert lines[-1] == "2 failures, 1 warning; --fix does something about 1 of them."
+    assert lines[2].endswith("Did you mean MEMORY_LISTEN?")
+    assert lines[-1] == "2 failures, 1 warning; --fix can fix 1 of them."
     assert terminal.run("doctor", "--fix").stdout.splitlines()[0] == (
         "fixed      schema (default): Made: sessions_by_start."
     )
@@ -241,8 +241,8 @@ def test_warnings_do_not_fail(path: Path) -> None:
         "code": "environment",
         "tenant": None,
         "status": "warning",
-        "sentence": "MEMORY_LISTN is no setting, and changes nothing.",
-        "remedy": "Was MEMORY_LISTEN meant?",
+        "sentence": "MEMORY_LISTN is not a setting and is ignored.",
+        "remedy": "Did you mean MEMORY_LISTEN?",
         "is_fixable": False,
     }
 
@@ -257,7 +257,7 @@ def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
 
     assert (every.exit_code, one.exit_code) == (1, 0)
     assert "integrity (globex): It cannot be read: file is not a database." in every.stdout
-    assert "No tenant can be called as these files are: Not.db." in every.stdout
+    assert "These file names are not valid tenant names: Not.db." in every.stdout
     assert "globex" not in one.stdout
     assert "default:" not in one.stdout
 
@@ -265,7 +265,7 @@ def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
 @for_each(
     "variables, status, said",
     [
-        ({"MEMORY_TENANT_QOUTA": "1"}, Status.WARNING, "Was MEMORY_TENANT_QUOTA meant?"),
+        ({"MEMORY_TENANT_QOUTA": "1"}, Status.WARNING, "Did you mean MEMORY_TENANT_QUOTA?"),
         ({"MEMORY_XYZZY": "1"}, Status.NOTE, "docs/configuration.md"),
         ({"MEMORY_SERVICE_PORT_HTTP": "1", "MEMORY_PORT_80_TCP_ADDR": "::"}, Status.OK, ""),
         ({"MEMORY_API_KEY": "1", "MEMORY_URL": "", "memory_listn": ""}, Status.OK, ""),

@@ -49,7 +49,7 @@ def test_a_damaged_page_of_the_index_under_load_loses_nothing(tmp_path: Path, lo
         load.reach(300)
         harmed(path, page_of(path, "memories_fts_0_idx"))
         began = time.monotonic()
-        program.line("the index was damaged and was made anew")
+        program.line("index was damaged and has been rebuilt")
         mended = time.monotonic() - began
         load.join()
         until(lambda: http.get("/health/ready").status_code == 200)

@@ -103,7 +103,7 @@ def test_a_key_is_printed_alone_and_explained_elsewhere(desk: Desk) -> None:
     assert result.stderr == (
         f"Key {match[1]} (ci): writer in tenant default, projects billing-*, shop. "
         "It is shown this once.\n"
-        "It is the first key: from now on the service answers nobody without one.\n"
+        "This is the first key: from now on every request needs a key.\n"
     )
     assert match[2] not in result.stderr
     assert desk.opens(match[0])
@@ -184,7 +184,7 @@ def test_a_key_makes_intents_if_that_is_said(desk: Desk) -> None:
 
 def test_a_tenant_without_a_database_is_noted(desk: Desk) -> None:
     database = Path(f"{desk.db}.tenants", "acme.db")
-    note = f"Note: the tenant acme has no database yet; it would be {database}.\n"
+    note = f"Note: the tenant acme has no database yet; its name will be {database}.\n"
 
     assert note in desk.run(*CI, "--tenant", "acme").stderr
     database.parent.mkdir()
@@ -226,7 +226,7 @@ def test_what_cannot_be_done_is_refused_with_one_sentence(
         (("create", "--name", "ci", "--role", "boss"), "'boss' is not one of"),
         (("revoke",), "Missing argument 'ID'"),
         (("rotate", "x", "--keep-old", "1d"), "'1d' is no duration"),
-        (("reset",), "Say --open if that is what you want."),
+        (("reset",), "To confirm, add --open."),
     ],
 )
 def test_what_is_no_command_is_a_matter_of_usage(
@@ -278,7 +278,7 @@ def test_a_list_without_keys_says_so(desk: Desk) -> None:
     result = desk.run("list", "--json")
 
     assert (json.loads(result.stdout), result.exit_code) == ([], 0)
-    assert "No key was ever made" in result.stderr
+    assert "No key has been created" in result.stderr
 
 
 def test_what_a_terminal_would_obey_is_not_listed_as_it_is(desk: Desk) -> None:
@@ -327,11 +327,11 @@ def test_a_reset_forgets_every_key_and_is_audited(desk: Desk) -> None:
     desk.made()
     desk.done("revoke", which)
 
-    assert desk.done("reset", "--open") == "Forgot 2 keys; none is there any more.\n"
+    assert desk.done("reset", "--open") == "Forgot 2 keys; no key is left.\n"
 
     assert desk.file.ring() == KeyRing()
     assert desk.audited()[-1].items() >= {"action": "keys.reset", "keys": 2}.items()
-    assert desk.done("reset", "--open") == "Forgot 0 keys; none is there any more.\n"
+    assert desk.done("reset", "--open") == "Forgot 0 keys; no key is left.\n"
     assert len(desk.audited()) == 4
 
 

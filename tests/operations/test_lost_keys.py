@@ -156,7 +156,7 @@ def test_a_new_key_closes_it_to_all_others(path: Path) -> None:
 
     done = at(path).run("keys", "create", "--name", "new", "--role", "admin")
 
-    assert "The keys that were made before are lost" in done.stderr
+    assert "The keys created earlier are lost" in done.stderr
     assert [line["action"] for line in audit(path)] == ["key.created", "key.created"]
     with serving(path) as service, calling(service, done.stdout.strip()) as http:
         assert http.get("/stats").status_code == 200
@@ -197,9 +197,9 @@ def test_a_restore_that_brings_no_keys_says_that_no_service_starts(
 
     done = at(new).run("restore", archive)
 
-    assert "no service will start here yet. Keys were made" in done.stderr
+    assert "the service cannot start here yet. Keys were made" in done.stderr
     assert_closed(new)
-    assert "no service will start" not in at(new).run("restore", archive, "--keys").stderr
+    assert "the service cannot start" not in at(new).run("restore", archive, "--keys").stderr
     with serving(new) as service:
         assert service.http.get("/stats").status_code == 401
 

@@ -11,7 +11,7 @@ from ..support.engines import is_postgresql, quota
 from ..support.process import run
 from ..support.service import Service, observation, serving
 
-FULL = {"error": "The tenant stores as much as it may; nothing was stored."}
+FULL = {"error": "The tenant has reached its storage quota; nothing was stored."}
 
 
 def fill(service: Service) -> list[int]:

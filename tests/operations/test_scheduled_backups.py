@@ -268,11 +268,11 @@ def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
     [
         (
             {"MEMORY_BACKUP_KEEP": "3"},
-            "MEMORY_BACKUP_KEEP: MEMORY_BACKUP_DIR must say where backups are to lie.",
+            "MEMORY_BACKUP_KEEP: MEMORY_BACKUP_DIR must be set to the folder for backups.",
         ),
         (
             {"MEMORY_BACKUP_EVERY": "6h"},
-            "MEMORY_BACKUP_EVERY: MEMORY_BACKUP_DIR must say where backups are to lie.",
+            "MEMORY_BACKUP_EVERY: MEMORY_BACKUP_DIR must be set to the folder for backups.",
         ),
         (
             {"MEMORY_BACKUP_DIR": "/backup", "MEMORY_BACKUP_EVERY": "30s"},

@@ -58,7 +58,7 @@ def test_memories_are_saved_and_found_beside_a_service(
     assert "#2" in terminal.say("timeline", 2)
     assert "birds" in terminal.say("sessions")
     assert "Confirmed #2" in terminal.say("confirm", 2)
-    assert terminal.say("scan").endswith("no secrets found in what is said\n")
+    assert terminal.say("scan").endswith("no secrets found in texts\n")
     assert "partition 1: exact" in terminal.say("index", "--check")
 
 
@@ -126,7 +126,7 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
 
     told = terminal.say("tenants", "rewrite", "default")
 
-    assert told == "Nothing of what was erased is left in the schema t_default.\n"
+    assert told == "No erased data is left in the schema t_default.\n"
     assert rows(postgresql, files) != before
     assert rows(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
 
@@ -334,7 +334,7 @@ def test_a_folder_of_backups_is_refused_beside_a_database(postgresql: str, tmp_p
     done = Terminal(variables).run("serve")
 
     assert done.exit_code == 1
-    assert done.output.startswith("agentops-memory: MEMORY_BACKUP_DIR: that is of files,")
+    assert done.output.startswith("agentops-memory: MEMORY_BACKUP_DIR: this setting is for files;")
 
 
 @pytest.mark.parametrize("command", [("stats",), ("projects", "list"), ("serve",), ("doctor",)])
@@ -344,7 +344,7 @@ def test_a_file_that_is_named_beside_a_database_is_refused(
     done = terminal.run(*command, "--db", tmp_path / "memory.db")
 
     assert done.exit_code == 1
-    assert "--db names a file, and MEMORY_DATABASE_URL a database" in done.output
+    assert "--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL" in done.output
 
 
 def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> None:
@@ -352,7 +352,7 @@ def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> N
 
     assert terminal.json("keys", "list") == []
     assert terminal.json("tenants", "list") == []
-    assert "The database has nothing of the service yet." in terminal.run("stats").output
+    assert "The database holds no data of the service yet." in terminal.run("stats").output
     terminal.run("doctor")
 
     schemas = "SELECT 1 FROM pg_namespace WHERE nspname = 'agentops'"

@@ -130,7 +130,7 @@ def test_a_reset_opens_the_service_again(start: Start, terminal: Terminal) -> No
     service = start()
     assert status(service) == 401
 
-    assert terminal.say("keys", "reset", "--open") == "Forgot 1 key; none is there any more.\n"
+    assert terminal.say("keys", "reset", "--open") == "Forgot 1 key; no key is left.\n"
 
     until(lambda: status(service) == 200)
 

@@ -159,7 +159,7 @@ def test_passwords_like_names_and_short_tokens_are_found_by_a_scan(
 
     assert run("scan", "--db", str(service.path), "--redact").returncode == 0
 
-    assert run("scan", "--db", str(service.path)).stdout == "no secrets found in what is said\n"
+    assert run("scan", "--db", str(service.path)).stdout == "no secrets found in texts\n"
     assert_not_in(tmp_path)
 
 

@@ -75,7 +75,7 @@ def test_a_scan_says_what_it_would_take_out_and_changes_nothing(stored: Path) ->
         "observation 3 of demo: aws-key-id 1",
         "observation 4 of demo: aws-key-id 1",
         "session s1 of demo: aws-key-id 1",
-        "14 secrets found; --redact takes them out",
+        "14 secrets found; --redact removes them",
     ]
     assert everything(stored.parent) == before
 
@@ -91,7 +91,7 @@ def test_a_scan_takes_out_what_is_stored_wherever_it_stands(stored: Path) -> Non
     assert_index_is_whole(stored)
     receipts = rows(stored, "SELECT project, observations, sessions FROM erasures ORDER BY 1, 2")
     assert receipts == [("demo", 0, 1), ("demo", 3, 0), ("other", 1, 0)]
-    assert scan(stored) == (0, "no secrets found in what is said\n")
+    assert scan(stored) == (0, "no secrets found in texts\n")
 
 
 def test_what_is_left_is_found_and_has_no_revision_more(stored: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_scan_is_of_one_tenant(stored: Path) -> None:
     with serving(stored) as service, calling(service, made_key(stored, tenant="acme")) as client:
         client.post("/observations", json=observation("apple"))
 
-    assert scan(stored, "--tenant", "acme") == (0, "no secrets found in what is said\n")
+    assert scan(stored, "--tenant", "acme") == (0, "no secrets found in texts\n")
     assert scan(stored, "--tenant", "nobody")[0] == 1
     assert scan(stored, "--tenant", "../memory")[0] == 1
 
@@ -149,8 +149,8 @@ def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
         f"store {made['id']}: aws-key-id 1, github-token 1",
         f"versions 1 of memory {told['id']} of store {made['id']}: github-token 1",
         f"versions 1 of memory {gone['id']} of store {made['id']}: aws-key-id 1",
-        "6 secrets found; --redact takes them out",
-        "1 in names and paths stay: nothing can take those out",
+        "6 secrets found; --redact removes them",
+        "1 in names and paths remain: they cannot be removed",
     ]
 
     scan(path, "--redact")
@@ -177,8 +177,8 @@ def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
         assert (shown["entry_count"], shown["total_size"]) == (1, now["size"])
     assert_index_is_whole(path)
     assert scan(path)[1].splitlines()[1:] == [
-        "no secrets found in what is said",
-        "1 in names and paths stay: nothing can take those out",
+        "no secrets found in texts",
+        "1 in names and paths remain: they cannot be removed",
     ]
 
 
@@ -196,8 +196,8 @@ def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
     assert said.splitlines() == [
         "observation 1 of demo: github-token in a name 1",
         "session run [REDACTED:github-token] of demo: github-token in a name 1",
-        "no secrets found in what is said",
-        "2 in names and paths stay: nothing can take those out",
+        "no secrets found in texts",
+        "2 in names and paths remain: they cannot be removed",
     ]
     assert scan(path, "--redact")[0] == 1
 

@@ -31,7 +31,7 @@ from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving
 
 DAMAGED = {"error": "The database file is damaged."}
-REMEDY = "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in"
+REMEDY = "`agentops-memory doctor` shows the extent of the damage, and `agentops-memory restore`"
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +75,7 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
         assert context(service, "apple 0", limit=1) == ["n0"]
         assert titles(search(service, "pear")) == ["pear"]
         assert_index_is_whole(service.path)
-    assert told(caplog, "the index was damaged and was made anew") == 1
+    assert told(caplog, "index was damaged and has been rebuilt") == 1
     assert told(caplog, "the database file is damaged") <= 1
 
     with serving(tmp_path / "memory.db") as service:  # which writes the file anew
@@ -89,7 +89,7 @@ def test_who_only_searches_lets_a_damaged_index_be_mended_too(
 ) -> None:
     with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
         assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
-        until(lambda: told(caplog, "the index was damaged and was made anew"))
+        until(lambda: told(caplog, "index was damaged and has been rebuilt"))
         assert titles(search(service, "apple 0", limit=1)) == ["n0"]
 
 
@@ -218,7 +218,7 @@ def test_a_sweep_finds_damage_that_nobody_has_met(
         service.save("apple")
         harmed(service.path, page_of(service.path, "memories_fts_0_config"))
 
-        until(lambda: told(caplog, "the index was damaged and was made anew"))
+        until(lambda: told(caplog, "index was damaged and has been rebuilt"))
 
     assert_index_is_whole(service.path)
 

@@ -37,10 +37,10 @@ def test_a_dry_run_tells_and_tries_and_changes_nothing(path: Path, terminal: Ter
     told = terminal.say("migrate", "--dry-run").splitlines()
 
     assert told[0].startswith(
-        f"default: goes from the original's format to {NEWEST}, after a copy of it was made, and "
-        "its index is built anew. It needs up to 3."
+        f"default: is upgraded from the original's format to {NEWEST}, after a copy is made, "
+        "and its index is rebuilt. It needs up to 3."
     )
-    assert told[1].startswith("default: tried on a copy, which took ")
+    assert told[1].startswith("default: tested on a copy in ")
     assert everything(path.parent) == before
 
 
@@ -56,7 +56,7 @@ def test_every_tenant_is_brought_up_to_date(path: Path, terminal: Terminal) -> N
     assert all(line.endswith("Done.") for line in done)
     for file in (path, other):
         assert_sound(file, live=3)
-    assert terminal.say("migrate").count("There is nothing to do.") == 2
+    assert terminal.say("migrate").count("there is nothing to do.") == 2
 
 
 def test_other_rules_make_the_index_anew(path: Path, terminal: Terminal) -> None:
@@ -66,7 +66,7 @@ def test_other_rules_make_the_index_anew(path: Path, terminal: Terminal) -> None
     told = terminal.say("migrate", "--dry-run")
     terminal.say("migrate")
 
-    assert f"stays at format {NEWEST}, and its index is built anew." in told
+    assert f"stays at format {NEWEST}, and its index is rebuilt." in told
     assert terminal.say("migrate", "--dry-run").count("nothing to do") == 1
 
 
@@ -84,7 +84,7 @@ def test_one_that_is_refused_stays_and_the_others_go_on(path: Path, terminal: Te
         default, acme, globex, *_ = answer.stdout.splitlines()
         assert "made by a newer version" in default
         assert "file is not a database" in acme
-        assert "goes from the original's format" in globex
+        assert "is upgraded from the original's format" in globex
     assert (folder / "acme.db").read_bytes() == b"garbage" * 999
     assert rows(folder / "globex.db", "SELECT count(*) FROM memories") == [(3,)]
 
@@ -112,8 +112,8 @@ def test_nothing_is_done_without_room(
     told, done = terminal.run("migrate", "--dry-run"), terminal.run("migrate")
 
     assert (told.exit_code, done.exit_code) == (1, 1)
-    assert "1.0 MiB are free. That is too little." in told.stdout
-    assert "not tried, as there is no room for a copy." in told.stdout
+    assert "1.0 MiB are free. That is not enough." in told.stdout
+    assert "not tried: there is not enough space for a copy." in told.stdout
     assert path.read_bytes() == before
 
 
@@ -129,7 +129,7 @@ def test_nothing_is_tried_without_room_for_a_copy(
     told, done = terminal.run("migrate", "--dry-run"), terminal.run("migrate")
 
     assert (told.exit_code, done.exit_code) == (0, 0)
-    assert "not tried, as there is no room for a copy." in told.stdout
+    assert "not tried: there is not enough space for a copy." in told.stdout
 
 
 def test_without_a_database_there_is_nothing_to_migrate(tmp_path: Path) -> None:

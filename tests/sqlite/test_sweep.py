@@ -48,7 +48,7 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     assert each_collector.gauges["memory_index_drift_rows"] == 1
     assert each_collector.gauges["memory_index_partitions"] == 1
     assert [record.message for record in caplog.records] == [
-        "the index was out of line and was built anew"
+        "index was inconsistent and has been rebuilt"
     ]
     assert_index_is_whole(service.path)
 
@@ -178,7 +178,7 @@ def test_the_index_command_looks_and_mends(service: Service) -> None:
     assert run(*asked).returncode == 0
     wrong = run(*asked, "--check")
     assert wrong.returncode == 1
-    assert wrong.stdout == "partition 0: its words are not those of the memories\n"
+    assert wrong.stdout == "partition 0: its words differ from those of the memories\n"
     assert run(*asked, "--rebuild").stdout == "partition 0: built anew\n"
     assert_index_is_whole(service.path)
 

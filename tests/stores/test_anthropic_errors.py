@@ -52,7 +52,7 @@ def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:
          "There is nothing at this path."),
         ("GET", f"{STORES}/", 404, "not_found_error", "There is nothing at this path."),
         ("GET", f"{STORES}/{NOWHERE}", 404, "not_found_error", "No such memory store."),
-        ("PUT", STORES, 405, "invalid_request_error", "This path does not take this method."),
+        ("PUT", STORES, 405, "invalid_request_error", "This path does not support this method."),
         ("GET", f"{STORES}?limit=0", 400, "invalid_request_error",
          "limit: it must be a whole number from 1 to 100."),
         ("POST", STORES, 400, "invalid_request_error",

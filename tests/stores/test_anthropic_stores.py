@@ -361,7 +361,7 @@ def test_an_archived_store_takes_no_change_and_gives_up_what_is_in_it(
 
     assert {error["type"] for error in refused} == {"invalid_request_error"}
     assert {error["message"] for error in refused} == {
-        "The memory store is archived; what is in it stays as it is."
+        "The memory store is archived and read-only."
     }
     assert paths(sdk, made) == ["/going", "/kept"]
     memories.delete(going.id, memory_store_id=made.id)

@@ -192,7 +192,7 @@ def test_the_head_of_a_live_memory_is_not_redacted(sdk: anthropic.Anthropic) -> 
 
     assert error == {
         "type": "invalid_request_error",
-        "message": "The version is what its memory says now; change or delete that first.",
+        "message": "The version is its memory's current one; change or delete the memory first.",
     }
     sdk.beta.memory_stores.memories.delete(held.id, memory_store_id=notes.id)
     assert redact(held.memory_version_id, memory_store_id=notes.id).redacted_at

@@ -201,7 +201,7 @@ def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
         self: SqliteSearch, query: Query, seen: Filter, limit: int
     ) -> list[Scored]:
         if seen.store is not None:
-            raise TimedOut("Looking for words took too long.")
+            raise TimedOut("The search took too long.")
         return list(best(self, query, seen, limit))
 
     search: Any = PostgresSearch if is_postgresql() else SqliteSearch

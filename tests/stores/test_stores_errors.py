@@ -81,7 +81,7 @@ def test_a_method_that_a_route_does_not_take_is_refused(
 ) -> None:
     answer = service.http.request(method, STORES + path)
 
-    assert refusal(answer) == (405, INVALID, "This path does not take this method.", None)
+    assert refusal(answer) == (405, INVALID, "This path does not support this method.", None)
     assert answer.headers["allow"] == allowed
 
 

@@ -205,9 +205,9 @@ CASES: dict[str, Case] = {
     ),
     "a pipe for a lock": Case(
         damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")), code="served",
-        status="ok", said="No service has it now",
+        status="ok", said="No service has it open",
     ),
-    "a dangling link": Case(damage=as_dangling_link, code="file", said="leads nowhere"),
+    "a dangling link": Case(damage=as_dangling_link, code="file", said="is a broken symbolic link"),
     "pages that nothing uses": Case(
         damage=running(
             "CREATE TABLE odd (x)", "INSERT INTO odd VALUES (zeroblob(9000))",
@@ -217,7 +217,7 @@ CASES: dict[str, Case] = {
         code="integrity", status="warning", said="Nothing is damaged", is_mended=True,
     ),
     "garbage": Case(damage=replaced(b"garbage " * 1000), code="integrity", said="not a database"),
-    "empty": Case(damage=replaced(b""), code="format", status="note", said="Nothing was ever"),
+    "empty": Case(damage=replaced(b""), code="format", status="note", said="It is empty"),
     "another program's": Case(
         damage=of_another_program,
         code="format", said="another program",
@@ -372,7 +372,7 @@ CASES: dict[str, Case] = {
         code="sessions", status="warning", said="1 sessions are idle",
     ),
     "readable by others": Case(
-        damage=moded(0o644), code="mode", status="warning", said="may read", is_mended=True,
+        damage=moded(0o644), code="mode", status="warning", said="can read", is_mended=True,
     ),
     "a cut transaction": Case(
         damage=with_cut_transaction, code="journal", status="warning", said="cut off",
@@ -414,7 +414,7 @@ CASES: dict[str, Case] = {
         code="auth", said="Keys were made, but the key file",
     ),
     "keys for all to read": Case(
-        damage=moded(0o604, ".audit"), code="audit", status="warning", said="may read",
+        damage=moded(0o604, ".audit"), code="audit", status="warning", said="can read",
         is_mended=True,
     ),
     "revoked keys": Case(

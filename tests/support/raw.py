@@ -159,7 +159,7 @@ def request(
 
 
 HEALTH = request("GET", "/health")
-NO_REQUEST = {"error": "This is no HTTP request."}
+NO_REQUEST = {"error": "This is not an HTTP request."}
 
 
 def _run_on_uvloop(main: Coroutine[Any, Any, object]) -> object:

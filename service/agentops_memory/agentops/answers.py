@@ -40,9 +40,11 @@ class MatchedTerm(BaseModel):
     """A term in a memory, what it adds to the score of a sentence, and the fields' shares."""
 
     sentence: int
-    term: str = Field(description="As it was looked for; `*` at its end means any ending.")
+    term: str = Field(description="The term as searched; a trailing `*` means any ending.")
     instead_of: str | None = Field(
-        default=None, description="The word that nobody wrote, if this one stands for it."
+        default=None,
+        description="The word of the query that occurs in no memory, if this term "
+        "was searched instead.",
     )
     score: float
     fields: dict[str, float]
@@ -53,12 +55,13 @@ class ItemExplanation(BaseModel):
 
     id: int
     place: int
-    store_id: str | None = Field(default=None, description="The memory store that it lies in.")
+    store_id: str | None = Field(default=None, description="The memory store that contains it.")
     memory_id: str | None = Field(default=None, description="Its id in that store.")
-    entry_id: str | None = Field(default=None, description="Its id in agents' memory.")
+    entry_id: str | None = Field(default=None, description="Its id in the agents' memory.")
     namespace: str | None = Field(default=None, description="Its namespace there.")
     source_place: int | None = Field(
-        default=None, description="Its place in its project or store, before these were merged."
+        default=None,
+        description="Its rank within its project or store, before the results were merged.",
     )
     rank: float
     method: str
@@ -218,38 +221,38 @@ _LATER = ConfigDict(defer_build=True)
 _EXPLAINED = (ItemExplanation | None, None)
 
 SessionOpened = _noun(
-    "SessionOpened", "A session as POST /sessions answers it.", c.Session,
+    "SessionOpened", "A session as returned by POST /sessions.", c.Session,
     without=("ended_at", "summary"),
 )  # fmt: skip
 SessionRow: Any = _noun("SessionRow", "A session as lists and exports show it.", c.Session)
-SessionEnded = _noun("SessionEnded", "The answer to a session's end.", c.SessionEnd)
-ObservationSaved = _noun("ObservationSaved", "The answer to a save.", c.Saved, action=_TEXT)
+SessionEnded = _noun("SessionEnded", "The response to ending a session.", c.SessionEnd)
+ObservationSaved = _noun("ObservationSaved", "The response to a save.", c.Saved, action=_TEXT)
 Observation = _noun("Observation", "An observation in full.", c.Observation)
 ExportedObservation: Any = _noun(
     "ExportedObservation",
-    "An observation with the id by which an import knows it again.",
+    "An observation with the id by which an import recognizes it.",
     transfer.ExportedObservation,
 )
 RevisionRow = _noun(
     "RevisionRow", "One change of an observation; a deletion has no text.", c.Revision
 )
 SearchHit: Any = _noun(
-    "SearchHit", "A found observation; the lower its rank, the better.", c.Hit, explain=_EXPLAINED
+    "SearchHit", "A search result; a lower rank is better.", c.Hit, explain=_EXPLAINED
 )
 SummaryLine: Any = _noun("SummaryLine", "A session in a context.", wire.SummaryLine)
 ObservationLine: Any = _noun(
     "ObservationLine", "An observation in a context, its content cut.", c.Line, explain=_EXPLAINED
 )
 ReviewItem: Any = _noun(
-    "ReviewItem", "An observation to be looked at; two that look alike come together.",
+    "ReviewItem", "An observation that needs a review; near duplicates come as a pair.",
     c.ReviewItem, observation=(Observation, ...), other=(Observation | None, None),
 )  # fmt: skip
 ReviewList = _noun(
-    "ReviewList", "What somebody should look at; `before` takes `next`.", c.ReviewList,
+    "ReviewList", "Observations to review; `before` takes the `next` of a page.", c.ReviewList,
     items=(list[ReviewItem], ...),
 )  # fmt: skip
 TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.TimelineEntry)
-Stats = _noun("Stats", "How much is stored.", c.Stats)
+Stats = _noun("Stats", "Counts of what is stored.", c.Stats)
 ImportAnswer: Any = _noun(
     "ImportAnswer", "What an import added.", c.Imported,
 )  # fmt: skip

@@ -50,7 +50,7 @@ MAX_ID = 1 << 53
 MAX_UID = 64  # characters; a stable id has 36
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
-_SEEN = "A new one has no invisible characters{}, unless it is imported."
+_SEEN = "A new one must not contain invisible characters{}, unless it is imported."
 
 SessionKey = Annotated[
     str, Field(min_length=1, max_length=limits.MAX_SESSION_ID, description=_SEEN.format(""))

@@ -209,7 +209,10 @@ class AgentOps(RecallOperations):
         annotate({"memory.project": project})
         is_dry = asks_for(asked.query, "dry_run")
         if not asks_for(asked.query, "hard"):
-            raise Invalid("A project is erased for good: say hard=true, with dry_run=true to see.")
+            raise Invalid(
+                "Erasing a project is permanent: add hard=true to confirm, or "
+                "dry_run=true as well to preview it."
+            )
         if is_dry:
             return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
         erasure = await self.projects.erase(caller, project)

@@ -127,10 +127,12 @@ async def _continued(
 REFUSALS = Refusals()
 HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
 
-WARNS = {WARNING: "The session belongs to another project than the request names, and stays there."}
+WARNS = {
+    WARNING: "The session belongs to another project than the one in the request, and stays there."
+}
 
-PROJECT = Parameter(name="project", help="Only this project; names are folded.")
-LATE = Parameter(name="project", help="The project of a session not known yet.")
+PROJECT = Parameter(name="project", help="Only this project; the name is normalized.")
+LATE = Parameter(name="project", help="The project of a session that does not exist yet.")
 SCOPE = Parameter(
     name="scope", help="Only this scope; `global` means the global memories of all projects."
 )
@@ -139,36 +141,50 @@ EXCLUDED = Parameter(
     name="exclude_type", help="Not this type; may be repeated.", kind="strings", most=MOST_TYPES
 )
 TAG = Parameter(name="tag", help="Only memories with this tag.")
-EXPLAIN = Parameter(name="explain", help="`true` tells why each is in the answer.", kind="boolean")
+EXPLAIN = Parameter(
+    name="explain", help="`true` explains why each result is in the response.", kind="boolean"
+)
 WHY_NOT = Parameter(
-    name="why_not", help="The id of an observation of which is told what kept it out.", kind="id"
+    name="why_not",
+    help="The id of an observation; the response explains why it is not among the results.",
+    kind="id",
 )
 STORES = Parameter(
-    name="stores", help="Ids of memory stores, with commas: what they hold joins the project's."
+    name="stores", help="Comma-separated ids of memory stores to search together with the project."
 )
 JOINING = (
     STORES,
-    Parameter(name="namespaces", help="Semantic namespaces, with commas, whose entries join."),
-    Parameter(name="episodic", help="`true` lets the agent's own entries join.", kind="boolean"),
-    Parameter(name="agent", help="By which agent's eyes; needed unless the key has one alone."),
+    Parameter(name="namespaces", help="Comma-separated semantic namespaces to search as well."),
+    Parameter(
+        name="episodic", help="`true` also searches the agent's own entries.", kind="boolean"
+    ),
+    Parameter(
+        name="agent", help="The agent to read as; required unless the key has exactly one agent."
+    ),
 )
 SUPERSEDED = Parameter(
-    name="superseded", help="`true` finds what others supersede, too, and tells by which. "
-    "A context never has these.", kind="boolean",
+    name="superseded", help="`true` includes superseded observations and names what supersedes "
+    "them. A context never includes them.", kind="boolean",
 )  # fmt: skip
 AGES = Parameter(
-    name="ages", help="`true` adds the `age` of each in seconds, and `superseded`, how many it "
-    "supersedes, to those that supersede any.", kind="boolean",
+    name="ages", help="`true` adds the `age` of each in seconds and, where it is not zero, "
+    "`superseded`: the number of observations that it supersedes.", kind="boolean",
 )  # fmt: skip
 SIMILAR = Parameter(
-    name="similar", help="How many look-alikes to tell, at most 10; none unless it is said.",
+    name="similar", help="Maximum number of similar observations to return, up to 10 (default 0).",
     kind="integer",
 )  # fmt: skip
 BUDGET = (
-    Parameter(name="max_tokens", help="So many tokens of injected lines.", kind="integer"),
-    Parameter(name="max_chars", help="So many characters of injected lines.", kind="integer"),
     Parameter(
-        name="content_chars", help="Where a content is cut, instead of at 300.", kind="integer"
+        name="max_tokens", help="Maximum number of tokens in the injected lines.", kind="integer"
+    ),
+    Parameter(
+        name="max_chars", help="Maximum number of characters in the injected lines.", kind="integer"
+    ),
+    Parameter(
+        name="content_chars",
+        help="Maximum number of characters of each content (default 300).",
+        kind="integer",
     ),
 )
 
@@ -187,19 +203,20 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
 
     return (
         op("POST", "/sessions", "create_session",
-           "Open a session; a known id is answered with what is stored.", status=201,
+           "Open a session; for an existing id, return the stored session.", status=201,
            is_limited=False, body=m.SessionBody, answer=a.SessionOpened, headers=WARNS,
            takes_key=True, refusals=(404,)),
         op("GET", "/sessions/recent", "recent_sessions", "Sessions, newest first.",
            answer=a.SessionRow, is_list=True,
            query=(PROJECT, _rows("limit", 5), _before("session", "string"))),
         op("POST", "/sessions/{id:path}/messages", "append_messages",
-           "Tell a session's messages as they come; an end without any sums them up.", status=204,
+           "Add messages to a session as they arrive; ending it without a transcript summarizes "
+           "them.", status=204,
            body=m.AppendBody, query=(LATE,), headers=WARNS, takes_key=True),
         op("POST", "/sessions/{id:path}/end", "end_session",
-           "End a session with its transcript; the last transcript wins.", is_limited=False,
-           body=m.EndBody, body_required=False, answer=a.SessionEnded, query=(LATE,),
-           headers=WARNS, takes_key=True),
+           "End a session with its transcript; the latest transcript replaces earlier ones.",
+           is_limited=False, body=m.EndBody, body_required=False, answer=a.SessionEnded,
+           query=(LATE,), headers=WARNS, takes_key=True),
         op("POST", "/observations", "add_observation",
            "Save an observation: by topic key, as a duplicate, or as new.", status=201,
            body=m.ObservationBody, answer=a.ObservationSaved, query=(SIMILAR,), headers=WARNS,
@@ -213,58 +230,62 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         op("GET", "/observations/{id}/history", "observation_history",
            "The revisions of an observation, newest first.", answer=a.RevisionRow, is_list=True),
         op("POST", "/observations/{id}/restore", "restore_observation",
-           "Bring a revision back as a new one.", body=m.RestoreBody, answer=a.Observation,
+           "Restore a revision as a new one.", body=m.RestoreBody, answer=a.Observation,
            takes_key=True),
         op("POST", "/observations/{id}/confirm", "confirm_observation",
-           "Say that an observation still holds.", answer=a.Observation, takes_key=True),
+           "Confirm that an observation is still true.", answer=a.Observation, takes_key=True),
         op("PATCH", "/observations/{id}", "update_observation",
            "Change parts of an observation.", body=m.ChangeBody, answer=a.Observation,
            takes_key=True),
         op("DELETE", "/observations/{id}", "delete_observation",
-           "Delete an observation; with hard=true, without a trace.", status=deleted[0],
+           "Delete an observation; hard=true erases it permanently.", status=deleted[0],
            handler=handlers.delete_observation, answer=deleted[1],
-           query=(Parameter(name="hard", help="`true` removes the row.", kind="boolean"),),
+           query=(Parameter(name="hard", help="`true` removes it permanently.", kind="boolean"),),
            headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
            takes_key=True, refusals=()),
         op("DELETE", "/projects/{name:path}", "delete_project",
-           "Erase a project for good, with its sessions and its global memories.",
+           "Erase a project permanently, with its sessions and its global memories.",
            role=Role.ADMIN, handler=handlers.delete_project, answer=a.ProjectErasure,
-           query=(Parameter(name="hard", help="Must be said.", kind="true", required=True),
-                  Parameter(name="dry_run", help="`true` changes nothing and tells what would go.",
+           query=(Parameter(name="hard", help="Required, as confirmation.", kind="true",
+                            required=True),
+                  Parameter(name="dry_run", help="`true` changes nothing and returns what would "
+                  "be erased.",
                             kind="boolean")),
            headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
            refusals=(404,)),
         op("GET", "/erasures/{id:path}", "get_erasure",
-           "The receipt of an erasure, and whether its bytes are gone.", answer=a.ErasureReceipt),
-        op("GET", "/search", "search", "Observations by their words, best first.",
+           "The receipt of an erasure, which shows whether its bytes are gone.",
+           answer=a.ErasureReceipt),
+        op("GET", "/search", "search", "Search observations by words, best match first.",
            answer=a.SearchAnswer,
-           query=(Parameter(name="q", help="Any text; none finds nothing."),
+           query=(Parameter(name="q", help="Any text; without it there are no results."),
                   PROJECT, TYPE, EXCLUDED, SCOPE, TAG, _rows("limit", 10), SUPERSEDED,
                   EXPLAIN, WHY_NOT)),
-        op("GET", "/context", "fetch_context", "What to remind an agent of before a turn.",
+        op("GET", "/context", "fetch_context", "The context for an agent's next turn.",
            answer=a.ContextAnswer,
            query=(Parameter(name="query", help="The prompt; its first 500 characters count."),
                   PROJECT, SCOPE, TAG, TYPE, EXCLUDED, _rows("limit", 5), *JOINING, *BUDGET,
                   AGES, EXPLAIN, WHY_NOT),
            refusals=(404,)),
-        op("GET", "/timeline", "timeline", "An observation among its neighbours in time.",
+        op("GET", "/timeline", "timeline", "The observations saved before and after one.",
            answer=a.TimelineEntry, is_list=True,
            query=(Parameter(name="observation_id", help="Its id.", kind="id", required=True),
                   _rows("before", 3), _rows("after", 3)), refusals=(404,)),
-        op("GET", "/review", "review", "What somebody should look at, the newest reason first.",
+        op("GET", "/review", "review", "Observations that need a review, newest reason first.",
            answer=a.ReviewList,
-           query=(PROJECT, Parameter(name="reason", help="Only `review_due`, `expires_soon` or "
-                                     "`similar`."), _rows("limit", 20),
-                  Parameter(name="before", help="The `next` of a list."))),
-        op("GET", "/stats", "stats", "How much is stored.", answer=a.Stats, query=(PROJECT,)),
+           query=(PROJECT, Parameter(name="reason", help="Only this reason: `review_due`, "
+           "`expires_soon` or `similar`."), _rows("limit", 20),
+                  Parameter(name="before", help="The `next` of the previous page."))),
+        op("GET", "/stats", "stats", "Counts of what is stored.", answer=a.Stats, query=(PROJECT,)),
         op("GET", "/export", "export", "Every session and every observation, streamed.",
            role=Role.ADMIN, handler=handlers.export, answer=a.Export, query=(PROJECT,),
            is_large=True),
-        op("POST", "/import", "import", "Store what an export holds and this service does not.",
+        op("POST", "/import", "import", "Import an export; rows that are already stored are "
+        "skipped.",
            role=Role.ADMIN, handler=handlers.import_all, body=m.ImportBody,
            answer=a.ImportOutcome,
-           query=(Parameter(name="dry_run", help="`true` changes nothing and tells what would be "
-                            "stored.", kind="boolean"),), refusals=(408, 413, 507)),
+           query=(Parameter(name="dry_run", help="`true` changes nothing and returns what would "
+           "be stored.", kind="boolean"),), refusals=(408, 413, 507)),
     )  # fmt: skip
 
 
@@ -275,7 +296,7 @@ def refused(refusal: Refusal) -> Response:
 
 
 def _rows(name: str, default: int) -> Parameter:
-    help_ = f"How many rows, at most 1,000; anything but a positive number means {default}."
+    help_ = f"Maximum number of rows, up to 1,000; anything but a positive number means {default}."
     return Parameter(name=name, help=help_, kind="integer", is_row_count=True)
 
 
@@ -285,7 +306,7 @@ def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:
 
 PROTOCOL = Protocol(
     title="AgentOps REST",
-    summary="Sessions and observations, and what to remember of them before each turn.",
+    summary="Sessions and observations, and the context to inject before each turn.",
     prefix="",  # every path that is no other protocol's
     first=HOT, refused=refused, problem=a.Problem, read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
 )  # fmt: skip

@@ -34,55 +34,56 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "edit": Entry("memories:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
         "delete": Entry("memories:delete", "Delete memories; `restore` brings them back.",
                         "delete 12"),
-        "restore": Entry("backup:restore", "Bring back a memory, or all that an archive holds.",
+        "restore": Entry("backup:restore", "Restore a deleted memory, or a whole archive.",
                          "restore 12"),
-        "pin": Entry("memories:pin", "Put memories first in every context.", "pin 12"),
-        "unpin": Entry("memories:unpin", "Take memories from the first places.", "unpin 12"),
-        "supersede": Entry("memories:supersede", "Replace a memory by another, and keep both.",
+        "pin": Entry("memories:pin", "Pin memories to the top of every context.", "pin 12"),
+        "unpin": Entry("memories:unpin", "Unpin memories.", "unpin 12"),
+        "supersede": Entry("memories:supersede", "Replace a memory with another, and keep both.",
                            'supersede 12 "Orders go through two queues."'),
         "confirm": Entry("memories:confirm", "Confirm that memories are still true.", "confirm 12"),
         "review": Entry("memories:review", "Show which memories need a review.", "review"),
         "history": Entry("memories:history", "Show what changed in a memory.", "history 12"),
-        "timeline": Entry("memories:timeline", "Show a memory among its neighbors in time.",
+        "timeline": Entry("memories:timeline", "Show the memories saved before and after a memory.",
                           "timeline 12"),
         "sessions": Entry("memories:sessions", "List sessions, newest first.", "sessions"),
-        "stats": Entry("memories:stats", "Show how much is stored.", "stats"),
+        "stats": Entry("memories:stats", "Count stored memories and sessions.", "stats"),
     },
     "Agents": {
-        "mcp": Entry("service:mcp", "Give an agent the memories of a project, through MCP.", "mcp"),
-        "demo": Entry("service:demo", "Show a running service at work.", "demo"),
+        "mcp": Entry("service:mcp", "Serve a project's memories to an agent over MCP.", "mcp"),
+        "demo": Entry("service:demo", "Try out a running service with sample memories.", "demo"),
     },
     "Operations": {
         "serve": Entry("service:serve", "Run the service (the default).", "serve --listen :7437"),
-        "status": Entry("service:status", "Show whether the service runs, and what is stored.",
+        "status": Entry("service:status", "Show whether the service is running and what it stores.",
                         "status"),
-        "open": Entry("service:open_", "Open the page of the API in a browser.", "open"),
+        "open": Entry("service:open_", "Open the API documentation in a browser.", "open"),
         "health": Entry("service:health", "Exit with 0 if the service is healthy.", "health"),
-        "doctor": Entry("doctor:doctor", "Find what is wrong with the files, and fix what is safe.",
+        "doctor": Entry("doctor:doctor", "Check the data files, and fix what can be fixed safely.",
                         "doctor --fix"),
-        "backup": Entry("backup:backup", "Write all data into one archive.",
+        "backup": Entry("backup:backup", "Back up all data to one archive.",
                         "backup --to memory.zip"),
-        "export": Entry("transfer:export", "Write all memories, as JSON.", "export memories.json"),
-        "import": Entry("transfer:import_", "Store what an export holds.", "import memories.json"),
+        "export": Entry("transfer:export", "Export all memories as JSON.", "export memories.json"),
+        "import": Entry("transfer:import_", "Import memories from an export.", "import "
+        "memories.json"),
         "copy": Entry("databases:copy", "Copy all data from SQLite to PostgreSQL, or back.",
                       "copy --to postgresql"),
-        "migrate": Entry("databases:migrate", "Bring the databases up to date.",
+        "migrate": Entry("databases:migrate", "Upgrade the databases to the current format.",
                          "migrate --dry-run"),
         "index": Entry("databases:index", "Check the full-text index of a file, and rebuild it.",
                        "index --check"),
-        "scan": Entry("doctor:scan", "Find secrets in what is stored, and remove them.",
+        "scan": Entry("doctor:scan", "Find secrets in stored data, and remove them.",
                       "scan --redact"),
     },
     "Administration": {
-        "keys": Entry("keys:keys", "Create, list, rotate and revoke the keys of callers.",
+        "keys": Entry("keys:keys", "Create, list, rotate and revoke API keys.",
                       "keys create --name ci --role writer"),
         "projects": Entry("projects:projects", "List, rename, merge and erase projects.",
                           "projects list"),
         "tenants": Entry("keys:tenants", "Create, list, export and erase tenants.",
                          "tenants create acme"),
         "agents": Entry("projects:agents",
-                        "List, limit, export and erase agents with their memory.", "agents list"),
-        "seal": Entry("keys:seal", "Renew the keys that encrypt confidential values.",
+                        "List, limit, export and erase agents and their memory.", "agents list"),
+        "seal": Entry("keys:seal", "Rotate the keys that encrypt confidential values.",
                       "seal rotate"),
         "completion": Entry("service:completion", "Print the completion script for a shell.",
                             "completion bash"),
@@ -151,7 +152,7 @@ class Documented(click.Command):
             if word in words.split() and meant in options:
                 return f"{sentence} Did you mean '{meant}'?"
             if word in words.split() and meant in arguments:
-                return f"{sentence} {meant} has no name before it: {ctx.command_path} {usage}"
+                return f"{sentence} {meant} must follow a name: {ctx.command_path} {usage}"
         near = nearest(written, options)
         return f"{sentence} Did you mean '{near}'?" if near else sentence
 
@@ -242,5 +243,5 @@ def _help_all(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
 
 _HELP_ALL = click.Option(
     ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
-    help="Show this, and the settings of the service.",
+    help="Show this help and the service's settings.",
 )  # fmt: skip

@@ -53,55 +53,55 @@ class NotWhole(CommandRefused):
 
 # By the name of the class, or of the nearest one above it.
 HINTS = {
-    "NoDatabase": "Name another file with --db or a service with --url; `save` and `import` make "
+    "NoDatabase": "Use --db for another file or --url for a service; `save` and `import` create "
     "the file.",
-    "NoTenant": "`agentops-memory tenants list` shows those that there are, and `tenants create` "
-    "makes one.",
-    "FileRefused": "Name another file, or see who may read and write this one.",
-    "FileThere": "--force writes over it.",
-    "NotWhole": "Try again: what has come is no export. A file that was named is as it was.",
-    "Damaged": "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a "
-    "backup in its place.",
-    "NoService": "`agentops-memory serve` starts it; --url names another.",
-    "ArchiveThere": "--force writes over it.",
-    "BackupRefused": "Name another place with --to, or make room there.",
-    "SnapshotRefused": "Nothing was changed. A database that is damaged is restored from an "
-    "archive.",
+    "NoTenant": "`agentops-memory tenants list` shows the existing tenants, and `tenants "
+    "create` adds one.",
+    "FileRefused": "Use another file, or check the permissions of this one.",
+    "FileThere": "--force overwrites it.",
+    "NotWhole": "Try again: the data received is not an export. No existing file was changed.",
+    "Damaged": "`agentops-memory doctor` shows the extent of the damage, and `agentops-memory "
+    "restore` restores a backup.",
+    "NoService": "`agentops-memory serve` starts it; --url selects another service.",
+    "ArchiveThere": "--force overwrites it.",
+    "BackupRefused": "Choose another place with --to, or free some space there.",
+    "SnapshotRefused": "Nothing was changed. A damaged database can be restored from an archive.",
     "ArchiveRefused": "Nothing was changed. Take another archive.",
-    "DatabaseThere": "--force replaces it, and keeps what is there beside it.",
-    "StillOpen": "End what has it open (agents, a shell) and repeat this: what is restored already "
-    "is left alone.",
-    "InUse": "End that service, and repeat this.",
-    "RestoreRefused": "What is said above tells what is in the way; `restore` can be repeated.",
-    "RedactionFileRefused": "Mend it, or name another with --redaction-file.",
-    "SealFileRefused": "Put the file back from a copy, or name another with --seal-file.",
-    "StartRefused": "Is it the right file? A service that is started on it brings it up to date, "
-    "or says what is wrong.",
-    "SettingRefused": "`agentops-memory serve --help-all` tells what each setting takes.",
-    "Misconfigured": "--url (or MEMORY_URL) is like http://127.0.0.1:7437, and MEMORY_API_KEY a "
-    "key alone.",
-    "Unreachable": "See --url (or MEMORY_URL); without one the database file is used.",
-    "UnexpectedAnswer": "See --url (or MEMORY_URL): something else may answer there.",
-    "Unauthenticated": "Put a key into MEMORY_API_KEY, or name its file with --key-file; "
-    "`agentops-memory keys create` makes one.",
-    "Denied": "`agentops-memory keys list` tells what each key allows.",
-    "NotFound": "`agentops-memory list` shows ids, `agentops-memory restore` brings back what was "
-    "deleted, and `agentops-memory projects list` shows projects.",
-    "Conflict": "`agentops-memory history` shows what is stored by now.",
-    "TooLarge": "MEMORY_MAX_UPLOAD of the service is the limit; on the file itself there is none.",
-    "TooMany": "Wait some seconds, and try again.",
-    "Invalid": "The command's --help tells what it takes.",
+    "DatabaseThere": "--force replaces it, and keeps the old files next to it.",
+    "StillOpen": "Close the programs that have it open (agents, a shell) and run this again; "
+    "databases already restored are skipped.",
+    "InUse": "Stop that service, and run this again.",
+    "RestoreRefused": "Fix the problem named above; `restore` can be run again.",
+    "RedactionFileRefused": "Fix it, or choose another with --redaction-file.",
+    "SealFileRefused": "Restore the file from a copy, or choose another with --seal-file.",
+    "StartRefused": "Is it the right file? Starting the service on it upgrades it, or shows "
+    "what is wrong.",
+    "SettingRefused": "`agentops-memory serve --help-all` describes every setting.",
+    "Misconfigured": "--url (or MEMORY_URL) looks like http://127.0.0.1:7437; MEMORY_API_KEY "
+    "holds nothing but a key.",
+    "Unreachable": "Check --url (or MEMORY_URL); without it the database file is used.",
+    "UnexpectedAnswer": "Check --url (or MEMORY_URL): another program may be answering there.",
+    "Unauthenticated": "Put a key into MEMORY_API_KEY, or its file into --key-file; "
+    "`agentops-memory keys create` creates one.",
+    "Denied": "`agentops-memory keys list` shows what each key may do.",
+    "NotFound": "`agentops-memory list` shows ids, `agentops-memory restore` brings back "
+    "deleted memories, and `agentops-memory projects list` shows projects.",
+    "Conflict": "`agentops-memory history` shows what is stored now.",
+    "TooLarge": "The service's MEMORY_MAX_UPLOAD sets the limit; working on the file directly "
+    "has none.",
+    "TooMany": "Wait a few seconds, and try again.",
+    "Invalid": "The command's --help lists its arguments and options.",
     "OverQuota": "Erase what is not needed, or raise MEMORY_TENANT_QUOTA.",
-    "Failed": "The service's log has the reason.",
+    "Failed": "The service's log shows the reason.",
     "Unavailable": "Try again in a moment; nothing was stored.",
-    "Exception": "The command's --help tells what it takes.",
+    "Exception": "The command's --help lists its arguments and options.",
 }
 OF_STARTS = {
-    "SettingRefused": "`agentops-memory serve --help-all` tells what each setting takes.",
-    "InUse": "`agentops-memory status` tells what runs; --db names another file.",
-    "Exception": "`agentops-memory doctor` looks at the settings and files, and says what to do.",
+    "SettingRefused": "`agentops-memory serve --help-all` describes every setting.",
+    "InUse": "`agentops-memory status` shows what is running; --db selects another file.",
+    "Exception": "`agentops-memory doctor` checks the settings and files, and says what to do.",
 }
-MAY_BE_DONE = "It may be done nevertheless; to try again doubles nothing."
+MAY_BE_DONE = "It may have been done all the same; trying again creates no duplicate."
 PASSING = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
 
 
@@ -137,7 +137,9 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
 
 def _of_a_start(error: Exception) -> str:
     if re.match("MEMORY_LISTEN: .* cannot be used: ", str(error)):
-        return "`agentops-memory status` tells what answers there; --listen names another address."
+        return (
+            "`agentops-memory status` shows what answers there; --listen selects another address."
+        )
     return next(OF_STARTS[kind] for kind in _kinds(error) if kind in OF_STARTS)
 
 

@@ -33,7 +33,7 @@ class MemoryId(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         number = int(value.removeprefix("#")) if is_id(str(value)) else 0
         if number < 1:
-            self.fail(f"{value!r} is not the id of a memory, which is a number.", param, ctx)
+            self.fail(f"{value!r} is not a memory id; an id is a number.", param, ctx)
         return number
 
 
@@ -96,7 +96,9 @@ def target_options(command: Command) -> Command:
 
 def service_options(command: Command) -> Command:
     """The options of a command for operators that a running service has a route for."""
-    url = click.option("--url", metavar="URL", help="A running service, instead of its files here.")
+    url = click.option(
+        "--url", metavar="URL", help="A running service to use instead of local files."
+    )
     return url(key_file_option(command))
 
 
@@ -106,8 +108,8 @@ def without_route(command: Command) -> Command:
     def refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
         if value is not None:
             raise click.UsageError(
-                f"The service has no route for `{context.command_path}`: leave out "
-                f"{option.opts[0]}, and run it where the service keeps its data.",
+                f"The service has no route for `{context.command_path}`: omit {option.opts[0]}, "
+                "and run it on the machine that has the service's data.",
                 context,
             )
 
@@ -140,12 +142,14 @@ def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - cl
 
 
 url_option = click.option(
-    "--url", metavar="URL", help=f"A running service; its key is in {KEY}. [{URL}]"
+    "--url", metavar="URL", help=f"Address of a running service; its key is in {KEY}. [{URL}]"
 )
 key_file_option = click.option(
-    "--key-file", metavar="FILE", help=f"The file with the key of the service. [default: {KEY}]"
+    "--key-file", metavar="FILE", help=f"A file with the key for the service. [default: {KEY}]"
 )
-file_tenant_option = click.option("--tenant", metavar="NAME", help="Whose file. [default: default]")
+file_tenant_option = click.option(
+    "--tenant", metavar="NAME", help="The tenant to use. [default: default]"
+)
 
 
 def to_option(metavar: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
@@ -175,11 +179,11 @@ def _project_here() -> str | None:
 
 project_option = click.option(
     "--project", metavar="NAME", envvar=PROJECT, shell_complete=projects,
-    help=f"Which project, of all. [{PROJECT}]",
+    help=f"Only this project. [{PROJECT}, default: all projects]",
 )  # fmt: skip
 here_option = click.option(
     "--project", metavar="NAME", envvar=PROJECT, default=_project_here, shell_complete=projects,
-    help=f"Which project; '' is all. [{PROJECT}, default: that of the repository here]",
+    help=f"The project; '' means all. [{PROJECT}, default: the current repository's]",
 )  # fmt: skip
 type_option = click.option("--type", metavar="TYPE", shell_complete=types, help="Only this type.")
 id_argument = click.argument("memory", metavar="ID", type=MemoryId(), shell_complete=ids)
@@ -196,13 +200,15 @@ excluded_option = click.option(
 )  # fmt: skip
 tag_option = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
 scope_name_option = click.option(
-    "--scope", metavar="NAME", help="Only this scope; global means those of all projects."
+    "--scope",
+    metavar="NAME",
+    help="Only this scope; global means the memories shared by all projects.",
 )
 scope_option = click.option(
-    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; repeatable."
+    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
 )
-force_option = click.option("--force", is_flag=True, help="Write over a file that is there.")
+force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
 dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Tell what would be done, and do nothing."
+    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
 )
 yes_option = click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")

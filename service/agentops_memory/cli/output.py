@@ -43,7 +43,7 @@ def is_piped() -> bool:
 def read_piped() -> str:
     """The text of standard input, without the end of its last line."""
     if not is_piped():
-        raise click.UsageError("- is standard input, and nothing comes from there.")
+        raise click.UsageError("- reads standard input, but standard input is empty.")
     content: bytes = sys.stdin.buffer.read(MOST_READ)
     return content.decode(errors="replace").removesuffix("\n").removesuffix("\r")
 
@@ -64,7 +64,7 @@ def say(sentence: str) -> None:
 
 def confirm(question: str) -> None:
     if sys.stdin is None or not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here; say --yes if that is what you want.")
+        raise click.UsageError("Confirmation needs a terminal; add --yes to go ahead.")
     if not click.confirm(question, err=True):
         say("Nothing was changed.")
         sys.exit(1)

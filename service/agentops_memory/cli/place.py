@@ -70,7 +70,7 @@ def require_one_place(settings: Settings, flags: Flags) -> None:
     """Refuse a file that an option names beside a database."""
     if settings.database_url and flags.get("db_path"):
         raise CommandRefused(
-            "--db names a file, and MEMORY_DATABASE_URL a database; unset one of them."
+            "--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL; use only one of them."
         )
 
 
@@ -145,7 +145,7 @@ class FilesPlace:
         if _is_there(path):
             migrate.require_current(path, self.settings.recall, may_be_new=may_make)
         elif tenant != DEFAULT_TENANT:
-            raise NoTenant(f"There is no tenant {tenant}: it would be {path}.")
+            raise NoTenant(f"There is no tenant {tenant}; its file would be {path}.")
         elif not may_make:
             raise NoDatabase(f"There is no database at {path}.")
 
@@ -176,8 +176,8 @@ class FilesPlace:
             )
         if file.is_symlink():
             raise Unavailable(
-                f"{file} is a link, and what it leads to is not this program's to remove. Revoke "
-                "the tenant's keys, and remove both by hand."
+                f"{file} is a symbolic link, and this program does not remove its target. "
+                "Revoke the tenant's keys, and remove both by hand."
             )
         return [str(it) for it in of_files.files_of(file)]
 
@@ -189,7 +189,7 @@ class FilesPlace:
     def rewrite(self, tenant: TenantId) -> None:
         """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
         raise Unavailable(
-            f"{self._file(tenant)} needs no rewriting: what is erased there is written over."
+            f"{self._file(tenant)} needs no rewriting: erased data there is overwritten at once."
         )
 
     def still_there(self, tenant: TenantId) -> None:
@@ -251,9 +251,11 @@ class DatabasePlace:
             if tenant in schemas.tenants_of(connection):
                 schemas.require_current(connection, tenant)
             elif tenant != DEFAULT_TENANT:
-                raise NoTenant(f"There is no tenant {tenant}: it would be {self.name_of(tenant)}.")
+                raise NoTenant(
+                    f"There is no tenant {tenant}; it would be stored in {self.name_of(tenant)}."
+                )
             elif not may_make:
-                raise NoDatabase("The database has nothing of the service yet.")
+                raise NoDatabase("The database holds no data of the service yet.")
 
     def counted(self, tenant: TenantId) -> Counted | None:
         with connecting.control(self._url) as connection:
@@ -310,7 +312,7 @@ def refuse_own(to: str, settings: Settings) -> None:
     is_beside = target.parent == database.parent and target.name.startswith(database.name)
     in_folder = Path(os.path.realpath(of_files.tenants_folder(settings.db_path))) in target.parents
     if to != "-" and (is_beside or in_folder or target in own):
-        raise FileRefused(f"{target} is a file of the service itself; name another.")
+        raise FileRefused(f"{target} is one of the service's own files; choose another.")
 
 
 @contextmanager

@@ -40,12 +40,12 @@ FILTERS = ("type", "exclude_types", "tag", "scope", "before")
 MOST_NAMED = 10  # other projects of an answer that has nothing
 MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
 METHODS = {
-    "pinned": "as it is pinned",
-    "topic_key": "its topic key holds the words",
-    "recency": "as one of the newest: no word found it",
+    "pinned": "because it is pinned",
+    "topic_key": "its topic key contains the words",
+    "recency": "as one of the newest: no word matched",
 }
 BY_WORDS = "by its words"
-STRANGE = "The explanation is not one that this version can tell."
+STRANGE = "This version cannot show this kind of explanation."
 FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
 
@@ -141,7 +141,7 @@ def print_saved(saved: Saved, where: str, *, as_json: bool) -> None:
     else:
         show(one_line(DONE[saved.action].format(saved, where)))
     if saved.redacted:
-        say(f"Kept out of it: {counted(saved.redacted, 'secret')}.")
+        say(f"Secrets removed: {counted(saved.redacted, 'secret')}.")
     if saved.warning:
         say(one_line(f"Warning: {saved.warning}."))
 
@@ -203,15 +203,15 @@ def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> 
     say(one_line(f"{sentence}{where}{held}."))
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
     if filters and other.in_project:
-        say(f"Left out: what {' and '.join(filters)} {'do' if filters[1:] else 'does'} not match.")
+        say(f"Filtered out: memories that do not match {' and '.join(filters)}.")
     if other.replaced:
         replaced = counted(other.replaced, "memory", "memories")
-        say(f"Left out: {replaced} that another one replaced; --superseded shows them.")
+        say(f"Hidden: {replaced} replaced by another; --superseded shows them.")
     if other.projects and other.project:
         named = ", ".join(other.projects[:MOST_NAMED])
         more = len(other.projects) - MOST_NAMED
         say(one_line(f"Other projects: {named}{f' and {more:,} more' if more > 0 else ''}. "
-                     "--project '' is all of them."))  # fmt: skip
+                     "--project '' searches all projects."))  # fmt: skip
 
 
 def print_observations(found: Sequence[Observation]) -> None:
@@ -271,27 +271,28 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
     if following := explanation.get("following"):
         share = sum(it["share"] for it in following)
-        yield f"What follows it adds {share:.0%}: {ids_of([it['id'] for it in following])}."
+        ids = ids_of([it["id"] for it in following])
+        yield f"The memories saved right after it add {share:.0%}: {ids}."
     if explanation.get("store_id"):
         yield f"From the memory store {explanation['store_id']}."
     if older := explanation.get("superseded"):
         yield f"It supersedes {ids_of(older)}."
     if explanation.get("content_cut"):
-        yield "Its content goes on."
+        yield "The content is cut here."
 
 
 def _understood(explanation: Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
-        yield f"Looked for: {', '.join(terms)}."
+        yield f"Searched for: {', '.join(terms)}."
     if dropped := explanation.get("dropped"):
-        yield f"Not looked for, as too common or too many: {', '.join(dropped)}."
+        yield f"Words not searched, as too common or too many: {', '.join(dropped)}."
     for word, meant in explanation.get("corrected", {}).items():
-        yield f"Nobody wrote {word}, so it was read as {' or '.join(meant)}."
+        yield f"No memory contains {word}; searched for {' or '.join(meant)} instead."
     if explanation.get("degraded"):
-        yield "The words took too long; the newest memories stand in."
+        yield "The search timed out; these are the newest memories instead."
     if explanation.get("timed_out"):
-        yield "The time for explaining was over: some of it is left out."
+        yield "The explanation timed out and is incomplete."
 
 
 def ids_of(memories: Sequence[int]) -> str:
@@ -323,7 +324,7 @@ def _understand(explanation: Explanation | None) -> None:
 
 def _say_omitted(count: int) -> None:
     if count:
-        say(f"{counted(count, 'more', 'more')} had no room in one answer.")
+        say(f"{counted(count, 'more', 'more')} did not fit into one response.")
 
 
 def _diff(earlier: Revision | None, revision: Revision) -> Iterator[str]:
@@ -357,7 +358,7 @@ def _content_diff(before: list[str], after: list[str]) -> Iterator[str]:
     changed = [line for line in compared if not line.startswith("@@")]
     yield from (f"{line[0]} {line[1:]}" for line in changed)
     if not changed:
-        yield "content: in characters that are not shown"
+        yield "content: only invisible characters changed"
 
 
 def _tags(revision: Revision) -> str:

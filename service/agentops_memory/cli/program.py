@@ -63,7 +63,7 @@ def log_uncaught() -> None:
         raised.exc_type, raised.exc_value, raised.exc_traceback
     )
     sys.unraisablehook = lambda ignored: log.critical(
-        "an exception was ignored", exc_info=ignored.exc_value
+        "exception ignored", exc_info=ignored.exc_value
     )
     warnings.showwarning = _warned
     if logging.lastResort:
@@ -110,7 +110,7 @@ def _raised(
     if not issubclass(kind, Exception):
         sys.__excepthook__(kind, error or kind(), traceback)
     else:
-        log.critical("an exception was not caught", exc_info=error)
+        log.critical("uncaught exception", exc_info=error)
 
 
 def _warned(
@@ -126,7 +126,7 @@ def _warned(
 
 PASSWORD = re.compile(r"postgres(ql)?://([^\s/@]*:[^\s/@]+@|\S*[?&](ssl)?password=)", re.IGNORECASE)
 NO_PASSWORDS = (
-    "An argument has the password of a database, and everybody on the machine sees arguments: "
+    "An argument contains a database password, and every user of the machine can see arguments: "
     "change the password, and put the URL into MEMORY_DATABASE_URL."
 )
 OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
@@ -196,7 +196,7 @@ class _Program(click.Group):
     cls=_Program,
     commands=[LazyCommand(name, short_help=it.help) for name, it in COMMANDS.items()],
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=f"All settings: {NAME} serve --help-all. A new user starts with {NAME} save.",
+    epilog=f"All settings: {NAME} serve --help-all. To get started, try {NAME} save.",
 )
 @click.version_option(__version__, message=f"{NAME} %(version)s")
 @click.pass_context

@@ -46,11 +46,11 @@ class Target:
         """What the options say; a file that they name goes before a url of the environment."""
         url, db, tenant, key_file = (given[name] or None for name in OPTIONS)
         if url and (db or tenant):
-            raise click.UsageError("--url is a service; --db and --tenant are of a file.")
+            raise click.UsageError("--url selects a service; --db and --tenant work on files.")
         if not (db or tenant):
             url = url or os.environ.get(URL) or None
         if key_file and not url:
-            raise click.UsageError(f"--key-file holds the key of a service: add --url or {URL}.")
+            raise click.UsageError(f"--key-file is the key for a service: add --url or {URL}.")
         return cls(url=url, db=db, tenant=tenant, key_file=key_file)
 
     @classmethod
@@ -61,15 +61,15 @@ class Target:
         """
         if url is None:
             if key_file:
-                raise click.UsageError("--key-file holds the key of a service: add --url.")
+                raise click.UsageError("--key-file is the key for a service: add --url.")
             return None
         if not url:  # an unset variable of a script: the files here are not what it means
-            raise click.UsageError("--url is empty: it names a service.")
+            raise click.UsageError("--url is empty; it must be the address of a service.")
         context = click.get_current_context()
         for option in context.command.params:
             name, source = str(option.name), context.get_parameter_source(str(option.name))
             if name in OF_FILES and source is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--url is a service; {option.opts[0]} is of its files.")
+                raise click.UsageError(f"--url selects a service; {option.opts[0]} works on files.")
         return cls(url=url, db=None, tenant=None, key_file=key_file)
 
     @property
@@ -81,7 +81,7 @@ class Target:
             text = file.read(MOST_READ)
         key = text.decode(errors="replace").strip()
         if not key or len(text) == MOST_READ:
-            raise FileRefused(f"{self.key_file} holds no key, which is one line.")
+            raise FileRefused(f"{self.key_file} must hold one line, the key.")
         return key
 
     @property

@@ -105,7 +105,7 @@ class Refused(Response):
 _FAULTS = {
     "missing": "is required",
     "string_type": "must be text",
-    "string_unicode": "has a lone surrogate, which UTF-8 cannot say",
+    "string_unicode": "has a lone surrogate, which UTF-8 cannot encode",
     "string_too_short": "must not be empty",
     "string_too_long": "has at most {max_length:,} characters",
     "too_short": "must not be empty",
@@ -149,7 +149,7 @@ def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
 
 
 def said_of(fault: ErrorDetails) -> str:
-    said, details = _FAULTS.get(fault["type"], "is not what it should be"), fault.get("ctx", {})
+    said, details = _FAULTS.get(fault["type"], "is invalid"), fault.get("ctx", {})
     if fault["type"] == "string_too_short" and details["min_length"] > 1:
         said = "has at least {min_length} characters"
     if fault["type"] == "too_short" and details["min_length"] > 1:

@@ -129,7 +129,7 @@ class Endpoint:
         except Refusal as refusal:
             if is_begun:
                 fields = {"operation": self.operation.name, "reason": str(refusal)}
-                log.warning("an answer is left incomplete", extra=fields)
+                log.warning("response incomplete", extra=fields)
             else:
                 await self.protocol.refused(refusal)(scope, receive, send)
 

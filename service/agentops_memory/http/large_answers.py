@@ -36,10 +36,10 @@ SLOTS = 12  # each keeps up to 4 MiB: with the 80 MiB of the service, less than 
 SLOT_TIMEOUT = 2.0  # seconds; a client that reads has taken an answer long before
 PIECE_TIMEOUT = 120.0  # seconds for a piece; slower, a client could keep its slot permanently
 
-CROWD = "This key has too many large requests in progress; wait for some of their answers."
-UNREAD_OF_KEY = "This key has too many large answers that are not read yet; read them first."
-UNREAD = "Too many large answers are not read yet; try again."
-TOO_SLOW = "The client takes its answer too slowly."
+CROWD = "This key has too many large requests in progress; wait for some of the responses."
+UNREAD_OF_KEY = "This key has too many unread large responses; read them first."
+UNREAD = "Too many large responses are still unread; try again."
+TOO_SLOW = "The client reads its response too slowly."
 
 SAFE = ("GET", "HEAD")
 
@@ -186,7 +186,7 @@ class Bounded(Response):
                 await slot.send(self._answer, scope, receive, send)
             except TooSlow as slow:  # once the answer has begun; the server closes the connection
                 fields = {"operation": scope["path"], "reason": str(slow)}
-                log.warning("an answer is left incomplete", extra=fields)
+                log.warning("response incomplete", extra=fields)
 
 
 async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:

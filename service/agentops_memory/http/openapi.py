@@ -109,7 +109,7 @@ def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:
 def _answer(operation: Operation, protocol: Protocol, status: int) -> dict[str, Any]:
     headers = {**protocol.headers, **operation.headers}
     if operation.takes_key:
-        headers[REPLAYED] = "`true` if the request was done before and this is its answer."
+        headers[REPLAYED] = "`true` if the request was done before and this is its stored response."
     described = {"description": HTTPStatus(status).phrase} | _headers(headers)
     if operation.media_type:
         return described | _content(_SCHEMAS["string"], operation.media_type)
@@ -142,15 +142,15 @@ def _reference(model: type[BaseModel]) -> dict[str, Any]:
 
 
 _REASONS = {
-    429: "Too many requests of this key, or large answers to it that are not read yet.",
-    503: "Unavailable for now, or too many large answers of all keys are not read yet.",
+    429: "Too many requests with this key, or too many of its large responses are still unread.",
+    503: "Temporarily unavailable, or too many large responses are still unread.",
 }
 
 _IDEMPOTENCY_KEY = {
     "name": KEY_HEADERS[0],
     "in": "header",
     "required": False,
-    "description": "The same request with the same key is done once, for 24 hours.",
+    "description": "Repeating a request with the same key within 24 hours does it only once.",
     "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
 }
 

@@ -93,7 +93,7 @@ class NoMethod(Refusal):
     code = "no_method"
 
     def __init__(self) -> None:
-        super().__init__("This path does not take this method.")
+        super().__init__("This path does not support this method.")
 
 
 class Failed(Refusal):

@@ -76,7 +76,7 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
                 await asyncio.to_thread(file.write, chunk)
             yield cast(BinaryIO, file)
     except OSError as error:  # at any step: what is written may wait in a buffer until the end
-        raise Full("The disk cannot take the body; nothing was stored.") from error
+        raise Full("The disk cannot hold the body; nothing was stored.") from error
 
 
 async def whole_body(request: Request, limit: int) -> bytes:

@@ -207,7 +207,7 @@ class RetentionJob:
         for kind, rows in gone.items():
             self.metrics.count(SWEPT_ROWS, kind, by=rows)
         if gone:
-            log.info("what was over its time was removed", extra={**gone, **fields})
+            log.info("expired data removed", extra={**gone, **fields})
 
 
 @asynccontextmanager

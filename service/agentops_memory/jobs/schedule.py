@@ -128,7 +128,7 @@ async def tidy(
         found.append(tidied)
         if tidied.rebuilt:
             fields = {"rows": tidied.drift, "partitions": list(tidied.rebuilt)}
-            log.error("the index was out of line and was built anew", extra=fields)
+            log.error("index was inconsistent and has been rebuilt", extra=fields)
         if tidied.moved:
             log.info("projects moved to other partitions", extra={"projects": tidied.moved})
         if tidied.is_damaged:
@@ -143,7 +143,7 @@ async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
     try:
         if rebuilt := await maintenance.repair(caller):
             log.error(
-                "the index was damaged and was made anew",
+                "index was damaged and has been rebuilt",
                 extra={"tenant": caller.tenant, "partitions": list(rebuilt)},
             )
         return (await maintenance.check(caller, thorough=True)).is_intact

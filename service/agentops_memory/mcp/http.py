@@ -229,7 +229,7 @@ def _project(request: Request) -> Project:
     named.discard(Project(""))
     if len(named) != 1:
         raise Invalid(
-            f"Which project? Name one: /mcp/PROJECT as the address, or the header {PROJECT}."
+            f"Which project? Use /mcp/PROJECT as the address, or set the header {PROJECT}."
         )
     project = named.pop()
     if len(project) > MAX_PROJECT:

@@ -250,7 +250,7 @@ def _indented(text: str) -> str:
 
 
 def _paragraphs(parts: Iterable[str], omitted: int) -> str:
-    last = [f"{omitted} more had no room in one answer."] if omitted else []
+    last = [f"{omitted} more did not fit into one response."] if omitted else []
     return "\n\n".join([*parts, *last])
 
 

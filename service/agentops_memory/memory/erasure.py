@@ -21,7 +21,7 @@ ErasureId = NewType("ErasureId", str)
 
 UNKNOWN_COPIES = (
     "backups, replicas and snapshots of the database file",
-    "exports, and what agents, traces and logs were told",
+    "exports, and copies in agents, traces and logs",
 )
 
 

@@ -16,7 +16,7 @@ QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and m
 def require_room(tx: Transaction, size: int = 0) -> None:
     """Refuse with OverQuota unless more than `size` bytes of the quota are left."""
     if tx.room is not None and tx.room <= size:
-        raise OverQuota("The tenant stores as much as it may; nothing was stored.")
+        raise OverQuota("The tenant has reached its storage quota; nothing was stored.")
 
 
 def require_margin(tx: Transaction) -> None:

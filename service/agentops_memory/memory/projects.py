@@ -378,7 +378,7 @@ def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPl
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
     if is_known_project(tx, new):
-        raise Conflict("There is a project with the new name; merge the one into the other.")
+        raise Conflict("A project with the new name exists; merge the two instead.")
     refuse(faults_of({"project": new}))
     return ProjectPlan(extent=extent)
 
@@ -457,9 +457,7 @@ def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
     _require_not_empty(extent)
     erasures = map(tx[ReceiptTable].newest_of, (project, other))
     if any(erasure is not None and erasure.goes_on for erasure in erasures):
-        raise Conflict(
-            "The project is being erased, or was begun to be; erase it to the end first."
-        )
+        raise Conflict("The project is being erased; finish erasing it first.")
     return extent
 
 
@@ -474,7 +472,7 @@ def _require_access(tx: Transaction, *projects: Project) -> None:
         f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1"
     )
     if any(tx[Sql].exists(has_global, project=project) for project in projects):
-        raise Denied("A project with global memories is changed with a key for every project.")
+        raise Denied("Changing a project with global memories needs a key for every project.")
 
 
 def _require_not_empty(extent: Extent) -> None:

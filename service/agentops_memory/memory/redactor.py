@@ -89,7 +89,7 @@ class Registry:
             raise Invalid(f"The id of a registered value has at most {LONGEST_ID} characters.")
         size = getsizeof(value_id) + getsizeof(value) + VALUE_OVERHEAD
         if size + RUN_OVERHEAD > self._most:
-            raise Invalid("A registered value is not larger than all values of a tenant may be.")
+            raise Invalid("A registered value must fit into the limit for all values of a tenant.")
         with self._lock:
             runs = self._tenants.get(run.tenant, {})
             values = runs.get(run, {})
@@ -103,7 +103,7 @@ class Registry:
             if self._sizes[run.tenant] + added > self._most:
                 raise TooMany(
                     f"The values that the runs of this tenant have registered take {self._most:,} "
-                    "bytes of memory, which is all they may; the end of a run makes room.",
+                    "bytes of memory, which is the limit; they are freed when a run ends.",
                     RETRY_AFTER,
                     scope="tenant",
                 )

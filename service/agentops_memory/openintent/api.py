@@ -465,7 +465,7 @@ def answer(done: Shown | Written[Any], status: int = 200) -> Response:
 
 
 class BadField(Invalid):
-    """A member of an entry is not what it should be, as things stand."""
+    """A member of an entry is invalid, as things stand."""
 
     def __init__(self, field: str, said: str) -> None:
         super().__init__(f"{field} {said}.")

@@ -98,7 +98,7 @@ class EventFilter:
 
 NAMES = frozenset({"namespace", "key", "tags"})
 EVENTS = (
-    Parameter(name="event_type", help="Of this type alone."),
+    Parameter(name="event_type", help="Only this type."),
     Parameter(name="since", kind="instant", help="Later than this."),
     Parameter(name="after", kind="integer", help="After this `sequence`, oldest first."),
     api.LIMIT,

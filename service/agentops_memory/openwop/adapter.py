@@ -145,17 +145,18 @@ def _rank(query: Query, name: str) -> None:
         query.fault("query", "is for semantic ranks, which there are none of")
 
 
-_REF = Param(name="memoryRef", help="The ref; `tenant-memory` unless told.",
+_REF = Param(name="memoryRef", help="The ref (default `tenant-memory`).",
              read=lambda query, name: query.ref(name) or TENANT_MEMORY)  # fmt: skip
 _IN_RUN = Param(name="runId", help="A run, whose snapshot is read.")
-_TAG = Param(name="tag", help="With this tag alone.", read=_tag)
+_TAG = Param(name="tag", help="Only entries with this tag.", read=_tag)
 _BUDGET = Param(
-    name="tokenBudget", kind="count", help="The most code points of all contents together.",
+    name="tokenBudget", kind="count", help="Maximum number of code points of all contents "
+    "together.",
     read=lambda query, name: query.number(name, 1),
 )  # fmt: skip
 LISTED = (
     Param(name="rank", help="The order.", choices=("recency",), read=_rank),
-    Param(name="before", help="An entry's id: those older than it."),
+    Param(name="before", help="An entry's id; returns the entries older than it."),
     _TAG, limit(SHOWN, MOST_SHOWN), _BUDGET,
 )  # fmt: skip
 
@@ -169,10 +170,10 @@ def operations(entries: "RefEntries") -> Sequence[Operation]:
            entries.list, role=Role.READER, answer=ListedRefEntries,
            query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
         op("POST", every, "put",
-           "Put an entry; the same one again under a host's id is the first.",
+           "Store an entry; repeating it under the same host id returns the first one.",
            entries.put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=201,
            status_if_new=200, headers=WRITTEN, refusals=(404, 409)),
-        op("GET", one, "get", "One entry, also one that another supersedes.",
+        op("GET", one, "get", "One entry, even if another supersedes it.",
            entries.get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN),
            refusals=(404, 422)),
         op("DELETE", one, "delete", "Delete an entry.",
@@ -180,10 +181,11 @@ def operations(entries: "RefEntries") -> Sequence[Operation]:
            query=(
                Param(name="memoryRef", help=_REF.help,
                      read=lambda query, name: query.text(name) or TENANT_MEMORY),
-               Param(name="runId", help="A run, whose log tells of it."),
+               Param(name="runId", help="The run whose log records this."),
            ),
            refusals=(404, 409)),
-        op("GET", f"{BASE}/search", "search", "Live entries of a ref by their words, best first.",
+        op("GET", f"{BASE}/search", "search", "Search the live entries of a ref by words, best "
+        "match first.",
            entries.search, role=Role.READER, answer=FoundRefEntries,
            query=(
                _REF,
@@ -194,9 +196,9 @@ def operations(entries: "RefEntries") -> Sequence[Operation]:
            "Who put an entry, and what replaces it.",
            entries.provenance, role=Role.READER, answer=Provenance, query=(_REF,),
            refusals=(404,)),
-        op("GET", f"{BASE}/refs", "refs", "Refs that hold entries, in code point order.",
+        op("GET", f"{BASE}/refs", "refs", "Refs that have entries, in code point order.",
            entries.refs, role=Role.READER, answer=ListedRefs,
-           query=(limit(), Param(name="after", help="A ref: those after it."))),
+           query=(limit(), Param(name="after", help="A ref; returns those after it."))),
     )  # fmt: skip
 
 
@@ -308,7 +310,7 @@ class RefEntries:
         return Page("entries", entries, lambda n: {"memoryRef": shown, "ranks": ranks[:n]})
 
     async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
-        """Refs that hold entries, in code point order."""
+        """Refs that have entries, in code point order."""
         found = await self.engine.read(caller, list_refs, after or "", limit + 1)
 
         def beside(shown: int) -> dict[str, object]:

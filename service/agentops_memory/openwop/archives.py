@@ -138,7 +138,7 @@ class BudgetExceeded(Refusal):
     code = "token_budget_exceeded"  # the sources and their archive do not fit into it
 
     def __init__(self, budget: int, required: int) -> None:
-        super().__init__("The budget is too small for what is to be distilled.")
+        super().__init__("The budget is too small for an archive of these entries.")
         self.budget, self.required = budget, required
 
 

@@ -119,16 +119,17 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
     every, one = f"{BASE}/commitments", f"{BASE}/commitments/{{commitmentId}}"
     return (
         op("POST", every, "create_commitment",
-           "Arm a condition for an entry; an equal one that is armed is answered again.",
+           "Arm a condition for an entry; if an equal one is armed, it is returned instead.",
            commitments.arm, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
            status_if_new=200, headers=WRITTEN, refusals=(404,)),
         op("GET", every, "list_commitments", "Commitments in the order of their ids.",
            commitments.list, role=Role.READER,
-           answer=listed(Commitment, "commitments", "Commitments; `next` is the id to go on with."),
+           answer=listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
+           "after."),
            query=(
-               Param(name="memoryRef", help="Of the entries of this ref alone.", read=Query.ref),
-               choice("state", CommitmentState, "Of this state alone."),
-               Param(name="after", help="An id: those after it.", read=_after),
+               Param(name="memoryRef", help="Only those of this ref's entries.", read=Query.ref),
+               choice("state", CommitmentState, "Only this state."),
+               Param(name="after", help="An id; returns those after it.", read=_after),
                limit(),
            )),
         op("GET", one, "get_commitment", "One commitment.",
@@ -142,7 +143,7 @@ def _after(query: Query, name: str) -> str:
     id_ = query.text(name)
     uid = commitment_uid(id_ or "")
     if id_ is not None and uid is None:
-        query.fault(name, "is the id of no commitment")
+        query.fault(name, "is not the id of a commitment")
     return uid or ""
 
 
@@ -189,7 +190,7 @@ class Commitments:
     firing: Firing
 
     async def arm(self, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
-        """Arm a condition for an entry; an equal one that is armed is answered again.
+        """Arm a condition for an entry; if an equal one is armed, it is returned instead.
 
         BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
         that is not live, or that a live one supersedes, TooManyArmed.

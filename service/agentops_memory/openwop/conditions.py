@@ -36,10 +36,10 @@ def conditions_of(tags: Iterable[str], now: datetime) -> Sequence[Condition]:
     for tag in tags:
         if tag.startswith(DUE):
             at = exact(tag.removeprefix(DUE), needs_offset=True)
-            problem = "has a due time that is no time, or is past"
+            problem = "has a due time that is invalid or in the past"
             armed.append(time_to_come(at, now, "tags", problem))
         elif tag == WHEN:
-            raise BadFields([("tags", "waits for a tag without a name")])
+            raise BadFields([("tags", "waits for an empty tag")])
         elif tag.startswith(WHEN):
             armed.append(Condition(tag=tag.removeprefix(WHEN)))
     return tuple(dict.fromkeys(armed))

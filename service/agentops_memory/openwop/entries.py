@@ -271,7 +271,7 @@ class RefTable(Table):
                 ref=ref, name=before, uid=stable_id(before), **values(at),
             ).fetchone()  # fmt: skip
             if row is None:
-                raise BadFields([("before", "is the id of no entry")])
+                raise BadFields([("before", "is not the id of an entry")])
             given["created_at"], given["before"] = row
             condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
         rows = self._stream(self._listing(tag, at, condition), **given)

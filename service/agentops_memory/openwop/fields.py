@@ -25,7 +25,7 @@ def _tags(tags: list[str]) -> list[str]:
         raise fault(f"has at most {MAX_TAGS} items")
     archives = (refs.ARCHIVE, refs.DISTILLED)
     if any(tag in archives or tag.startswith(refs.COMPACTED) for tag in kept):
-        raise fault("has a tag that only the service gives")
+        raise fault("has a tag reserved for the service")
     return kept
 
 
@@ -47,7 +47,7 @@ EntryName = Annotated[
 ]
 OwnName = Annotated[
     EntryName,
-    must(lambda name: not refs.MADE.fullmatch(name), "has a form that only the service gives"),
+    must(lambda name: not refs.MADE.fullmatch(name), "has a form reserved for the service"),
 ]
 RunName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,

@@ -131,28 +131,29 @@ def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> S
     every, one = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
     return (
         op("POST", every, "open_run",
-           "Open a run, which sees memory as it is now; the same one again is the first.",
+           "Open a run, which sees memory as it is now; repeating the request returns the first "
+           "run.",
            runs.open, role=Role.WRITER, body=RunBody, body_required=False, answer=OpenedRun,
            status=201, status_if_new=200, is_limited=False, refusals=(409,)),
         op("GET", one, "get_run", "One run.", runs.get, role=Role.READER, answer=Run,
            refusals=(404,)),
         op("POST", f"{one}/secrets", "register_secret",
-           "Let a value be a secret in all that is written until the run ends.",
+           "Register a secret value; it is redacted in everything written until the run ends.",
            runs.register, role=Role.WRITER, body=RunSecretBody, answer=RegisteredSecret,
            takes_key=False, refusals=(404, 408, 409, 413, 507)),
         op("POST", f"{one}/end", "end_run", "End a run.", runs.end, role=Role.WRITER,
            body=RunEndBody, answer=Run, is_limited=False, refusals=(404, 409)),
-        op("GET", f"{one}/events", "run_events", "What happened in a run, in order.",
+        op("GET", f"{one}/events", "run_events", "The events of a run, in order.",
            up_to_date(runs.log), role=Role.READER, answer=RunEvents, refusals=(404,),
-           query=(after(help="After this sequence."), limit())),
-        op("POST", f"{one}/fork", "fork_run", "Copy a run that has ended, or begin where it was.",
+           query=(after(help="Only events after this sequence number."), limit())),
+        op("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.",
            runs.fork, role=Role.WRITER, body=RunForkBody, answer=ForkedRun, status=201,
            refusals=(404, 409, 422)),
         op("GET", f"{BASE}/events", "events",
-           "What happened in all runs, in the order of commits.",
+           "The events of all runs, in commit order.",
            up_to_date(runs.events), role=Role.READER, answer=AllRunEvents,
-           query=(after(help="The `next` of the answer before."), limit(),
-                  Param(name="type", help="Of this type alone."))),
+           query=(after(help="The `next` of the previous page."), limit(),
+                  Param(name="type", help="Only this type."))),
     )  # fmt: skip
 
 
@@ -209,7 +210,7 @@ class Runs:
                 await self.drop_idle(caller, timedelta())
                 registry.register(key, secret, value)
         except Invalid as refusal:
-            raise BadFields([("value", "is none that can be registered")]) from refusal
+            raise BadFields([("value", "cannot be registered")]) from refusal
         try:
             await self.engine.write(caller, note_secrets, run_id, partial(registry.count, key))
         except RunEnded:

@@ -132,7 +132,7 @@ class SnapshotLost(Refusal):
     code = "replay_memory_snapshot_unavailable"
 
     def __init__(self, source: RunId, from_sequence: int, reason: str = EXPIRED) -> None:
-        super().__init__("Memory as the run has seen it is not there any more.")
+        super().__init__("The memory that the run saw is no longer available.")
         self.source, self.from_sequence, self.reason = source, from_sequence, reason
 
 
@@ -151,7 +151,7 @@ def open_run(tx: Transaction, run: str) -> Run:
 def require_secrets(run: Run, held: Mapping[str, int]) -> None:
     """Refuse with SecretsLost if an id has fewer values here than the run has registered."""
     if any(held.get(id_, 0) < count for id_, count in run.secrets.items()):
-        raise SecretsLost("The values that the run has registered are lost: register them again.")
+        raise SecretsLost("The values that the run registered are lost; register them again.")
 
 
 # What a run sees: memory as it was when it began, whole or refused (OpenWOP RFC 0004 §A).
@@ -254,7 +254,7 @@ def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
     if last is None:
         raise SnapshotLost(source.id, number)
     if number > last.sequence + 1:
-        raise InvalidSequence("fromSeq lies beyond the next event of the run.")
+        raise InvalidSequence("fromSeq is beyond the run's next event.")
     events = "SELECT count(*) FROM run_events WHERE run = :run"
     if tx[Sql].number(events, run=source.number) <= last.sequence:
         raise SnapshotLost(source.id, number, "event_log_unavailable")

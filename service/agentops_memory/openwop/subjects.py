@@ -70,10 +70,10 @@ def operations(forgetting: "Forgetting") -> Sequence[Operation]:
     """Those that forget, and that tell of it."""
     return (
         op("POST", f"{BASE}/forget", "forget",
-           "Erase whatever is about a subject, with what was made of it.",
+           "Erase everything about a subject, including what was derived from it.",
            forgetting.forget, role=Role.ADMIN, body=ForgetBody, answer=ForgottenSubject),
         op("GET", f"{BASE}/erasures/{{erasureId}}", "get_erasure",
-           "The receipt of an erasure, and whether its bytes are gone.",
+           "The receipt of an erasure, which shows whether its bytes are gone.",
            forgetting.receipt, role=Role.READER, answer=RefErasureReceipt, refusals=(404,)),
     )  # fmt: skip
 

@@ -296,7 +296,7 @@ def make_archive(
     """
     target = _target(to, now)
     if target.exists() and not is_forced:
-        raise ArchiveThere(f"{target} is there already.")
+        raise ArchiveThere(f"{target} already exists.")
     folder = target.parent
     with os_errors_as(BackupRefused, f"No archive can be made in {folder}"):
         databases = _databases(settings.db_path, scope)
@@ -335,7 +335,9 @@ def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
     every = {tenant: tenant_file(path, tenant) for tenant in tenants_of(path)}
     for tenant in scope.tenants:
         if tenant not in every:
-            raise NoTenant(f"There is no tenant {tenant}: it would be {tenant_file(path, tenant)}.")
+            raise NoTenant(
+                f"There is no tenant {tenant}; its file would be {tenant_file(path, tenant)}."
+            )
     if not every:
         raise BackupRefused(f"There is no database at {path}.")
     return {tenant: file for tenant, file in every.items() if scope.has(tenant)}

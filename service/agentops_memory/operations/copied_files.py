@@ -131,7 +131,7 @@ class FileRows:
                 raise
             raise CopyRefused(  # without its cause, which quotes the text
                 f"A text in the table {table.name} is no UTF-8; nothing of the tenant was copied. "
-                "`agentops-memory doctor --fix` mends the file."
+                "`agentops-memory doctor --fix` repairs the file."
             ) from None
 
     def count(self, table: Table) -> int:

@@ -35,26 +35,26 @@ from .files.service_lock import holder
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        remedy = "A start would be refused; `agentops-memory serve --help-all` tells what it takes."
+        remedy = "The start is refused; `agentops-memory serve --help-all` lists settings."
         yield failed("settings", refusal, remedy)
     if not found.refusals:
-        yield ok("settings", "Each can be used.")
+        yield ok("settings", "All settings are valid.")
 
 
 def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
     unknown = unknown_variables(environment)
     for name, meant in unknown.items():
-        sentence = f"{name} is no setting, and changes nothing."
+        sentence = f"{name} is not a setting and is ignored."
         if meant:
-            yield warn("environment", sentence, f"Was {meant} meant?")
+            yield warn("environment", sentence, f"Did you mean {meant}?")
         else:
             yield note("environment", sentence, "docs/configuration.md names those there are.")
     if not unknown:
-        yield ok("environment", "No variable looks like one and is none.")
+        yield ok("environment", "No unknown variables.")
 
 
-AWAY = "Mount it, and give it to the user of the service, which then makes a backup by itself."
-LOG = "If a service runs, its log says why: look there for `no backup`."
+AWAY = "Mount it, and make the service's user its owner; the service then makes a backup by itself."
+LOG = "If the service is running, search its log for `no backup` to see why."
 
 Check = Callable[[], Iterable[Finding]]
 
@@ -141,8 +141,8 @@ def _safely(code: str, check: Check) -> list[Finding]:
     try:
         findings.extend(check())
     except (OSError, Refusal, *GARBAGE) as error:
-        sentence = f"It cannot be looked at: {sentence_of(error)}"
-        remedy = "Run this as the user of the service, where its files are."
+        sentence = f"It cannot be examined: {sentence_of(error)}"
+        remedy = "Run this as the service's user, on the machine that has its files."
         findings.append(failed(code, sentence, remedy))
     return findings
 
@@ -206,7 +206,7 @@ def _check_program() -> Iterator[Finding]:
     python = platform.python_version()
     versions = f"agentops-memory {__version__}, Python {python}, SQLite {sqlite3.sqlite_version}."
     if lack := library.lack():
-        remedy = "Use a Python whose SQLite has it, as that of the image."
+        remedy = "Use a Python whose SQLite supports it, such as the one in the image."
         yield failed("program", f"{versions} {lack}", remedy)
     else:
         yield ok("program", versions)
@@ -214,7 +214,7 @@ def _check_program() -> Iterator[Finding]:
 
 def _check_holder(path: Path) -> Iterator[Finding]:
     found = holder(path)
-    yield ok("served", f"It is served by {found}." if found else "No service has it now.")
+    yield ok("served", f"It is served by {found}." if found else "No service has it open.")
 
 
 def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
@@ -225,17 +225,17 @@ def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
     except (Unavailable, SettingRefused) as refusal:
         yield failed(
             "auth",
-            f"A start would be refused. {refusal}",
-            "`agentops-memory keys create --name NAME --role admin` makes a key.",
+            f"The service would refuse to start. {refusal}",
+            "`agentops-memory keys create --name NAME --role admin` creates a key.",
         )
         return
     if ring.was_ever_used:
-        yield ok("auth", "Only keys let somebody in.")
+        yield ok("auth", "Access requires a key.")
     else:
         yield note(
             "auth",
-            f"No key was ever made: whoever reaches {settings.listen} may do everything.",
-            "The first key closes it: `agentops-memory keys create`.",
+            f"No key exists: anyone who can reach {settings.listen} has full access.",
+            "Create a key to require one: `agentops-memory keys create`.",
         )
 
 
@@ -244,15 +244,15 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
     if unnamed:
         yield note(
             "tenants",
-            f"No tenant can be called as these files are: {', '.join(unnamed)}.",
-            "The service never opens them; move them away.",
+            f"These file names are not valid tenant names: {', '.join(unnamed)}.",
+            "The service ignores these files; move them elsewhere.",
         )
     count = f"There are {len(there):,} databases."
     if len(there) - 1 > MOST_OPEN:
         yield note(
             "tenants",
             f"{count} At most {MOST_OPEN} beside the default one are open at a time.",
-            "If `Too many databases are in use` is answered, split them over services.",
+            "If `Too many databases are in use` appears, split tenants across services.",
         )
     else:
         yield ok("tenants", count)
@@ -279,7 +279,7 @@ def _check_leftovers(settings: Settings) -> Iterator[Finding]:
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
     folder = settings.backup_dir
     if folder is None or not settings.backup_every:
-        yield ok("backup", "The service makes none by itself.")
+        yield ok("backup", "Automatic backups are off.")
         return
     try:
         yield _check_newest_backup(folder, settings.backup_every, now)
@@ -305,5 +305,5 @@ def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Findi
     if now - found.made_at > LATE * every:
         return warn("backup", f"{newest_is}, older than twice MEMORY_BACKUP_EVERY.", LOG)
     if found.is_damaged:
-        return warn("backup", DAMAGED, "`agentops-memory doctor --fix` mends the database.")
+        return warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
     return ok("backup", f"{newest_is}.")

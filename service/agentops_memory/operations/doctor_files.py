@@ -25,7 +25,7 @@ FEW = 1000  # inodes free
 QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left over
 OTHERS = stat.S_IROTH | stat.S_IWOTH | stat.S_IXOTH
 MIB = 1024 * 1024
-MAKE_ROOM = "Make room, or make the disk larger: what cannot be stored is refused with 503."
+MAKE_ROOM = "Free some space or enlarge the disk: writes that do not fit are refused with 503."
 T = TypeVar("T")
 
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
@@ -36,8 +36,8 @@ def check_file(path: Path) -> Finding:
         status = path.stat()
     except FileNotFoundError:
         if path.is_symlink():
-            return _no_file(f"{path} is a link that leads nowhere.")
-        return _no_file(f"There is no database at {path}; a start of the service would make one.")
+            return _no_file(f"{path} is a broken symbolic link.")
+        return _no_file(f"There is no database at {path}; starting the service creates one.")
     except OSError as error:
         return _no_file(f"{path} cannot be looked at: {error.strerror}.")
     if not stat.S_ISREG(status.st_mode):
@@ -60,7 +60,7 @@ def _check_names(path: Path, number: int) -> Finding:
         return failed(
             "file",
             f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
-            "Somebody else put it there: move it away, with the service stopped.",
+            "Another program put it there: stop the service and move it away.",
         )
     return ok("file", f"{path} is there.")
 
@@ -86,11 +86,11 @@ def check_access(path: Path) -> Iterator[Finding]:
 def _check_mode(path: Path) -> Finding:
     files = [file for file in (path, *_beside(path)) if _is_open_to_others(file)]
     if not files:
-        return ok("mode", f"Nobody else may read {path.name}.")
+        return ok("mode", f"No other user can read {path.name}.")
     return warn(
         "mode",
-        f"Every user of this machine may read {path}.",
-        "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does.",
+        f"Every user of this machine can read {path}.",
+        "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`.",
         fix=partial(close_to_others, files),
     )
 
@@ -109,7 +109,7 @@ def check_file_system(path: Path) -> Finding:
         return failed(
             "file-system",
             f"The file system of {path.parent} is read-only.",
-            "Mount it for writing; the kernel's log says if it did that after an error.",
+            "Mount it writable; the kernel log shows whether an error made it read-only.",
         )
     return ok("file-system", f"It is on {kind or 'one of an unknown kind'}.")
 
@@ -131,7 +131,7 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
     drafts = [*files, *leftovers(path.parent)]
     if not drafts:
-        return ok("leftovers", "No draft of a killed process is there.")
+        return ok("leftovers", "No leftover of a killed process was found.")
     names = ", ".join(file.name for file in drafts)
     return warn(
         "leftovers",
@@ -142,14 +142,14 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
 
 
 def _no_file(sentence: str) -> Finding:
-    remedy = "Is it the right path (--db, MEMORY_DB_PATH), the right volume, the right user?"
+    remedy = "Check the path (--db, MEMORY_DB_PATH), the volume and the user."
     return failed("file", sentence, remedy)
 
 
 def _check_folder(path: Path) -> Finding:
     shut = [it for it in (path.parent, path, *_beside(path)) if not os.access(it, os.W_OK)]
     if not shut:
-        return ok("folder", "It and its folder can be written.")
+        return ok("folder", "It and its folder are writable.")
     return warn(
         "folder",
         f"The user {os.geteuid()} cannot write {', '.join(map(str, shut))}.",
@@ -174,11 +174,11 @@ def _check_open_files(path: Path) -> Finding:
     names = map(str, _of_open_files(Path.readlink))
     gone = sorted({every[name] for name in names if name in every})
     if not gone:
-        return ok("open-files", "Nobody has another file open in their place.")
+        return ok("open-files", "No process has a removed or replaced file open.")
     return failed(
         "open-files",
         f"A process has {' and '.join(gone)} open, removed or replaced since.",
-        "Restart the service with SIGTERM; until then it refuses what it cannot keep.",
+        "Restart the service with SIGTERM; until then it refuses writes that it cannot keep.",
     )
 
 
@@ -203,7 +203,7 @@ def _check_copies(path: Path) -> Finding:
         "copies",
         f"{', '.join(file.name for file in copies)}: copies that still hold what was "
         f"erased since they were made ({oldest:%Y-%m-%d} or later).",
-        "Remove them when nobody needs the way back.",
+        "Remove them when you no longer need to go back.",
     )
 
 
@@ -273,19 +273,19 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
         ring = keys.ring()
         keys.require_kept(ring)
     except Refusal as refusal:
-        remedy = "Put them back from a copy; until then nobody is let in."
+        remedy = "Restore them from a copy; until then no one has access."
         yield failed("keys", str(refusal), remedy)
         return
     working = [key for key in ring.keys.values() if key.revoked_at is None]
     if not ring.keys:
-        yield ok("keys", "No key was ever made, or all were reset.")
+        yield ok("keys", "No key has been created, or all were reset.")
     elif working:
         yield ok("keys", f"{len(working)} of {len(ring.keys)} keys work.")
     else:
         yield warn(
             "keys",
-            "Every key is revoked, so nobody is let in.",
-            "`agentops-memory keys create --name NAME --role admin` makes one.",
+            "Every key is revoked, so no one has access.",
+            "`agentops-memory keys create --name NAME --role admin` creates one.",
         )
     for key in working:
         if not any(secret.works_at(now) for secret in key.secrets):
@@ -301,7 +301,7 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
                 "keys",
                 f"An older secret of the key {key.id} ({key.name}) ends at "
                 f"{min(ends):%Y-%m-%d %H:%M} (UTC).",
-                "Whoever uses it needs the newer one by then.",
+                "Its users need the new secret by then.",
             )
 
 
@@ -310,7 +310,7 @@ def check_redaction(path: Path) -> Iterator[Finding]:
     try:
         RedactionFile(path).read()
     except Refusal as refusal:
-        remedy = "Mend it or move it away: the next start would be refused."
+        remedy = "Fix it or move it away; otherwise the next start is refused."
         yield failed("redaction", str(refusal), remedy)
     else:
         yield ok("redaction", "It can be read, or there is none.")
@@ -322,7 +322,7 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
     try:
         count = len(SealFile(path, lambda: now).keys().keys)
     except Refusal as refusal:
-        remedy = "Put back the file from a copy; until then confidential values cannot be read."
+        remedy = "Restore the file from a copy; until then confidential values cannot be read."
         yield failed("seal", str(refusal), remedy)
     else:
         yield ok("seal", f"It can be read, and has {count:,} keys." if count else "It has no key.")
@@ -342,12 +342,12 @@ def check_audit(path: Path) -> Iterator[Finding]:
     if broken:
         yield warn(
             "audit",
-            f"{broken:,} lines of {path} are not whole: a full disk or a crash cut them "
-            "short, or somebody changed them.",
+            f"{broken:,} lines of {path} are damaged: a full disk or a crash cut them short, or "
+            "someone changed them.",
             "Leave them, as they are evidence; what follows is written on lines of its own.",
         )
     else:
-        yield ok("audit", "Every line of it is whole.")
+        yield ok("audit", "Every line is intact.")
 
 
 def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
@@ -358,8 +358,8 @@ def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
     if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         yield warn(
             code,
-            f"Every user of this machine may read {path}.",
-            "`agentops-memory doctor --fix` closes it, as `chmod o-rwx` does. A mounted "
+            f"Every user of this machine can read {path}.",
+            "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`. A mounted "
             "secret gets its mode from `defaultMode`.",
             fix=None if path.is_symlink() else partial(close_to_others, [path]),
         )

@@ -83,8 +83,9 @@ UNMADE = -1  # the number of changes while there is no schema
 STEP = timedelta(milliseconds=100)  # in which the watch sees that it is to end
 STALE = timedelta(seconds=5)  # after which what was seen last opens nothing
 LOST = (
-    "Keys were made, but the database has none. Put them back, or make a key with "
-    "`agentops-memory keys create --name NAME --role admin`; to let everybody in without one, "
+    "Keys were made, but the database has none. Put them back, or create a key with "
+    "`agentops-memory keys create --name NAME --role admin`; to give everyone access without a "
+    "key, "
     "`agentops-memory keys reset --open`."
 )
 

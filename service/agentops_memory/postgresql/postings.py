@@ -97,7 +97,7 @@ class Postings(Table):
 
     def _require_time(self) -> None:
         if time.monotonic() > self.end:
-            raise TimedOut("Looking for words took too long.")
+            raise TimedOut("The search took too long.")
 
     def areas_of(self, number: int) -> list[int]:
         return self._scalars(

@@ -199,13 +199,13 @@ class PostgresSearch(Search):
                 self._connection.sync()
         except errors.QueryCanceled as error:
             self._go_back()
-            raise TimedOut("Looking for words took too long.") from error
+            raise TimedOut("The search took too long.") from error
         except TimedOut:
             self._go_back()
             raise
         except (errors.DataCorrupted, errors.IndexCorrupted) as error:
             self._go_back()
-            raise Damaged("Words cannot be looked for.") from error
+            raise Damaged("Full-text search is unavailable.") from error
         finally:
             self._source.end_at(self._end)
 

@@ -298,7 +298,7 @@ def _check_values(connection: Database, tenant: TenantId) -> Finding:
         use_schema(connection, tenant)
         found = damaged(PostgresConnection(connection))
     if not found:
-        return ok("values", "Each row can be what it was stored as.")
+        return ok("values", "Every row has valid values.")
     return failed(
         "values",
         f"Rows are damaged, and are not served: {some_of(found)}.",
@@ -314,6 +314,7 @@ def _check_words(connection: Database, tenant: TenantId) -> Finding:
         return warn(
             "index",
             f"It differs from the memories by {drift:,} rows.",
-            f"The next sweep mends it, or `agentops-memory index --rebuild --tenant {tenant}`.",
+            "The next sweep repairs it; to repair it now, run `agentops-memory index --rebuild "
+            f"--tenant {tenant}`.",
         )
     return ok("index", "It has as many rows as there are memories.")

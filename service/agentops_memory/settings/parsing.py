@@ -96,7 +96,7 @@ def optional_retention(text: str) -> timedelta | None:
 def database_url(text: str) -> str | None:
     """A URL of PostgreSQL, or none; what is wrong with it is told without a part of it."""
     if text and not text.startswith(("postgresql://", "postgres://")):
-        raise ValueError("is no URL such as postgresql://user@host/database")
+        raise ValueError("is not a URL such as postgresql://user@host/database")
     if text and find_spec("psycopg") is None:
         command = install_command(SERVER, "postgresql")
         raise ValueError(f"needs the package psycopg: {command}")
@@ -108,14 +108,14 @@ def periods(text: str) -> dict[str, timedelta]:
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
     named = {name.strip(): retention(time.strip() or "0") for name, _, time in pairs}
     if "" in named or not all(named.values()):
-        raise ValueError("names no types with times, such as config=90d,decision=365d")
+        raise ValueError("must be a list of types with times, such as config=90d,decision=365d")
     return named
 
 
 def retained(text: str) -> int:
     """How many are kept: a number that is not negative, of at most nine digits."""
     if not _NUMBER.fullmatch(text):
-        raise ValueError("is no number such as 100, or 0 for all")
+        raise ValueError("is not a number such as 100, or 0 for all")
     return int(text)
 
 
@@ -154,7 +154,7 @@ def address(text: str) -> Address:
     """An address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > MAX_PORT:
-        raise ValueError("is no address such as :7437, 127.0.0.1:7437 or [::1]:7437")
+        raise ValueError("is not an address such as :7437, 127.0.0.1:7437 or [::1]:7437")
     return Address(host=match["v6"] or match["host"] or "", port=int(match["port"]))
 
 
@@ -162,7 +162,7 @@ def file(text: str) -> Path:
     """An absolute path: nothing that SQLite would take for anything but a file's name."""
     path = Path(text).absolute()
     if not path.name:
-        raise ValueError("is the root of the file system, and names no file")
+        raise ValueError("is the root of the file system, not a file")
     return path
 
 
@@ -180,7 +180,7 @@ def endpoint(text: str) -> str | None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise ValueError("is no endpoint such as collector:4317 or http://collector:4318")
+        raise ValueError("is not an endpoint such as collector:4317 or http://collector:4318")
     return text
 
 
@@ -188,7 +188,7 @@ def size(text: str) -> int:
     """A number of bytes: `1048576`, `256MiB`, `1GiB`."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise ValueError("is no size such as 1048576, 256MiB or 1GiB")
+        raise ValueError("is not a size such as 1048576, 256MiB or 1GiB")
     return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
 
 
@@ -205,7 +205,7 @@ def allowed_origins(text: str) -> frozenset[str]:
     origins = {canonical_origin(part.strip()) for part in text.split(",") if part.strip()}
     if None in origins:
         raise ValueError(
-            "names something that is no origin such as https://console.example "
+            "contains something other than an origin such as https://console.example "
             "or http://localhost:3000, without a path and without *"
         )
     return frozenset(origin for origin in origins if origin is not None)
@@ -227,7 +227,7 @@ def rate(text: str) -> Rate | None:
         return None
     match = _RATE.fullmatch(text)
     if match is None or not 1 <= int(match["count"]) <= MOST_REQUESTS:
-        raise ValueError(f"is no rate such as 50/s, 600/m or 20000/h, from 1 to {MOST_REQUESTS}")
+        raise ValueError(f"is not a rate such as 50/s, 600/m or 20000/h, from 1 to {MOST_REQUESTS}")
     return Rate(count=int(match["count"]), unit=match["unit"])
 
 
@@ -236,7 +236,7 @@ def features(text: str) -> Features:
     try:
         return ALL - {Feature(name.strip()) for name in text.split(",") if name.strip()}
     except ValueError as error:
-        raise ValueError(f"names something that is none of {', '.join(Feature)}") from error
+        raise ValueError(f"contains something other than {', '.join(Feature)}") from error
 
 
 def tools(text: str) -> tuple[str, ...]:
@@ -254,7 +254,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text.lower() not in choices:
-            raise ValueError(f"is none of {', '.join(choices)}")
+            raise ValueError(f"is not one of {', '.join(choices)}")
         return text.lower()
 
     return parse
@@ -263,7 +263,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 def switch(text: str) -> bool:
     """Whether something is on: `on`, `true`, `yes`, `1`, or the opposite of each."""
     if text.lower() not in _SWITCH:
-        raise ValueError("is neither on nor off")
+        raise ValueError("must be on or off")
     return _SWITCH[text.lower()]
 
 

@@ -56,7 +56,8 @@ def _variable(of: Field[Any]) -> Variable:
 
 
 OF_FILES = (
-    "that is of files, and PostgreSQL has its own: pg_dump, or base backups with point-in-time "
+    "this setting is for files; PostgreSQL has its own backups: pg_dump, or base backups with "
+    "point-in-time "
     "recovery."
 )
 
@@ -67,7 +68,7 @@ def require_backup_dir(values: Mapping[str, object], given: Mapping[str, str | N
     lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
     if lonely and values["backup_every"] and values["backup_dir"] is None:
         raise SettingRefused(
-            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must say where backups are to lie."
+            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must be set to the folder for backups."
         )
 
 
@@ -78,111 +79,113 @@ class Settings:
 
     # The URL of the database is a secret, and has no flag.
     database_url: str | None = setting("URL", parsing.database_url, is_secret=True,
-        help="The URL of a PostgreSQL database that keeps everything in place of the file.")
+        help="URL of a PostgreSQL database to use instead of the file.")
     database_pool: int = setting("NUMBER", parsing.between(1, 1000), "8",
-        help="How many connections to PostgreSQL a process has for requests.")
+        help="Maximum number of PostgreSQL connections that a process uses for requests.")
     database_retention: timedelta | None = setting("TIME", parsing.optional_retention,
         help="How long the write-ahead log and the backups of PostgreSQL are kept, so that "
         "receipts of erasures can say when the bytes are gone. Unset: they never say so.")
     listen: Address = setting("ADDRESS", parsing.address, "127.0.0.1:7437",
-        help="Where to listen; without a host, on every interface.")
+        help="Address to listen on; without a host, all interfaces.")
     db_path: Path = setting("FILE", parsing.file, flag="--db",
         help="The database file. Unset, it is /data/memory.db where /data can be written, else "
         "./data/memory.db.")
     lock_wait: timedelta = setting("DURATION", parsing.duration, "30s",
-        help="How long to wait at the start while another service has the database; 0: not at all.")
+        help="How long a starting service waits for another one that has the database open; 0 "
+        "means not at all.")
     allow_network_fs: bool = setting("SWITCH", parsing.switch, "off",
-        help="Whether the database may lie on a network file system. It may be damaged if another "
+        help="Allow the database on a network file system, where it may be damaged if another "
         "machine opens it.")
     auth: str = setting(  # "", "none" or "keys"
         "MODE", parsing.one_of("", "none", "keys"),
-        help="Who is let in while no key was ever made: with none everybody, with keys nobody. "
-        "Unset: everybody, but then the service listens on a loopback address alone.")
+        help="Who has access before the first key is created: everyone (none) or no one (keys). "
+        "Unset: everyone, but the service then listens only on a loopback address.")
     keys_file: Path = setting("FILE", parsing.optional_file,
-        help="The file of the keys. Unset, it is the database's path with .keys at its end.")
+        help="The file of the keys. Unset: the database's path plus .keys.")
     redaction_file: Path = setting("FILE", parsing.optional_file,
-        help="What is not taken for a secret, by tenant. Unset, it is the database's path with "
-        ".redaction at its end.")
+        help="The file of exceptions to redaction, by tenant. Unset: the database's path plus "
+        ".redaction.")
     seal_file: Path = setting("FILE", parsing.optional_file,
         help="The keys that encrypt confidential values of agents' memory. Unset, it is the "
         "database's path with .seal at its end, made with the first such value.")
     tenant_quota: int | None = setting(  # bytes
         "SIZE", parsing.optional_size,
-        help="How much the database of a tenant may hold; beyond, saves are refused. Unset: as "
-        "much as the disk.")
+        help="Maximum size of a tenant's database; beyond it saves are refused. Unset: limited "
+        "only by the disk.")
     dedupe_window: timedelta = setting("DURATION", parsing.duration, "15m",
-        help="How long the same content counts as a duplicate; 0 turns that off.")
+        help="How long a save of the same content counts as a duplicate; 0 turns this off.")
     drain: timedelta = setting("DURATION", parsing.duration, "1s",
         help="How long requests are still served after SIGTERM, while /health fails.")
     recall_limit: timedelta = setting("DURATION", parsing.duration, "2s",
-        help="How long words may be looked for, before the newest memories stand in.")
+        help="Timeout of a search by words; after it, a context returns the newest memories "
+        "instead.")
     index_cache: int = setting(  # bytes
         "SIZE", parsing.size_or_none, "64MiB",
-        help="How much of the full-text index is held in memory, for the projects that are asked "
-        "for; 0 turns that off.")
+        help="Size of the in-memory cache of the full-text index; 0 turns it off.")
     episodic_capacity: int = setting("NUMBER", parsing.between(1, LARGEST_CAPACITY), "1000",
-        help="How many episodic entries an agent may hold; the next one makes room.")
+        help="Maximum number of episodic entries of an agent; the next one evicts an older one.")
     working_capacity: int = setting("NUMBER", parsing.between(1, 10_000), "1000",
-        help="How many working entries an agent may hold; the next one is refused.")
+        help="Maximum number of working entries of an agent; the next one is refused.")
     sweep_every: timedelta = setting("DURATION", parsing.duration, "10m",
-        help="How often the service compares its index with the memories; 0 turns that off.")
+        help="How often the service checks its index against the memories; 0 turns this off.")
     review_after: Mapping[str, timedelta] = setting("PERIODS", parsing.periods,
-        help="After how long memories of a type are due for a review, such as config=90d, with "
-        "commas. Unset: only those that were given a date.")
+        help="Review period for each type of memory, such as config=90d, separated by commas. "
+        "Unset: only memories with a review date are due.")
     session_idle: timedelta = setting("DURATION", parsing.duration, "24h",
-        help="How long nothing is told of a session before it ends by itself, and of a run before "
-        "its secrets are forgotten; 0 means never.")
+        help="Idle time after which a session ends, and the secrets of a run are forgotten; 0 "
+        "means never.")
     keep_deleted: timedelta = setting("TIME", parsing.retention, "0",
-        help="How long what is deleted can be restored, such as 90d; 0 means for ever.")
+        help="How long deleted data can be restored, such as 90d; 0 means forever.")
     keep_expired: timedelta = setting("TIME", parsing.retention, "30d",
-        help="How long an observation is kept after its end; 0 means for ever.")
+        help="How long an observation is kept after it expires; 0 means forever.")
     keep_revisions: int = setting("NUMBER", parsing.retained, "100",
         help="How many of the newest revisions of an observation are kept; 0 means all.")
     keep_idempotency: timedelta = setting("TIME", parsing.retention, "24h",
-        help="How long a request with an idempotency key is known again; 0 means for ever.")
+        help="How long an idempotency key is remembered; 0 means forever.")
     keep_audit: timedelta = setting("TIME", parsing.retention, "400d",
-        help="How long lines of the audit file are kept; 0 means for ever.")
+        help="How long lines of the audit file are kept; 0 means forever.")
     keep_receipts: timedelta = setting("TIME", parsing.retention, "0",
-        help="How long receipts of erasures are kept once the bytes are gone; 0 means for ever.")
+        help="How long receipts of erasures are kept once the bytes are gone; 0 means forever.")
     keep_events: timedelta = setting("TIME", parsing.retention, "30d",
-        help="How long events of agents, and of runs after their end, are kept; 0: for ever.")
+        help="How long events of agents, and of ended runs, are kept; 0 means forever.")
     keep_archives: timedelta = setting("TIME", parsing.retention, "0",
-        help="After how long a distilled archive of a ref ends; 0 means never.")
+        help="Lifetime of a distilled archive of a ref; 0 means it never expires.")
     consolidate_every: timedelta = setting("DURATION", parsing.duration, "0",
         help="How often refs that have changed are consolidated; 0 means never.")
     keep_log: timedelta = setting("TIME", parsing.retention, "0",
-        help="How long logs of intents, and finished tasks, are kept; 0 means for ever.")
+        help="How long logs of intents and finished tasks are kept; 0 means forever.")
     max_run_secrets: int = setting(  # bytes
         "SIZE", parsing.size, "64MiB",
         help="Maximum memory for the secret values that the runs of a tenant register.")
     backup_dir: Path | None = setting("FOLDER", parsing.optional_file,
-        help="The folder that the service makes backups in, on another disk and for it alone. "
-        "Unset: it makes none.")
+        help="Folder for automatic backups, on another disk and used by this service only. "
+        "Unset: no automatic backups.")
     backup_every: timedelta = setting("DURATION", parsing.interval, "24h",
-        help="How old the newest backup may get before the next is made; 0 means never.")
+        help="Interval between automatic backups; 0 turns them off.")
     backup_keep: int = setting("NUMBER", parsing.between(1, 10_000), "7",
         help="How many backups are kept in the folder.")
     recall: Features = setting(
         "NAMES", parsing.features, name="MEMORY_RECALL_WITHOUT", flag="--recall-without",
-        help="Techniques of recall to leave out, to measure what they bring. The index is built "
-        "anew at the start when it was made by others.")
+        help="Recall techniques to turn off, to measure their effect. If the choice changes, "
+        "the index is rebuilt at the start.")
     delete_answer: str = setting(  # "empty" or "json"
         "ANSWER", parsing.one_of("empty", "json"), "empty",
-        help="How the deletion of an observation is answered: with empty by 204 without a body, "
-        "with json by 200 and its id, for clients that parse every body as JSON.")
+        help="Response to deleting an observation: empty sends 204 without a body; json sends "
+        "200 and the id, for clients that parse every body as JSON.")
     max_upload: int = setting(  # bytes
         "SIZE", parsing.size, "256MiB",
         help="The largest body of /import and of a session's end.")
     allowed_origins: frozenset[str] = setting("ORIGINS", parsing.allowed_origins,
-        help="Origins of web pages that may ask and read, separated by commas.")
+        help="Origins of web pages that may call the service, separated by commas.")
     rate_limit: Rate | None = setting("RATE", parsing.rate,
-        help="How often each key may ask: 50/s, 600/m or 20000/h. Unset: no limit.")
+        help="Request rate limit of each key: 50/s, 600/m or 20000/h. Unset: no limit.")
     tools: tuple[str, ...] = setting("NAMES", parsing.tools, "default",
         help="The tools of agents that come through MCP: default, all, or names with commas.")
     context_limit: int = setting("NUMBER", parsing.between(0, 50), "5",
-        help="How many memories mem_context gives unless it is told, 0 to 50; 0 gives none at all.")
+        help="Default number of memories that mem_context returns, 0 to 50; 0 turns mem_context "
+        "off.")
     auto_summarize: bool = setting("SWITCH", parsing.switch, "on",
-        help="Whether mem_session_end takes the conversation, and makes a summary of it.")
+        help="Whether mem_session_end accepts the conversation and summarizes it.")
     auto_save: bool = setting("SWITCH", parsing.switch, "on",
         help="Whether agents that come through MCP have mem_save.")
     auto_search: bool = setting("SWITCH", parsing.switch, "on",
@@ -195,8 +198,8 @@ class Settings:
         "json.")
     metrics: str = setting(  # "keys", "open" or "off"
         "MODE", parsing.one_of("keys", "open", "off"), "keys",
-        help="Who may read /metrics: with keys whoever has a key of the tenant default, and "
-        "everybody while no key was ever made; with open everybody; with off nobody.")
+        help="Who may read /metrics: keys requires a key of the tenant default, once a key "
+        "exists; open allows everyone; off allows no one.")
     otlp_endpoint: str | None = setting(
         "ENDPOINT", parsing.endpoint, name="OTEL_EXPORTER_OTLP_ENDPOINT",
         help="Where to send traces: host:port (plain-text gRPC) or a URL. Unset: nowhere.")

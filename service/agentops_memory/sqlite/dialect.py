@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 
 DAMAGED = "The database file is damaged."
 REMEDY = (
-    "`agentops-memory doctor` tells how far, and `agentops-memory restore` puts a backup in its "
-    "place."
+    "`agentops-memory doctor` shows the extent of the damage, and `agentops-memory restore` "
+    "restores a backup."
 )
 
 _REFUSALS: dict[int, tuple[type[Refusal], str]] = {

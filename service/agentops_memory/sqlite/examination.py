@@ -46,8 +46,8 @@ TOLERATED = timedelta(minutes=5)  # between two clocks
 OVERDUE = timedelta(hours=1)  # after which the service should have done what it does by itself
 BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # no clock is right that shows an earlier time
 MIB = 1024 * 1024
-VACUUM = "Later saves use them; `VACUUM` gives them back, with the service stopped."
-SET_CLOCK = "Set the clock right (`timedatectl`). Order and expiry go by it; nothing is lost."
+VACUUM = "Later saves reuse them; with the service stopped, `VACUUM` returns them to the disk."
+SET_CLOCK = "Set the clock (`timedatectl`). Order and expiry depend on it; nothing is lost."
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -116,18 +116,18 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
         yield failed(
             "references",
             f"Of what is stored, {'; '.join(dangling)}.",
-            "The service goes on with the rest. `agentops-memory restore` brings back "
+            "The service works with the rest. `agentops-memory restore` brings back "
             "what a backup has.",
         )
     if astray := repair.strays_of(database):
         yield failed(
             "references",
             f"Beside the memories there are {'; '.join(astray)}.",
-            "`agentops-memory doctor --fix` puts that right and keeps a copy of the file.",
+            "`agentops-memory doctor --fix` removes them and keeps a copy of the file.",
             fix=subject.fix(repair.put_right),
         )
     if not (dangling or astray):
-        yield ok("references", "Every row that another one names is there.")
+        yield ok("references", "Every referenced row exists.")
 
 
 def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -166,14 +166,14 @@ def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Find
 def check_log(subject: Subject) -> Finding:
     size = log_size(subject.path)
     if size is None:
-        return ok("log", "There is none: the database was closed in order.")
+        return ok("log", "There is none: the database was closed cleanly.")
     if size <= LONG:
         return ok("log", f"It has {size / MIB:.1f} MiB.")
     return warn(
         "log",
         f"It has {size / MIB:.1f} MiB: something has been reading an older state for "
         "long, or the service was killed.",
-        "End what reads (a copy, a shell on the file); `agentops-memory doctor --fix` then "
+        "Stop the reader (a copy, a shell on the file); `agentops-memory doctor --fix` then "
         "empties it.",
         fix=subject.fix(repair.empty_log),
     )
@@ -215,7 +215,7 @@ def check_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
 
 def check_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta) -> Finding:
     if not idle:
-        return ok("sessions", "Idle sessions go on, as the settings want it.")
+        return ok("sessions", "Idle sessions stay open, as configured.")
     ((going_on,),) = database.execute(
         """SELECT count(*)
              FROM transcripts t
@@ -224,7 +224,7 @@ def check_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta)
         {"until": max(micros(now - OVERDUE) - idle // timedelta(microseconds=1), 0)},
     )
     if not going_on:
-        return ok("sessions", "None is idle for too long.")
+        return ok("sessions", "None has been idle for too long.")
     return warn(
         "sessions",
         f"{going_on:,} sessions are idle for longer than MEMORY_SESSION_IDLE and go on.",
@@ -263,7 +263,7 @@ def _located(subject: Subject, faults: list[str], damaged: list[str]) -> Iterato
         yield failed(
             "integrity",
             f"Partition {number} of the full-text index is damaged: {_first_of(faults)}.",
-            "`agentops-memory doctor --fix` makes it anew from the memories.",
+            "`agentops-memory doctor --fix` rebuilds it from the memories.",
             fix=None if data else subject.fix(repair.make_partition, number),
         )
     if data:
@@ -383,8 +383,8 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
     elif not is_used(database):
         yield note(
             "format",
-            "Nothing was ever stored in it.",
-            "A start makes it a database; if it held something, restore a backup: "
+            "It is empty.",
+            "Starting the service turns it into a database; if it had data, restore a backup: "
             "`agentops-memory restore`.",
         )
     elif upgrade.is_original(database):
@@ -393,7 +393,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed(
             "format",
             "It is a database of another program.",
-            "Name the right file with --db or MEMORY_DB_PATH.",
+            "Select the right file with --db or MEMORY_DB_PATH.",
         )
 
 
@@ -410,13 +410,13 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         yield note(
             "schema",
             f"Beyond the migrations there are: {shown(found.further)}.",
-            "Whoever made that may remove it; the service has no use for it.",
+            "Its creator may remove it; the service does not use it.",
         )
     if indexes := found.missing_indexes:
         yield failed(
             "schema",
             f"Missing: {shown(('index', name) for name in indexes)}.",
-            "`agentops-memory doctor --fix` makes them anew.",
+            "`agentops-memory doctor --fix` rebuilds them.",
             fix=subject.fix(repair.make_indexes, indexes),
         )
     if others := [
@@ -434,7 +434,7 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
 def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     found = damaged(database)
     if not found:
-        yield ok("values", "Each row can be what it was stored as.")
+        yield ok("values", "Every row has valid values.")
         return
     yield failed(
         "values",
@@ -449,7 +449,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         yield warn(
             "index",
             "The full-text index was made by other rules than those of these settings.",
-            "A start builds it anew: see `agentops-memory migrate --dry-run`.",
+            "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`.",
         )
         return
     partitions = Partitions(database, is_alone=False)
@@ -458,7 +458,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         failed(
             "index",
             f"Partition {number} of the full-text index is not whole.",
-            "`agentops-memory doctor --fix` makes it anew from the memories.",
+            "`agentops-memory doctor --fix` rebuilds it from the memories.",
             fix=subject.fix(repair.make_partition, number),
         )
         for number in sorted(broken)
@@ -505,7 +505,9 @@ def _unreadable(code: str, error: Exception) -> Finding:
 
 def _older(sentence: str) -> Finding:
     return warn(
-        "format", sentence, "A start brings it up to date: see `agentops-memory migrate --dry-run`."
+        "format",
+        sentence,
+        "Starting the service upgrades it: see `agentops-memory migrate --dry-run`.",
     )
 
 
@@ -542,7 +544,8 @@ def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
     return warn(
         "index",
         f"Partition {number} of the full-text index {what}.",
-        "The service mends it with its next sweep, `agentops-memory doctor --fix` now.",
+        "The service repairs it with its next sweep; `agentops-memory doctor --fix` repairs it "
+        "now.",
         fix=subject.fix(repair.rebuild, number),
     )
 

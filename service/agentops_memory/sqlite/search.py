@@ -466,10 +466,10 @@ class SqliteSearch(Search):
         except sqlite3.DatabaseError as error:
             if is_damage(error):
                 self.met_damage = True
-                raise Damaged("Words cannot be looked for.") from error
+                raise Damaged("Full-text search is unavailable.") from error
             if primary_code(error) != sqlite3.SQLITE_INTERRUPT:
                 raise
-            raise TimedOut("Looking for words took too long.") from error
+            raise TimedOut("The search took too long.") from error
         finally:
             interrupt_at(self._connection, self._end)
 

@@ -388,10 +388,10 @@ VIEW_OF_LIST = in_query("view", "with_content", _BASIC_OR_FULL, _VIEW, choices=t
 LIMIT = in_query(
     "limit", "limit",
     _must(f"be a whole number from 1 to {MAX_PAGE}", _limit, DEFAULT_PAGE),
-    "How many items, from 1 to 100; 20 if absent, and at most 20 with `view=full`.",
+    "Maximum number of items, from 1 to 100 (default 20); at most 20 with `view=full`.",
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip
-PAGE = in_query("page", "after", _position, "The `next_page` of the page before.")
+PAGE = in_query("page", "after", _position, "The `next_page` of the previous page.")
 FROM, TO = api.created(_instant, "instant")
 ARCHIVED = in_query(
     "include_archived", "with_archived",
@@ -405,17 +405,19 @@ PATH_PREFIX = in_query(
 )  # fmt: skip
 DEPTH = in_query(
     "depth", "is_shallow", _choice(DEPTHS, "0 or 1"),
-    "`1` shows folders for what lies deeper.", choices=tuple(DEPTHS),
+    "`1` shows deeper levels as folders.", choices=tuple(DEPTHS),
 )  # fmt: skip
 EXPECTED = in_query(
-    "expected_content_sha256", "expected", _expected, "The hash that its content must have."
+    "expected_content_sha256", "expected", _expected, "The hash that the current content must have."
 )
-MEMORY_ID = in_query("memory_id", "entry", _memory, "Of this memory, which may be deleted.")
+MEMORY_ID = in_query(
+    "memory_id", "entry", _memory, "Only versions of this memory, which may be deleted."
+)
 OPERATION = in_query(
     "operation", "deed", _choice(OPERATIONS, f"one of {', '.join(OPERATIONS)}", absent=None),
     "Of this kind.", choices=tuple(OPERATIONS),
 )  # fmt: skip
-AUTHOR = in_query("api_key_id", "author", _given, "Written with this key.")
+AUTHOR = in_query("api_key_id", "author", _given, "Only versions written with this key.")
 # Authors who write nothing here.
 SESSION = in_query("session_id", "session", _given, "Matches nothing.", is_of_answer=True)
 SERVICE_ACCOUNT = in_query(
@@ -467,7 +469,7 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
            Role.WRITER, rules.amend, store, body=AnthropicStoreChange, body_required=False,
            answer=AnthropicStore),
         op("POST", f"{STORE_PATH}/archive", "anthropic_archive_store",
-           "Close a memory store for good; a second time changes nothing.",
+           "Archive a memory store permanently; repeating it changes nothing.",
            Role.WRITER, rules.archive, store, answer=AnthropicStore),
         op("DELETE", STORE_PATH, "anthropic_delete_store",
            "Delete a memory store with all that is in it.",
@@ -494,10 +496,10 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
             OPERATION, FROM, TO),
            answer=AnthropicVersionList),
         op("GET", VERSION_PATH, "anthropic_get_version",
-           "One version, with its content unless the view is basic.",
+           "Get a version, with its content unless the view is basic.",
            Role.READER, versions.known_version, (FULL_VIEW, *version), answer=AnthropicVersion),
         op("POST", f"{VERSION_PATH}/redact", "anthropic_redact_version",
-           "Take what a version says out for good.",
+           "Redact a version's content permanently.",
            Role.ADMIN, versions.redact, version, answer=AnthropicVersion),
     )  # fmt: skip
 
@@ -544,7 +546,7 @@ def _new_request_id() -> str:
 BODIES = Bodies(refusal=_bad_fields)
 PROTOCOL = Protocol(
     title="Anthropic dialect",
-    summary="The same stores, as the Python package `anthropic` asks for them.",
+    summary="The same stores, in the protocol of the Python package `anthropic`.",
     prefix=PREFIX,
     refusals=REFUSALS,
     refused=refused,

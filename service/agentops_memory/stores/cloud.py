@@ -63,7 +63,7 @@ UNSTORABLE = "cannot contain NUL or a lone surrogate"
 
 
 class BadField(Invalid):
-    """A field of the body, or a parameter, is not what it should be."""
+    """A field of the body, or a parameter, is invalid."""
 
     def __init__(self, sentence: str, field: str) -> None:
         super().__init__(sentence)
@@ -256,26 +256,24 @@ def _instant(*, rounds_up: bool = False) -> Read:
 
 LIMIT = in_query(
     "limit", "limit", _must("be a whole number, 1 or more", _limit, SHOWN),
-    "How many, 20 unless told; at most 100, also for more.",
+    "Maximum number of items (default 20); more than 100 counts as 100.",
     kind="count", is_row_count=True,
 )  # fmt: skip
 FROM, TO = api.created(_instant, "RFC 3339 time")
-NAME = in_query("name", "name", _text, "Its beginning, whatever its case.")
+NAME = in_query("name", "name", _text, "Prefix of the name, ignoring case.")
 ARCHIVED = in_query(
     "include_archived", "with_archived",
     _must("be true or false", lambda it: FLAGS.get(it.lower()), absent=False),
     "`true` lists archived ones too.", kind="boolean",
 )  # fmt: skip
-PATH_PREFIX = in_query(
-    "path_prefix", "path_prefix", _text, "How the path begins, letter by letter."
-)
+PATH_PREFIX = in_query("path_prefix", "path_prefix", _text, "Exact prefix of the path.")
 ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only those of this memory.")
 WORDS = in_query("q", "text", _words, "Any text.", kind="words", required=True)
 
 
 def _page(kind: str) -> Sequence[Param]:
-    older = "Only what is older than what has this id."
-    newer = "Only what is newer than what has this id, next to it."
+    older = "Only items older than the one with this id."
+    newer = "Only items newer than the one with this id, starting next to it."
     return (
         in_query("after_id", "after", _id(kind), older),
         in_query("before_id", "before", _before(kind), newer),
@@ -311,7 +309,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
     entry = (*store, in_path("entry_id", "entry"))
     version = (*store, in_path("version_id", "version"))
     return (
-        op("POST", STORES, "create_store", "Make a memory store; names need not differ.",
+        op("POST", STORES, "create_store", "Create a memory store; names need not be unique.",
            Role.WRITER, rules.create, body=StoreBody, answer=rules.Store, status=201),
         op("GET", STORES, "list_stores", "Memory stores, newest first.",
            Role.READER, rules.list_stores, (NAME, ARCHIVED, FROM, TO, *_page(STORE)),
@@ -319,14 +317,14 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
         op("GET", STORE_PATH, "get_store", "One memory store.",
            Role.READER, rules.known_store, store, answer=rules.Store),
         op("POST", f"{STORE_PATH}/archive", "archive_store",
-           "Close a memory store for good: it is read from then on.",
+           "Archive a memory store: from then on it is read-only.",
            Role.WRITER, rules.archive, store, answer=rules.Store),
         op("DELETE", STORE_PATH, "delete_store", "Delete a memory store with everything in it.",
            Role.ADMIN, rules.delete, store, status=204),
         op("GET", f"{STORE_PATH}/search", "search_store",
            "Memories of a store by their words and paths, best first.",
            Role.READER, search, (*store, WORDS, LIMIT), answer=EntryHits),
-        op("POST", ENTRIES, "create_entry", "Write a memory at a path that is free.",
+        op("POST", ENTRIES, "create_entry", "Create a memory at an unused path.",
            Role.WRITER, entries.create, store, body=EntryBody, answer=Entry, status=201),
         op("GET", ENTRIES, "list_entries",
            "Memories of a store without their contents, newest first.",
@@ -335,7 +333,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
         op("GET", ENTRY_PATH, "get_entry", "One memory, with its content.",
            Role.READER, entries.known_entry, entry, answer=Entry),
         op("PUT", ENTRY_PATH, "update_entry",
-           "Replace the content of a memory, if it is in the state that is expected.",
+           "Replace the content of a memory, if it is in the expected state.",
            Role.WRITER, entries.amend, entry, body=EntryChangeBody, answer=Entry),
         op("DELETE", ENTRY_PATH, "delete_entry", "Delete a memory; its versions stay.",
            Role.WRITER, entries.delete, entry, status=204),
@@ -347,7 +345,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
            "One version, with its content unless it is redacted.",
            Role.READER, versions.known_version, version, answer=Version),
         op("POST", f"{VERSION_PATH}/redact", "redact_version",
-           "Take the content out of a version for good.",
+           "Redact a version's content permanently.",
            Role.ADMIN, versions.redact, version, answer=Version),
     )  # fmt: skip
 

@@ -285,7 +285,7 @@ def open_store(tx: Transaction, store: StoreId) -> Store:
     """The store, if it can be written to."""
     found = known_store(tx, store)
     if found.archived_at is not None:
-        raise Archived("The memory store is archived; what is in it stays as it is.")
+        raise Archived("The memory store is archived and read-only.")
     return found
 
 

@@ -154,7 +154,9 @@ def _redacted(
     if found.redacted_at is not None and policy.repeats_are_refused:
         raise AlreadyDone("The version is redacted already.")
     if not policy.current_is_redacted and _is_current(tx, found):
-        raise StillCurrent("The version is what its memory says now; change or delete that first.")
+        raise StillCurrent(
+            "The version is its memory's current one; change or delete the memory first."
+        )
     changes: dict[str, object] = {"content": None}
     if policy.redaction_takes_all:  # also of one that the other dialect has redacted
         changes |= {"path": "", "size": 0, "sha256": ""}

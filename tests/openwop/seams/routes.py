@@ -32,7 +32,7 @@ SPAN = "openwop_seam"
 NO_KEY = "The conformance seams need a key."
 RUN = f"{RUNS}/{{runId}}"
 HOSTS = ("sample", "openwop-app")  # whose paths a command line, and an application, ask for
-AFTER = Parameter(name="after", kind="integer", help="After this sequence.")
+AFTER = Parameter(name="after", kind="integer", help="Only events after this sequence number.")
 LAST = Parameter(name="lastSequence", kind="integer", help="After this sequence, too.")
 
 
@@ -85,7 +85,7 @@ def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operatio
         ),
         Operation(
             method="POST", path=f"{RUN}:fork", name="openwop_seam_fork_run", role=Role.WRITER,
-            status=201, summary="Copy a run that has ended, or begin where it was.",
+            status=201, summary="Replay an ended run, or branch off from it.",
             handler=seams.fork_run, body=b.SeamForkBody, answer=s.ForkedSeamRun, takes_key=True,
             refusals=(404, 409, 422),
         ),

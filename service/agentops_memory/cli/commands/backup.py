@@ -34,11 +34,11 @@ STDOUT = "-"
 
 @command()
 @options.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@options.to_option("PATH", "A file, or a folder; - is standard output.")
+@options.to_option("PATH", "A file or a folder; - writes to standard output.")
 @options.scope_option
-@click.option("--keys", "with_keys", is_flag=True, help="The keys of the tenants as well.")
+@click.option("--keys", "with_keys", is_flag=True, help="Include the tenants' API keys.")
 @click.option(
-    "--without-seal", is_flag=True, help="Leave out the keys that confidential values need."
+    "--without-seal", is_flag=True, help="Leave out the keys that decrypt confidential values."
 )
 @options.force_option
 @options.json_option()
@@ -82,7 +82,7 @@ def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: 
 
 def _stream(settings: Settings, scope: Scope) -> None:
     if sys.stdout is None or is_terminal(sys.stdout):
-        raise click.UsageError("An archive is nothing for a terminal; name a file.")
+        raise click.UsageError("An archive cannot be written to a terminal; name a file.")
     with progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
         made = make_archive(settings, own / "archive.zip", scope, now=now(), progress=bar)
         with made.path.open("rb") as source:
@@ -95,8 +95,8 @@ def _stream(settings: Settings, scope: Scope) -> None:
 def _warn(manifest: Manifest) -> None:
     if manifest.damaged:
         say(
-            f"{_damage(manifest)} `agentops-memory doctor --fix` fixes the database; keep an older "
-            "archive."
+            f"{_damage(manifest)} `agentops-memory doctor --fix` repairs the database; keep an "
+            "older archive until then."
         )
 
 
@@ -120,8 +120,8 @@ OF_ARCHIVES = (
 )  # fmt: skip
 OF_A_MEMORY = ("revision", "url", "key_file", "tenant")
 NOT_BOTH = {True: "the id of a memory", False: "an archive"}
-HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "IN ITS PLACE NOW")
-NOBODY_KNOWS = "The audit file does not reach back to the archive, so nobody can know which of "
+HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "CURRENT")
+NOBODY_KNOWS = "The audit file does not reach back to the archive, so it is unknown which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
 MOST_IDS = 10  # that are shown of an erasure
 # What takes out again what was erased, by the kind of the erasure.
@@ -140,19 +140,20 @@ AGAIN = {
 @click.argument("what", metavar="ID|ARCHIVE", shell_complete=options.ids_or_files)
 @click.option(
     "--revision", type=click.IntRange(1), metavar="NUMBER",
-    help="Of a memory: bring back the text of this revision, as `history` numbers them.",
+    help="For a memory: restore the text of this revision (`history` shows the numbers).",
 )  # fmt: skip
 @click.option("--keys", "with_keys", is_flag=True,
-              help="Of an archive: bring back keys that are not known now.")  # fmt: skip
+              help="For an archive: restore its keys that do not exist now.")  # fmt: skip
 @click.option("--force", is_flag=True,
-              help="Of an archive: replace databases; the old ones are kept beside.")  # fmt: skip
+              help="For an archive: replace existing databases; the old files are kept next to "
+              "them.")  # fmt: skip
 @click.option(
     "--without-receipts",
     is_flag=True,
-    help="Of an archive: also where damaged receipts do not tell all that was erased since.",
+    help="For an archive: restore even if damaged receipts no longer show all later erasures.",
 )
 @click.option("--dry-run", is_flag=True,
-              help="Of an archive: tell what would be done, and do nothing.")  # fmt: skip
+              help="For an archive: show what would be done, and change nothing.")  # fmt: skip
 @options.url_option
 @options.key_file_option
 @options.file_tenant_option
@@ -222,7 +223,7 @@ def _note_if_lost(settings: Settings) -> None:
     try:
         file.require_kept(file.ring())
     except Refusal as refusal:
-        say(f"Note: no service will start here yet. {refusal}")
+        say(f"Note: the service cannot start here yet. {refusal}")
 
 
 def _print(sentence: str) -> None:
@@ -232,7 +233,7 @@ def _print(sentence: str) -> None:
 
 def _show(plan: Restore) -> None:
     made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
-    _print(f"An archive of {made_at}, made by agentops-memory {program}; all of it is whole.")
+    _print(f"An archive of {made_at}, made by agentops-memory {program}; all its files are intact.")
     print_table(HEADINGS, [_row(it) for it in plan.replacements])
     for sentence in _notes(plan):
         _print(sentence)
@@ -246,7 +247,7 @@ def _row(it: Replacement) -> tuple[object, ...]:
         observations = counted(it.now.counts.observations, "observation")
         now_there = f"{observations}, changed {_changed(it.now)}"
     elif it.is_there:
-        now_there = f"what cannot be read, {size(it.size)}"
+        now_there = f"unreadable data, {size(it.size)}"
     counts = (part.counts.observations, part.counts.sessions, part.counts.stores)
     return (part.tenant, *counts, _changed(part), now_there)
 
@@ -259,13 +260,13 @@ def _notes(plan: Restore) -> Iterator[str]:
     if plan.manifest.damaged:
         yield _damage(plan.manifest)
     for tenant in plan.left_out:
-        yield f"The tenant {tenant} was erased since, and stays so."
+        yield f"The tenant {tenant} was erased after this archive was made, and stays erased."
     if plan.unsure:
         yield f"{NOBODY_KNOWS}these tenants were erased since: {', '.join(plan.unsure)}."
     for tenant in plan.staying:
-        yield f"The tenant {tenant} stays as it is."
+        yield f"The tenant {tenant} is left unchanged."
     for name in plan.put_back:
-        yield f"There is no {NAMES[name]} now; the archive's is put in its place."
+        yield f"There is no {NAMES[name]} now; the archive's copy is restored."
     for it in plan.replacements:
         yield from _erased(it)
     if plan.keys:
@@ -276,13 +277,13 @@ def _erased(it: Replacement) -> Iterator[str]:
     tenant = it.part.tenant
     if it.is_there and it.now is None:
         yield (
-            f"The database of {tenant} cannot be read, so nobody can know what was erased from it "
-            "since."
+            f"The database of {tenant} cannot be read, so it is unknown what was erased from it "
+            "after the archive was made."
         )
     elif not it.is_all_erased:
         yield (
-            f"Receipts of erasures in the database of {tenant} are damaged, so nobody can know all "
-            "that was erased from it since; some of it may come back with the archive."
+            f"Receipts of erasures in the database of {tenant} are damaged, so later erasures "
+            "may be missing from them; erased data may come back with the archive."
         )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
@@ -291,8 +292,9 @@ def _erased(it: Replacement) -> Iterator[str]:
             of = one_line(erasure.project)
             again = f"agentops-memory projects erase {shlex.quote(of)} --tenant {tenant}"
         yield (
-            f"Erased since from {tenant}, at {rendered(erasure.erased_at)}, and back with the "
-            f"archive: {erasure.kind} {of}. To erase again: {again}."
+            f"Erased after the archive was made, from {tenant}, at "
+            f"{rendered(erasure.erased_at)}, and restored by the archive: {erasure.kind} {of}. "
+            f"To erase again: {again}."
         )
 
 
@@ -300,11 +302,20 @@ def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
     if keys.opening and not is_known:
         yield f"{NOBODY_KNOWS}its keys were revoked since."
     for key in keys.opening:
-        yield f"The key {key.name} ({key.id}) opens the tenant {key.tenant} again, as {key.role}."
+        yield (
+            f"The key {key.name} ({key.id}) gives access to the tenant {key.tenant} again, as "
+            f"{key.role}."
+        )
     for key in keys.ended:
-        yield f"The key {key.name} ({key.id}) was revoked or changed since, and stays away."
+        yield (
+            f"The key {key.name} ({key.id}) was revoked or changed after the archive was "
+            "made, and is not restored."
+        )
     if keys.known:
-        yield f"Known, and as they are now: {counted(len(keys.known), 'key')} of the archive."
+        yield (
+            f"Already present, and left unchanged: {counted(len(keys.known), 'key')} of the "
+            "archive."
+        )
 
 
 def _close(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> None:
@@ -313,7 +324,7 @@ def _close(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> None:
         return
     _print(f"Restored {counted(sum(not it.is_done for it in plan.replacements), 'tenant')}.")
     for file in kept:
-        _print(f"What was there is kept: {file}.")
+        _print(f"The replaced file is kept: {file}.")
 
 
 def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:

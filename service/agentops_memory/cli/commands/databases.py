@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @command()
 @setting_options()
-@click.option("--dry-run", is_flag=True, help="Tell what would be done, and try it on a copy.")
+@click.option("--dry-run", is_flag=True, help="Show what would be done, and try it on a copy.")
 def migrate(dry_run: bool, **flags: str | None) -> None:
     """Bring the databases of all tenants up to date, without serving.
 
@@ -63,7 +63,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 @tenant_option("Whose index.")
 @click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")
 @click.option(
-    "--rebuild", is_flag=True, help="Build anew: all, or with --check what is found to be wrong."
+    "--rebuild", is_flag=True, help="Rebuild the whole index, or with --check only what is wrong."
 )
 def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Look at each partition of the full-text index, while others use the file.
@@ -97,34 +97,34 @@ def _done(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
             raise Unavailable(_room(plan))
         migrated(path, now(), settings.recall)
     except Refusal as refusal:
-        return f"{tenant}: refused, and left as it was. {refusal}", False
+        return f"{tenant}: refused, and left unchanged. {refusal}", False
     return f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}", True
 
 
 def _summary(plan: Plan) -> str:
     if not plan.is_due:
-        return f"has format {plan.before}, the newest. There is nothing to do."
+        return f"has format {plan.before}, the newest; there is nothing to do."
     if plan.before == plan.after:
         what = f"stays at format {plan.after}"
     elif plan.is_original:
-        what = f"goes from the original's format to {plan.after}, after a copy of it was made"
+        what = f"is upgraded from the original's format to {plan.after}, after a copy is made"
     else:
-        what = f"goes from format {plan.before} to {plan.after}"
-    index = ", and its index is built anew" if plan.makes_index else ""
+        what = f"is upgraded from format {plan.before} to {plan.after}"
+    index = ", and its index is rebuilt" if plan.makes_index else ""
     return f"{what}{index}. {_room(plan)}"
 
 
 def _room(plan: Plan) -> str:
-    verdict = "" if plan.has_room else " That is too little."
+    verdict = "" if plan.has_room else " That is not enough."
     return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
 
 
 def _trial(plan: Plan, settings: Settings) -> str:
     if not plan.has_room_for_trial:
-        return "not tried, as there is no room for a copy."
+        return "not tried: there is not enough space for a copy."
     with silent(logging.getLogger("agentops_memory")):
         took = tried(plan, now(), settings.recall)
-    return f"tried on a copy, which took {took.total_seconds():.1f} s and is sound."
+    return f"tested on a copy in {took.total_seconds():.1f} s and is sound."
 
 
 async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
@@ -151,7 +151,7 @@ async def _checked(
         return "exact" if check else "in line", True
     if drift:
         return f"{drift} rows out of line", False
-    return "its words are not those of the memories", False
+    return "its words differ from those of the memories", False
 
 
 POSTGRESQL = "postgresql"
@@ -208,7 +208,7 @@ def _copied(
     settings: Settings, to: str, named: Sequence[Any], progress: Callable[[int, int], None]
 ) -> Iterator["Copied"]:
     if settings.database_url is None:
-        raise CopyRefused("MEMORY_DATABASE_URL is unset: it names the database.")
+        raise CopyRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
     # Not at the top: the driver is an extra, and its absence is told of by the setting.
     from ...operations.copied_files import Files  # noqa: PLC0415
     from ...operations.copying import to_database, to_files  # noqa: PLC0415
@@ -230,15 +230,15 @@ def _copied(
 def _refuse_url(to: str) -> None:
     if any(part in to for part in URL_PARTS):
         raise CopyRefused(
-            "A URL among the arguments stands in the list of processes, with its password: put it "
-            "into MEMORY_DATABASE_URL, and say --to postgresql."
+            "A URL on the command line shows its password in the process list: put it into "
+            "MEMORY_DATABASE_URL, and use --to postgresql."
         )
 
 
 def _print_copied(it: "Copied") -> None:
     counts, digests = it.tally.counts, it.tally.digests
     rows, tables = sum(counts.values()), sum(map(bool, counts.values()))
-    verb = "was there already" if it.was_there else "is copied"
+    verb = "was already copied" if it.was_there else "is copied"
     held = f"{counted(rows, 'row')} in {counted(tables, 'table')}"
     click.echo(f"{it.tenant}: {verb}, {held}, equal on both sides.")
     if rows:
@@ -273,7 +273,7 @@ def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
     """Print what there is of each tenant, or of the one that is named, and of the audit file."""
     target = Target.of(where)
     if target.url is not None:
-        raise click.UsageError("--storage looks at files: give --db, on the service's machine.")
+        raise click.UsageError("--storage reads files: use --db on the service's machine.")
     with file_errors():
         place, tenant = usable(target.flags, target.tenant, may_make=False)
         retention, at = place.settings.retention, now()

@@ -34,9 +34,13 @@ WIDEST = len("not fixed")
 
 @command()
 @setting_options()
-@click.option("--tenant", metavar="NAME", help="Whose database; without, every tenant's.")
+@click.option(
+    "--tenant", metavar="NAME", help="Only this tenant's database. [default: every tenant's]"
+)
 @click.option("--thorough", is_flag=True, help="Compare every index, row by row and word by word.")
-@click.option("--fix", is_flag=True, help="Mend what is safe; without, nothing is changed.")
+@click.option(
+    "--fix", is_flag=True, help="Fix what can be fixed safely; without this, nothing is changed."
+)
 @json_option("Print one JSON document.")
 def doctor(
     tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
@@ -100,7 +104,7 @@ def _closing(findings: Sequence[Finding]) -> str:
         return "Nothing is wrong."
     text = f"{counted(counts[Status.FAILED], 'failure')}, "
     text += counted(counts[Status.WARNING], "warning")
-    return f"{text}; --fix does something about {fixable} of them." if fixable else f"{text}."
+    return f"{text}; --fix can fix {fixable} of them." if fixable else f"{text}."
 
 
 def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> str:
@@ -122,7 +126,9 @@ def _shown(finding: Finding) -> dict[str, object]:
 @command()
 @setting_options()
 @tenant_option("Whose memories.")
-@click.option("--redact", is_flag=True, help="Take them out; without, nothing is changed.")
+@click.option(
+    "--redact", is_flag=True, help="Remove the secrets; without this, nothing is changed."
+)
 @json_option("Print a line of JSON for each place.")
 def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     """Find secrets in what is stored: in live and deleted memories, revisions and summaries.
@@ -149,7 +155,7 @@ async def _found(place: Place, redact: bool, engine: Engine, caller: Caller) -> 
             if advance:
                 advance(done, total)
     if redact and any(finding.kinds for finding in findings):
-        say("writing over what was taken out")
+        say("overwriting the removed bytes")
         if still := await finish(place, engine, caller):
             say(still)
     return findings
@@ -162,10 +168,10 @@ def _secrets(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
         yield f"{_secret_place(finding)}: {', '.join(kinds + names)}"
     total = sum(sum(finding.kinds.values()) for finding in findings)
     left = sum(sum(finding.in_names.values()) for finding in findings)
-    done = "taken out" if redact else "found; --redact takes them out"
-    yield f"{total} secrets {done}" if total else "no secrets found in what is said"
+    done = "taken out" if redact else "found; --redact removes them"
+    yield f"{total} secrets {done}" if total else "no secrets found in texts"
     if left:
-        yield f"{left} in names and paths stay: nothing can take those out"
+        yield f"{left} in names and paths remain: they cannot be removed"
 
 
 def _as_json(findings: list[SecretFinding]) -> Iterator[str]:

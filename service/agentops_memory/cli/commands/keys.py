@@ -55,31 +55,33 @@ def keys() -> None:
     """
 
 
-@keys.command(short_help="Make a key and print it, once.")
+@keys.command(short_help="Create a key and print it once.")
 @_files
-@click.option("--name", required=True, help="What or whom the key is for.")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What it allows.")
-@options.tenant_option("Whose memories it opens.")
+@click.option("--name", required=True, help="A name that says what the key is for.")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do.")
+@options.tenant_option("The tenant that the key gives access to.")
 @click.option(
     "--project",
     "projects",
     metavar="PATTERN",
     multiple=True,
     default=("*",),
-    help="A project that it acts on, such as billing or billing-*; may be repeated. [default: *]",
+    help="A project that the key may use, such as billing or billing-*; may be repeated. "
+    "[default: *]",
 )
 @click.option(
     "--agent",
     "agents",
     metavar="PATTERN",
     multiple=True,
-    help="An agent that it speaks for, such as coder or team-*; may be repeated. [default: none]",
+    help="An agent that the key may act as, such as coder or team-*; may be repeated. [default: "
+    "none]",
 )
 @click.option(
     "--coordinator",
     "coordinates",
     is_flag=True,
-    help="It may make intents, and let agents coordinate them. An admin's key always may.",
+    help="Let the key create intents and assign their coordinators. An admin key always may.",
 )
 @options.json_option("Print the key with its record, as JSON.")
 def create(
@@ -112,29 +114,29 @@ def create(
     place = place_of(files)
     place.prepare()
     if place.keys.are_lost():
-        say("The keys that were made before are lost, and none of them works any more.")
+        say("The keys created earlier are lost; none of them works any more.")
     is_first = place.keys.create(key, at=now(), by=user())
     _explain(key, place, is_first=is_first)
     tell({**_shown(key), "key": token}, token, as_json=as_json)
 
 
-@keys.command("list", short_help="Show the keys, without their secrets.")
+@keys.command("list", short_help="List the keys, without their secrets.")
 @_files
-@click.option("--all", "with_revoked", is_flag=True, help="Show the revoked ones, too.")
+@click.option("--all", "with_revoked", is_flag=True, help="Include revoked keys.")
 @options.json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
-    """Show the keys, without their secrets."""
+    """List the keys, without their secrets."""
     place = place_of(files)
     ring = place.keys.ring()
     place.keys.require_kept(ring)
     if not ring.was_ever_used:
-        say(f"No key was ever made: there is none in {place.called}.")
+        say(f"No key has been created: there is none in {place.called}.")
     every = ring.keys.values()
     shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
     print_records(shown, HEADINGS, _row, as_json=as_json)
 
 
-@keys.command(short_help="Let a key open nothing any more.")
+@keys.command(short_help="Revoke a key.")
 @_files
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
@@ -143,7 +145,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
 
-@keys.command(short_help="Give a key a new secret and print it, once.")
+@keys.command(short_help="Give a key a new secret and print it once.")
 @_files
 @click.argument("id")
 @click.option(
@@ -151,7 +153,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     metavar="DURATION",
     default="0",
     callback=options.parsed_by(duration),
-    help="How long the old secret works on, such as 1h. [default: 0, not at all]",
+    help="How long the old secret keeps working, such as 1h. [default: 0, not at all]",
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
     """Give the key with this ID a new secret and print the new key, once."""
@@ -162,9 +164,11 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
     click.echo(token)
 
 
-@keys.command(short_help="Forget all keys, and open the service again.")
+@keys.command(short_help="Delete all keys, and open the service to everyone again.")
 @_files
-@click.option("--open", "is_meant", is_flag=True, help="Say that the service shall be open.")
+@click.option(
+    "--open", "is_meant", is_flag=True, help="Confirm that the service is to be open to everyone."
+)
 def reset(is_meant: bool, **files: str | None) -> None:
     """Forget all keys, revoked and lost ones too, as if none had ever been made.
 
@@ -173,11 +177,11 @@ def reset(is_meant: bool, **files: str | None) -> None:
     """
     if not is_meant:
         raise click.UsageError(
-            "This forgets all keys and opens the service to callers without one. "
-            "Say --open if that is what you want."
+            "This deletes all keys and opens the service to callers without a key. To confirm, "
+            "add --open."
         )
     count = place_of(files).keys.reset(at=now(), by=user())
-    click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; none is there any more.")
+    click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; no key is left.")
 
 
 def _explain(key: Key, place: Place, *, is_first: bool) -> None:
@@ -188,10 +192,10 @@ def _explain(key: Key, place: Place, *, is_first: bool) -> None:
         f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown this once."
     )
     if is_first:
-        say("It is the first key: from now on the service answers nobody without one.")
+        say("This is the first key: from now on every request needs a key.")
     if key.tenant != DEFAULT_TENANT and not place.has(key.tenant):
         name = place.name_of(key.tenant)
-        say(f"Note: the tenant {key.tenant} has no database yet; it would be {name}.")
+        say(f"Note: the tenant {key.tenant} has no database yet; its name will be {name}.")
 
 
 def _shown(key: Key) -> dict[str, object]:
@@ -233,7 +237,7 @@ def seal() -> None:
     """
 
 
-@seal.command("rotate", short_help="Encrypt with a new key from now on.")
+@seal.command("rotate", short_help="Encrypt new values with a new key.")
 @options.setting_options("db_path", "seal_file")
 @options.json_option()
 def rotate_seal(as_json: bool, **files: str | None) -> None:
@@ -266,7 +270,7 @@ def tenants() -> None:
     """
 
 
-@tenants.command("create", short_help="Make a tenant's database.")
+@tenants.command("create", short_help="Create a tenant's database.")
 @_files
 @click.argument("name")
 def create_tenant(name: str, **files: str | None) -> None:
@@ -276,7 +280,7 @@ def create_tenant(name: str, **files: str | None) -> None:
     click.echo(f"The tenant {tenant} has its database: {place.name_of(tenant)}.")
 
 
-@tenants.command("list", short_help="Show the tenants.")
+@tenants.command("list", short_help="List the tenants.")
 @_files
 @options.json_option()
 def list_tenants(as_json: bool, **files: str | None) -> None:
@@ -293,10 +297,10 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
     sys.exit(1 if unread else 0)
 
 
-@tenants.command(short_help="Write all that a tenant has as JSON.")
+@tenants.command(short_help="Export all data of a tenant as JSON.")
 @_files
 @click.argument("name")
-@options.to_option("FILE", "Where to; - is standard output.")
+@options.to_option("FILE", "The file to write; - is standard output.")
 def export(name: str, to: str, **files: str | None) -> None:
     """Write the sessions and live observations of the tenant NAME, as GET /export does.
 
@@ -308,7 +312,7 @@ def export(name: str, to: str, **files: str | None) -> None:
         on_tenant(place, tenant_id(name), partial(_export, file))
 
 
-@tenants.command(short_help="Erase a tenant for good.")
+@tenants.command(short_help="Erase a tenant permanently.")
 @_files
 @click.argument("name")
 @options.dry_run_option
@@ -330,7 +334,7 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
     tell({**plan, "dry_run": dry_run}, sentence, as_json=as_json)
 
 
-@tenants.command(short_help="Write a tenant's tables anew.")
+@tenants.command(short_help="Rewrite a tenant's tables, so that erased bytes leave the storage.")
 @_files
 @click.argument("name")
 def rewrite(name: str, **files: str | None) -> None:
@@ -343,7 +347,7 @@ def rewrite(name: str, **files: str | None) -> None:
     place, tenant = place_of(files), tenant_id(name)
     place.require_usable(tenant)
     place.rewrite(tenant)
-    click.echo(f"Nothing of what was erased is left in {place.name_of(tenant)}.")
+    click.echo(f"No erased data is left in {place.name_of(tenant)}.")
 
 
 def _every(place: Place) -> list[TenantId]:

@@ -22,8 +22,8 @@ from ..target import run_on_target, taken_from
 
 LONGEST_TITLE = 60  # characters that a title has which is taken from its text
 
-_json = options.json_option("Print the JSON of the REST API.")
-_explain = click.option("--explain", is_flag=True, help="Tell why each was found.")
+_json = options.json_option("Print the JSON that the REST API returns.")
+_explain = click.option("--explain", is_flag=True, help="Explain why each memory was found.")
 
 
 @command()
@@ -31,18 +31,20 @@ _explain = click.option("--explain", is_flag=True, help="Tell why each was found
 @click.argument("content", required=False, metavar="")
 @options.here_option
 @click.option("--type", default="discovery", show_default=True, shell_complete=options.types,
-              help="What it is, such as decision, bugfix, config.")  # fmt: skip
+              help="Type of the memory, such as decision, bugfix or config.")  # fmt: skip
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
-@click.option("--topic-key", metavar="KEY", help="What it is about: the same key is updated.")
-@click.option("--scope", metavar="NAME", help="global is seen from every project.")
+@click.option(
+    "--topic-key", metavar="KEY", help="Topic of the memory; a save with the same key updates it."
+)
+@click.option("--scope", metavar="NAME", help="A global memory is visible in every project.")
 @click.option("--session", "session_id", metavar="ID",
-              help="In which session. [default: cli:PROJECT:DATE]")  # fmt: skip
+              help="Session to save it in. [default: cli:PROJECT:DATE]")  # fmt: skip
 @click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
-              help="How long it is true, such as 30d.")  # fmt: skip
-@click.option("--pinned", is_flag=True, help="First in every context of the project.")
+              help="How long the memory stays valid, such as 30d.")  # fmt: skip
+@click.option("--pinned", is_flag=True, help="Show it first in every context of the project.")
 @click.option("--supersedes", multiple=True, metavar="ID", type=options.MemoryId(),
               shell_complete=options.ids,
-              help="The memory that it replaces; may be repeated.")  # fmt: skip
+              help="A memory that this one replaces; may be repeated.")  # fmt: skip
 @options.target_options
 @_json
 def save(title: str, content: str | None, project: str, as_json: bool, **given: Any) -> None:
@@ -92,7 +94,7 @@ def _titled(title: str, content: str | None) -> tuple[str, str]:
 @options.scope_name_option
 @options.limit_option(default=20)
 @click.option(
-    "--before", metavar="ID", type=options.MemoryId(), help="Only those older than this one."
+    "--before", metavar="ID", type=options.MemoryId(), help="Only memories older than this one."
 )
 @options.target_options
 @_json
@@ -164,7 +166,7 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 @options.tag_option
 @options.scope_name_option
 @options.limit_option(default=10)
-@click.option("--superseded", is_flag=True, help="Also memories that another one replaced.")
+@click.option("--superseded", is_flag=True, help="Include memories that another one replaces.")
 @_explain
 @options.target_options
 @_json
@@ -210,7 +212,7 @@ def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
     found, other = run_on_target(where, reminded)
     results.print_context(found, as_json=as_json)
     if other:
-        results.say_nothing("An agent would be reminded of nothing", given, other)
+        results.say_nothing("The context would be empty", given, other)
 
 
 @command()
@@ -245,7 +247,7 @@ def history(memory: int, as_json: bool, **where: str | None) -> None:
 @command()
 @options.project_option
 @options.limit_option(default=20)
-@click.option("--before", metavar="ID", help="Only those older than this session.")
+@click.option("--before", metavar="ID", help="Only sessions older than this one.")
 @options.target_options
 @_json
 def sessions(
@@ -268,7 +270,7 @@ def sessions(
 
 @command()
 @options.project_option
-@click.option("--storage", is_flag=True, help="Show what the files of the tenants are made of.")
+@click.option("--storage", is_flag=True, help="Show how the tenants' files use their space.")
 @options.target_options
 @_json
 def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
@@ -335,11 +337,11 @@ delete = _each(
     _deleted,
 )  # fmt: skip
 pin = _each(
-    "pin", "Pinned", "Put the memories ID first in every context of their project.",
+    "pin", "Pinned", "Pin the memories ID: they come first in every context of their project.",
     lambda memories, it: memories.update(it, pinned=True),
 )  # fmt: skip
 unpin = _each(
-    "unpin", "Unpinned", "Let the memories ID stand in a context by their words alone.",
+    "unpin", "Unpinned", "Unpin the memories ID: a context shows them only if they match.",
     lambda memories, it: memories.update(it, pinned=False),
 )  # fmt: skip
 confirm = _each(
@@ -354,9 +356,9 @@ confirm = _each(
 @click.option("--title", metavar="TEXT", help="Another title.")
 @click.option("--type", metavar="TYPE", shell_complete=options.types, help="Another type.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG",
-              help="These tags in place of those it has; '' is none.")  # fmt: skip
+              help="Replace the tags; '' removes all of them.")  # fmt: skip
 @click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
-              help="How long it is true from now on, such as 30d; 0 is for good.")  # fmt: skip
+              help="New lifetime from now on, such as 30d; 0 removes the limit.")  # fmt: skip
 @options.target_options
 @_json
 def edit(memory: int, content: str | None, as_json: bool, **given: Any) -> None:
@@ -435,7 +437,7 @@ def restored(memory: int, revision: int | None, where: dict[str, str | None]) ->
             newest, *older = await memories.history(memory)
             if newest.action != "deleted" or not older:
                 raise CommandRefused(
-                    f"#{memory} is not deleted; --revision brings back an earlier text, and "
+                    f"#{memory} is not deleted; --revision restores an earlier text, and "
                     f"`agentops-memory history {memory}` shows them."
                 )
             wanted = older[0].revision
@@ -460,11 +462,17 @@ REASONS = ("review_due", "expires_soon", "similar")
 
 @command()
 @options.project_option
-@click.option("--reason", type=click.Choice(REASONS), help="Only for this reason.")
+@click.option("--reason", type=click.Choice(REASONS), help="Only memories due for this reason.")
 @click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="How many at most."
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=20,
+    show_default=True,
+    help="Maximum number of rows.",
 )
-@click.option("--before", metavar="NEXT", help="What follows there, as a list names it at its end.")
+@click.option(
+    "--before", metavar="NEXT", help="Continue after an earlier page, with the value at its end."
+)
 @options.target_options
 @_json
 def review(

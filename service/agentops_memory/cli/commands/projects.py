@@ -58,7 +58,7 @@ def _of_a_tenant(command: options.Command) -> options.Command:
     return options.setting_options("db_path")(options.tenant_option("Whose projects.")(command))
 
 
-@projects.command("list", short_help="Show the projects.")
+@projects.command("list", short_help="List the projects.")
 @options.service_options
 @_of_a_tenant
 @options.json_option()
@@ -74,7 +74,7 @@ def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | N
     print_records(shown, HEADINGS, as_json=as_json)
 
 
-@projects.command(short_help="Give a project another name.")
+@projects.command(short_help="Rename a project.")
 @options.without_route
 @_of_a_tenant
 @click.argument("project")
@@ -90,7 +90,7 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
 
-@projects.command(short_help="Move all of a project into another.")
+@projects.command(short_help="Merge a project into another.")
 @options.without_route
 @_of_a_tenant
 @click.argument("project")
@@ -118,7 +118,7 @@ def merge(
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
 
 
-@projects.command(short_help="Erase a project for good.")
+@projects.command(short_help="Erase a project permanently.")
 @options.service_options
 @_of_a_tenant
 @click.argument("project")
@@ -154,7 +154,7 @@ def erase(
     if service:
         answer = _on_service(service, lambda it: _erase_there(it, name))
         receipt = {field: answer.get(field) for field in RECEIPT.split()}
-        later = f"`GET /erasures/{receipt['id']}` says when its bytes have left the storage."
+        later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
         still = None if receipt["bytes_gone_at"] else later
     else:
         erased, still = _run(where, partial(_erased, place_of(where), name))
@@ -298,7 +298,7 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
     return int(text)
 
 
-@agents.command("list", short_help="Show the agents.")
+@agents.command("list", short_help="List the agents.")
 @_of_agents
 @options.json_option()
 def list_agents(as_json: bool, **where: str | None) -> None:
@@ -308,7 +308,7 @@ def list_agents(as_json: bool, **where: str | None) -> None:
     print_records(shown, OF_AGENTS, as_json=as_json)
 
 
-@agents.command("set", short_help="Give an agent a capacity of its own.")
+@agents.command("set", short_help="Set the capacity of one agent.")
 @_of_agents
 @click.argument("agent")
 @click.option(
@@ -317,7 +317,7 @@ def list_agents(as_json: bool, **where: str | None) -> None:
     metavar="NUMBER|default",
     required=True,
     callback=_read_capacity,
-    help="How many episodic entries it may hold; default: as many as the service's setting says.",
+    help="Maximum number of episodic entries; `default` follows the service's setting.",
 )
 def set_(agent: str, capacity: int | None, **where: str | None) -> None:
     """Say how many episodic entries AGENT may hold, whether it has any yet or not.
@@ -330,10 +330,10 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
     click.echo(f"{name} may hold {many if capacity is None else _entries(capacity, 'episodic')}.")
 
 
-@agents.command(short_help="Write all that an agent remembers for itself, as JSON.")
+@agents.command(short_help="Export an agent's own memory as JSON.")
 @_of_agents
 @click.argument("agent")
-@options.to_option("FILE", "Where to; - is standard output.")
+@options.to_option("FILE", "The file to write; - is standard output.")
 def export(agent: str, to: str, **where: str | None) -> None:
     """Write the working and episodic entries of AGENT, one in a line, the newest last.
 
@@ -346,7 +346,7 @@ def export(agent: str, to: str, **where: str | None) -> None:
         _on_agents(where, partial(_export, name, file))
 
 
-@agents.command("erase", short_help="Erase an agent's own memory for good.")
+@agents.command("erase", short_help="Erase an agent's own memory permanently.")
 @_of_agents
 @click.argument("agent")
 @options.dry_run_option

@@ -73,7 +73,7 @@ def serve(**flags: str | None) -> None:
     for name, meant in unknown_variables(os.environ).items():
         if meant:
             fields = {"variable": name, "meant": meant}
-            log.warning("a variable is no setting, and changes nothing", extra=fields)
+            log.warning("an unknown variable is ignored", extra=fields)
     sqlite.without_memory_statistics()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(server.serve(chosen))
@@ -165,7 +165,9 @@ def status(project: str, listen: str | None, as_json: bool, **given: str | None)
 @options.url_option
 @options.key_file_option
 @options.setting_options("listen")
-@click.option("--print", "is_printed", is_flag=True, help="Print the address, and open nothing.")
+@click.option(
+    "--print", "is_printed", is_flag=True, help="Print the address instead of opening it."
+)
 def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
     """Open the page of the running service's API in a browser."""
     where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
@@ -225,7 +227,7 @@ def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
     else:
         yield "Service", f"not running at {facts['url']}; `agentops-memory serve` starts it"
     if facts.get("database_is_missing"):
-        yield "Data", f"no database at {facts['database']} yet; `agentops-memory save` makes it"
+        yield "Data", f"no database at {facts['database']} yet; `agentops-memory save` creates it"
         return
     if facts["database"]:
         yield "Data", facts["database"]
@@ -353,7 +355,7 @@ class DemoFailed(CommandRefused):
     envvar=URL,
     default="http://127.0.0.1:7437",
     show_default=True,
-    help=f"Where the service is; its key is in {options.KEY}. [{URL}]",
+    help=f"Address of the service; its key is in {options.KEY}. [{URL}]",
 )
 def demo(url: str) -> None:
     """Save a small session through the running service, and show the context it gives."""
@@ -363,7 +365,7 @@ def demo(url: str) -> None:
     except (client.Misconfigured, client.Unreachable) as error:
         raise DemoFailed(str(error)) from error
     except client.MemoryServiceError as error:
-        raise DemoFailed(f"What answers there refused POST /sessions: {error}") from error
+        raise DemoFailed(f"The program at that address refused POST /sessions: {error}") from error
 
 
 def _demonstrate(memory: "client.MemoryClient") -> None:

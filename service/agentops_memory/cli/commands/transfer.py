@@ -162,10 +162,9 @@ PIECE = 64 * 1024  # bytes, as many as a pipe holds
 SIGNALS = 1.0  # seconds, after which they are handled at the latest
 # By the reason of a conflict and what is kept of it.
 CONFLICTS = {
-    ("changed", "stored"): "{other} says something else by now, and stays",
-    ("topic_key", "stored"): "{other} has its topic key, is not older, and stays",
-    ("topic_key", "imported"): "it takes the place of {other}, which has its topic key and is "
-    "older",
+    ("changed", "stored"): "{other} has different content, and is kept",
+    ("topic_key", "stored"): "{other} has the same topic key, is not older, and is kept",
+    ("topic_key", "imported"): "it replaces {other}, which has the same topic key and is older",
 }
 IN_CONFLICT = "{other} is in conflict with it"  # as only another version can tell
 
@@ -199,9 +198,9 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 
 @command("import")
 @click.argument("file", type=FILE)
-@click.option("--dry-run", is_flag=True, help="Tell what would be stored, and store nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be stored, and store nothing.")
 @target_options
-@json_option("Print the JSON of the REST API.")
+@json_option("Print the JSON that the REST API returns.")
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Store what the export in FILE holds and is not there yet.
 
@@ -239,7 +238,7 @@ async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
     except MemoryServiceError as error:
         if not is_begun:
             raise
-        raise NotWhole(f"The export is not whole: {error}") from error
+        raise NotWhole(f"The export is incomplete: {error}") from error
 
 
 async def _pour(pieces: AsyncGenerator[bytes, None], target: BinaryIO) -> None:
@@ -269,7 +268,7 @@ def _require_writable(file: str, target: Target, *, force: bool) -> None:
     if path.is_dir():
         raise FileRefused(f"{path} is a folder; an export is a file.")
     if path.is_file() and not force:
-        raise FileThere(f"{path} is there already.")
+        raise FileThere(f"{path} already exists.")
 
 
 @contextmanager
@@ -280,14 +279,14 @@ def _document(file: str, target: Target) -> Iterator[Path]:
             is_of_engram = is_engram(source)
         except Invalid as error:
             reason = recognized(source) or error
-            raise FileRefused(f"{file} is no export: {reason}") from error
+            raise FileRefused(f"{file} is not an export: {reason}") from error
         if not is_of_engram:
             yield path
             return
         left_out: Counter[str] = Counter()
         with _temporary(target, lambda it: it.writelines(converted(source, left_out))) as copy:
             parts = [counted(left_out[it], noun) for it, noun in LEFT_OUT.items() if left_out[it]]
-            say(f"An export of engram. Left out of it: {', '.join(parts) or 'nothing'}.")
+            say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
             yield Path(copy.name)
 
 
@@ -326,7 +325,7 @@ def _has_come(source: BinaryIO) -> bool:
 def _source(file: str) -> AbstractContextManager[BinaryIO]:
     if file == "-":
         if sys.stdin is None or is_terminal(sys.stdin):
-            raise click.UsageError("- is standard input, and nothing comes from there.")
+            raise click.UsageError("- reads standard input, but standard input is empty.")
         return nullcontext(sys.stdin.buffer)
     with os_errors_as(FileRefused, f"{file} cannot be read"):
         return Path(file).open("rb")
@@ -354,9 +353,9 @@ def _print_imported(imported: Imported, *, as_json: bool) -> None:
         show(f"Imported {observations} and {counted(imported.imported_sessions, 'session')}.")
     if imported.refused_supersessions:
         observations = counted(imported.refused_supersessions, "observation")
-        say(f"Stored without what they supersede, which they may not: {observations}.")
+        say(f"Stored without their supersedes links, which are not allowed: {observations}.")
     if imported.redacted:
-        say(f"Kept out of it: {counted(imported.redacted, 'secret')}.")
+        say(f"Secrets removed: {counted(imported.redacted, 'secret')}.")
 
 
 def _print_plan(plan: ImportPlan, *, as_json: bool) -> None:

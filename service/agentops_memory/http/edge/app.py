@@ -37,7 +37,7 @@ from ..protocol import (
 )
 
 TITLE = "agentops-memory"
-PARTIAL = "Measurements are of all: they want a key of default for every project."
+PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for every project."
 CONSOLE = "/ui"  # to which the root leads a browser
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
@@ -220,7 +220,7 @@ def scrape(
 
     return Operation(
         method="GET", path="/metrics", name="metrics",
-        summary="Measurements, in the text format of Prometheus or as OpenMetrics.",
+        summary="Metrics, in the text format of Prometheus or as OpenMetrics.",
         handler=metrics, media_type="text/plain", role=None if is_open else Role.READER,
         refusals=() if is_open else (503,),
     )  # fmt: skip

@@ -17,8 +17,8 @@ from ...settings.parsing import NANOSECONDS, Rate
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
 
-NOT_A_KEY = "This service needs a key that it knows: Authorization: Bearer amk_..."
-TWO_KEYS = "The headers Authorization and X-API-Key bring different keys."
+NOT_A_KEY = "This service needs a valid key: Authorization: Bearer amk_..."
+TWO_KEYS = "The headers Authorization and X-API-Key contain different keys."
 CREATE = "create one with `agentops-memory keys create --name NAME --role admin`"
 ANYBODY = Caller()
 

@@ -120,9 +120,9 @@ def require_clear(headers: Headers, version: Callable[[], str]) -> None:
                 raise Refused(400, f"The header {name.decode()} came more than once.")
             found[name] = stripped
     if b"host" not in found and version() not in _WITHOUT_HOST:
-        raise Refused(400, "A request names its host: Host.")
+        raise Refused(400, "A request needs a Host header.")
     if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
-        raise Refused(501, "A body comes as it is or in chunks; there is no other transfer coding.")
+        raise Refused(501, "The only supported transfer coding is chunked.")
 
 
 @dataclass(eq=False)
@@ -177,7 +177,7 @@ HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its hea
 LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
 STALL_TIME = 120.0  # seconds in which a client must take some of its answer
 
-NO_REQUEST = "This is no HTTP request."
+NO_REQUEST = "This is not an HTTP request."
 LATE = "The headers of the request did not come in time."
 LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
 FLOOD = f"More than {MAX_WAITING} requests of this connection wait for their answers."
@@ -309,7 +309,7 @@ class LimitedProtocol(HttpToolsProtocol):
             address = self.client[0] if self.client else ""
             answer = self._early(self.url, self.headers, date, address)
         except Exception:  # else the parser would take it for a request that is none
-            log.exception("a request is answered the long way")
+            log.exception("request takes the slow path")
             answer = None
         if answer is None:
             return False

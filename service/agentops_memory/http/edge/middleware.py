@@ -101,7 +101,7 @@ class Probes:
         async def ready(_: Request) -> Response:
             return _answered(await self.readiness())
 
-        checked = "Whether the service can do its work, and what was looked at for that."
+        checked = "Whether the service can do its work, with the result of each check."
         rows: list[tuple[str, str, str, Handler, type[BaseModel]]] = [
             (HEALTH, "health", "Whether the service runs.", ok, Health),
             (LIVE, "live", "Whether the process answers.", ok, Health),
@@ -141,7 +141,7 @@ class Probes:
             async with asyncio.timeout(TIMEOUT.total_seconds()):
                 found = await self.storage.probe()
         except TimeoutError:
-            reason = f"A write took more than {TIMEOUT.total_seconds():.0f} s."
+            reason = f"A write took longer than {TIMEOUT.total_seconds():.0f} s."
         except Refusal as refusal:
             reason = str(refusal)
         else:
@@ -172,7 +172,7 @@ class Probes:
 
 def _disk(free: int | None) -> Check:
     if free is None:
-        return Check(status=Status.FAILED, detail="Nobody can tell how much space is left.")
+        return Check(status=Status.FAILED, detail="The free disk space cannot be determined.")
     if free < NOTHING:
         return Check(status=Status.FAILED, detail="The disk is full.", bytes=free)
     if free < LITTLE:
@@ -245,7 +245,9 @@ METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
 MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
 
-FOREIGN = "This page's origin may not ask the service; MEMORY_ALLOWED_ORIGINS names those that may."
+FOREIGN = (
+    "This page's origin may not call the service; MEMORY_ALLOWED_ORIGINS lists the allowed origins."
+)
 HIDDEN = "null"  # what a browser sends as the origin that it hides
 RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
 

@@ -254,8 +254,9 @@ class KeyFile(KeyRegistry):
             if self.made.is_known():
                 raise KeysLost(
                     f"Keys were made, but the key file {self._path} is gone, or has none. Put it "
-                    "back, or make a key with `agentops-memory keys create --name NAME --role "
-                    "admin`; to let everybody in without one, `agentops-memory keys reset --open`."
+                    "back, or create a key with `agentops-memory keys create --name NAME --role "
+                    "admin`; to give everyone access without a key, `agentops-memory keys reset "
+                    "--open`."
                 )
 
     def are_lost(self) -> bool:

@@ -63,7 +63,7 @@ def migrated(
     """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
 
     An index that was made by other rules is rebuilt.
-    Refused with StartRefused when the file cannot be used; then it stays as it is.
+    Refused with StartRefused when the file cannot be used; then it is left unchanged.
     """
     with refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
