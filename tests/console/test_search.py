@@ -118,17 +118,20 @@ def test_all_that_match_are_changed_at_once(service: Service) -> None:
         assert f"of {count} would change" in plan.text
 
 
-def test_what_changed_meanwhile_is_left_as_it_is_and_named(service: Service) -> None:
+@pytest.mark.parametrize(("action", "label"), [("tag", "Add a tag"), ("delete", "Delete")])
+def test_what_changed_meanwhile_is_left_as_it_is_and_named(
+    service: Service, action: str, label: str
+) -> None:
     filled(service)
     page = get(service.http, "/ui/memories", project="demo")
     form = page.form("Preview of the chosen ones")
-    chosen = [*form.fields, ("id", "2"), ("id", "4"), ("id", "6"), ("action", "tag")]
+    chosen = [*form.fields, ("id", "2"), ("id", "4"), ("id", "6"), ("action", action)]
     chosen = [(name, "warm" if name == "new_tag" else it) for name, it in chosen]
     plan = Page(sent(service.http, "/ui/memories", chosen))
     service.http.patch("/observations/2", json={"content": "Changed."})
     service.http.delete("/observations/4", params={"hard": "true"})
 
-    done = press(service.http, plan, "Add a tag, 3 memories")
+    done = press(service.http, plan, f"{label}, 3 memories")
 
     assert "1 of 3 changed" in done.text
     assert "This memory is at revision 2 now, not at 1." in done.text

@@ -161,6 +161,15 @@ def test_a_notification_has_no_answer_but_to_its_version(
         assert answer.json()["error"]["data"] == {"supported": [BARE], "requested": version}
 
 
+@pytest.mark.parametrize(("id_", "status"), [(None, 202), (True, 400), (1.5, 400), ([], 400)])
+def test_a_request_with_a_bad_id_is_refused_and_not_passed_over(
+    shared: Service, id_: object, status: int
+) -> None:
+    call = {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": CALL}
+
+    assert shared.http.post("/mcp/any", json=call).status_code == status
+
+
 def test_text_that_was_cut_inside_a_character_is_saved(shared: Service) -> None:
     head = b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"mem_save","arguments":'
     for title in (b"cut \\ud83d", b"cut \xf0\x9f"):

@@ -128,6 +128,18 @@ def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("other", [1, "1"])
+def test_an_id_that_comes_twice_loses_no_answer(other: int | str, tmp_path: Path) -> None:
+    save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "The end."}}
+    call = {"id": 1, "method": "tools/call", "params": save}
+    sent = [_message(**HELLO), _message(**call), _message(id=other, method="ping")]
+    spoken = _mcp("--project", "p", "--db", str(tmp_path / "memory.db"), sent=sent)
+
+    assert spoken.stdout.count(b'"id":') == 3
+    assert b"Saved [discovery] Last words" in spoken.stdout
+
+
+@pytest.mark.slow
 def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(tmp_path: Path) -> None:
     with _started("--project", "p", "--db", str(tmp_path / "memory.db")) as waiting:
         assert waiting.stdin

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from starlette.responses import Response
 
 from agentops_memory_client.contract import models as c
-from agentops_memory_client.contract.errors import NotFound, Refused
+from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
 
 from ..agentops import wire
 from ..agentops.recall import filter_of
@@ -185,6 +185,8 @@ async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
             case "expire":
                 end = visit.console.clock()
                 await visit.memories.update(number, expires_at=end, revision=seen)
+            case _ if (current := memory.revision_count) != seen:
+                raise Conflict(f"This memory is at revision {current} now, not at {seen}.")
             case _:
                 await visit.memories.delete(number)
     except NotFound:

@@ -46,8 +46,9 @@ async def show(visit: Visit) -> Response:
     running, caller = visit.console.running, visit.caller
     sees_all = caller.role.includes(Role.ADMIN) and caller.projects.are_everything
     settings, now = running.settings, visit.console.clock()
+    is_operator = sees_all and caller.tenant == DEFAULT_TENANT  # others have files of their own
     twins = [READY, "/stats"]
-    if sees_all and caller.tenant == DEFAULT_TENANT and settings.metrics != "off":
+    if is_operator and settings.metrics != "off":
         twins.append("/metrics")
     return await visit.page(
         "service.html", section="service", twin=twins,
@@ -55,6 +56,7 @@ async def show(visit: Visit) -> Response:
         sizes=await running.maintenance.sizes(caller) if sees_all else None,
         counts=await running.maintenance.count(caller) if sees_all else None,
         settings=settings, is_on_postgresql=bool(settings.database_url), sees_all=sees_all,
+        sees_path=is_operator and not settings.database_url,
         retention=[
             (what, f"MEMORY_{name.upper()}", _kept(getattr(settings, name)), since)
             for what, name, since in RETENTION

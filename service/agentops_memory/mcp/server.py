@@ -146,7 +146,8 @@ def notification_of(message: object) -> tuple[str, Json] | None:
     match message:
         case {"jsonrpc": "2.0", "method": str() as method, **rest}:
             params = rest.get("params")
-            if params is None or isinstance(params, dict):
+            # Some hosts write a missing id as null; any other is of a request, if a bad one.
+            if rest.get("id") is None and (params is None or isinstance(params, dict)):
                 return method, params or {}
     return None
 

@@ -56,7 +56,8 @@ class Host:
         self._has_envelopes: bool | None = None  # unknown before its first request
         self._is_welcome = False
         self._is_gone = False  # and nobody is left to tell
-        self._calls: dict[str, asyncio.Task[None]] = {}
+        self._calls = set[asyncio.Task[None]]()
+        self._latest: dict[int | str, asyncio.Task[None]] = {}  # by the id, which may come twice
         self._writing = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -67,18 +68,25 @@ class Host:
             with suppress(Invalid):  # what is no JSON has no id to be answered
                 self._take(message_in(line))
         if self._calls:
-            await asyncio.wait(self._calls.values(), timeout=LONGEST_CALL)
+            await asyncio.wait(self._calls, timeout=LONGEST_CALL)
 
     def _take(self, message: object) -> None:
         if request := request_of(message):
-            key = str(request.id)
-            self._calls[key] = call = asyncio.create_task(self._answer(request))
-            call.add_done_callback(lambda it: self._calls.get(key) is it and self._calls.pop(key))
+            call = asyncio.create_task(self._answer(request))
+            self._calls.add(call)
+            self._latest[request.id] = call
+            call.add_done_callback(partial(self._ended, request.id))
             return
         method, params = notification_of(message) or ("", {})
-        cancelled = self._calls.get(str(params.get("requestId")))
+        id_ = params.get("requestId")
+        cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
         if method == "notifications/cancelled" and cancelled:
             cancelled.cancel()  # and is not answered
+
+    def _ended(self, id_: int | str, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if self._latest.get(id_) is call:
+            del self._latest[id_]
 
     async def _answer(self, request: Request) -> None:
         answer = await answered(request.id, self._result(request))
