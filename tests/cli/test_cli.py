@@ -122,7 +122,7 @@ def test_health_refuses_a_wrong_setting_with_a_sentence() -> None:
     done = run("health", "--listen", "here")
 
     assert done.returncode == 1
-    assert done.stderr.startswith("agentops-memory: MEMORY_LISTEN: 'here' is no address")
+    assert done.stderr.startswith("agentops-memory: MEMORY_LISTEN: 'here' is not an address")
 
 
 @pytest.mark.slow

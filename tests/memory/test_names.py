@@ -303,7 +303,7 @@ def test_the_description_tells_what_a_new_name_has(service: Service) -> None:
     fields = schemas["ObservationBody"]["properties"]
 
     for field in ("session_id", "project"):
-        assert "no invisible characters" in fields[field]["description"]
+        assert "must not contain invisible characters" in fields[field]["description"]
     assert "no `*`" in fields["project"]["description"]
 
 
