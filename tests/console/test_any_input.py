@@ -74,6 +74,7 @@ def test_any_form_is_answered_by_a_page(
     assert answer.status_code in (200, 303, 400, 403, 404, 409)
 
 
+@pytest.mark.heavy
 def test_no_page_is_large_however_hostile_its_text(service: Service) -> None:
     costly = "\u202ea" * 25_000
     for number in range(60):

@@ -11,7 +11,7 @@ from functools import partial
 from operator import itemgetter
 
 from ..engine.shared.stems import Stems
-from ..errors import Damaged, TimedOut
+from ..errors import Damaged, TimedOut, Unreadable
 from ..memory.memories import MemoryLists
 from ..memory.model.liveness import indexed, undeleted
 from ..memory.model.memory import MemoryId, end_of
@@ -82,7 +82,7 @@ def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
         try:
             with in_snapshot(database, LONGEST):
                 _load(database, index, number)
-        except (Damaged, ValueError, OverflowError, sqlite3.Error) as error:
+        except (Damaged, Unreadable, ValueError, OverflowError, sqlite3.Error) as error:
             log.debug("A project is not held in memory: %s", error)
             index.queue.refuse(number)
         except BaseException:
