@@ -37,7 +37,7 @@ from ..telemetry import annotate, count
 from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import wire
-from .recall import Question, RecallOperations, filter_of, project_of
+from .recall import Question, Reading, RecallOperations, filter_of, project_of
 from .transfer import Document, Progress, Transfer, import_plan
 from .wire import Rows, held
 
@@ -100,7 +100,7 @@ class AgentOps(RecallOperations):
         annotate(_session_span(stored))
         return stored, redactor.count + said.redacted
 
-    async def recent_sessions(self, asked: Question) -> Rows[c.Session]:
+    async def recent_sessions(self, asked: Reading) -> Rows[c.Session]:
         before = parameter(asked.query, "before_id")
         sessions = await self.engine.read(
             asked.caller(), recent_sessions, project_of(asked), row_count(asked.query, "limit", 5),
@@ -147,7 +147,7 @@ class AgentOps(RecallOperations):
             return found
         return None
 
-    async def recent_observations(self, asked: Question) -> Rows[c.Observation]:
+    async def recent_observations(self, asked: Reading) -> Rows[c.Observation]:
         before = parameter(asked.query, "before_id")
         memories = await self.engine.read(
             asked.caller(), recent, filter_of(asked), row_count(asked.query, "limit", 20),

@@ -102,17 +102,21 @@ _METHODS = {method: OwnText(method.value) for method in Method}
 _METHODS[Method.TOPIC_KEY] = _METHODS[Method.FULL_TEXT]
 
 
-class Question(Protocol):
+class Reading(Protocol):
+    """What an operation is asked that reads a list."""
+
     @property
     def query(self) -> Query:
         """The parameters."""
 
+    def caller(self) -> Caller:
+        """Who asks, by what the keys say now. Refuses with Unauthenticated."""
+
+
+class Question(Reading, Protocol):
     @property
     def path_params(self) -> Mapping[str, str]:
         """What the path names."""
-
-    def caller(self) -> Caller:
-        """Who asks, by what the keys say now. Refuses with Unauthenticated."""
 
     async def body(self) -> Mapping[str, object]:
         """The object that was sent."""
@@ -130,7 +134,7 @@ class RecallOperations:
     recall: Recall
     periods: ReviewPeriods  # after which memories of a type are due for a review
 
-    async def search(self, asked: Question) -> c.Found:
+    async def search(self, asked: Reading) -> c.Found:
         text, superseded = parameter(asked.query, "q") or "", is_true(asked.query, "superseded")
         filter_ = filter_of(asked, global_too=True, is_current=not superseded)
         wanted, limit = _wanted(asked), row_count(asked.query, "limit", 10)
@@ -141,7 +145,7 @@ class RecallOperations:
         events("search.result", map(injected, found.hits))
         return await _found(found, wanted)
 
-    async def fetch_context(self, asked: Question) -> c.Context:
+    async def fetch_context(self, asked: Reading) -> c.Context:
         text = parameter(asked.query, "query") or ""
         filter_ = filter_of(asked, global_too=True, is_current=True)
         wanted = replace(_wanted(asked), links=is_true(asked.query, "ages"))
@@ -155,7 +159,7 @@ class RecallOperations:
         _count(told.found)
         return await _context(told, budget, wanted)
 
-    async def timeline(self, asked: Question) -> Rows[c.TimelineEntry]:
+    async def timeline(self, asked: Reading) -> Rows[c.TimelineEntry]:
         named = parameter(asked.query, "observation_id")
         memory_id = MemoryId(whole_number(named, "observation_id"))
         before, after = row_count(asked.query, "before", 3), row_count(asked.query, "after", 3)
@@ -164,7 +168,7 @@ class RecallOperations:
         centre = [memory.id for memory in memories].index(memory_id)
         return await held(list(map(wire.timeline_entry, memories)), centre=centre)
 
-    async def review(self, asked: Question) -> c.ReviewList:
+    async def review(self, asked: Reading) -> c.ReviewList:
         wanted = _reasons(asked.query)
         before = _review_place(parameter(asked.query, "before"))
         project = project_of(asked)
@@ -181,7 +185,7 @@ class RecallOperations:
             next_ = f"{at}-{follows.reason.value}-{follows.memory}-{follows.other}"
         return c.ReviewList(items=fit, next=next_)
 
-    async def stats(self, asked: Question) -> c.Stats:
+    async def stats(self, asked: Reading) -> c.Stats:
         project = project_of(asked)
         stored = await self.engine.read(asked.caller(), totals, project)
         annotate({"memory.project": project})
@@ -191,12 +195,12 @@ class RecallOperations:
         )  # fmt: skip
 
 
-def project_of(asked: Question) -> Project | None:
+def project_of(asked: Reading) -> Project | None:
     """The project that is named; none, or one without a name, is all of them."""
     return project_name(parameter(asked.query, "project") or "") or None
 
 
-def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = False) -> Filter:
+def filter_of(asked: Reading, *, global_too: bool = False, is_current: bool = False) -> Filter:
     return Filter(
         project=project_of(asked), scope=parameter(asked.query, "scope"),
         type=parameter(asked.query, "type"),
@@ -205,7 +209,7 @@ def filter_of(asked: Question, *, global_too: bool = False, is_current: bool = F
     )  # fmt: skip
 
 
-def _wanted(asked: Question) -> Wanted:
+def _wanted(asked: Reading) -> Wanted:
     memory = parameter(asked.query, "why_not")
     return Wanted(
         explain=is_true(asked.query, "explain"),
@@ -213,7 +217,7 @@ def _wanted(asked: Question) -> Wanted:
     )
 
 
-def _budget(asked: Question) -> Budget:
+def _budget(asked: Reading) -> Budget:
     shown = amount(asked.query, "content_chars", least=1)
     return Budget(
         max_tokens=amount(asked.query, "max_tokens"),
@@ -222,7 +226,7 @@ def _budget(asked: Question) -> Budget:
     )
 
 
-def _joining(asked: Question) -> Joining:
+def _joining(asked: Reading) -> Joining:
     namespaces, stores = _listed(asked, "namespaces"), _listed(asked, "stores")
     if len(namespaces) > MOST_STORES:
         raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
@@ -240,7 +244,7 @@ def _joining(asked: Question) -> Joining:
     )
 
 
-def _listed(asked: Question, name: str) -> tuple[str, ...]:
+def _listed(asked: Reading, name: str) -> tuple[str, ...]:
     values = (parameter(asked.query, name) or "").split(",")
     return tuple(dict.fromkeys(filter(None, values)))
 

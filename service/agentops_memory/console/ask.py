@@ -20,7 +20,7 @@ from ..recall.recall import cost_of, entry_line
 from ..recall.text.normalization import indexed
 from ..recall.text.query import PREFIX as ANY_ENDING
 from . import markup
-from .page import View, Visit, address
+from .page import View, Visit, address, project_names
 
 LIMIT = 5  # as REST has it
 MOST = 50  # memories, as many as are explained
@@ -33,14 +33,14 @@ ASKED = ("query", "project", "limit", "max_tokens", "why_not", *FILTERS)
 
 
 async def show(visit: Visit) -> Response:
-    given = {name: visit.query[name] for name in ASKED if name in visit.query}
+    given = visit.only(*ASKED)
     limit = min(row_count(visit.question.query, "limit", LIMIT), MOST)
     is_asked = "query" in given or "project" in given
     twin = address("/context", **{**given, "limit": limit, "explain": "true"})
     values = await _answered(visit, given, limit) if is_asked else {}
     return await visit.page(
-        "ask.html", section="ask", twin=twin if is_asked else (), is_asked=is_asked,
-        projects=await visit.projects(), limit=limit, most=MOST, **values,
+        "ask.html", *[twin] * is_asked, is_asked=is_asked, limit=limit, most=MOST,
+        projects=await visit.read(project_names), **values,
     )  # fmt: skip
 
 

@@ -22,20 +22,19 @@ from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
 from ..openwop.api import BASE
 from ..openwop.refs import RefEntryId
 from ..stores import anthropic, cloud, entry, store, version
-from . import markup
 from .page import View, Visit, address
 
 SHOWN = 20  # rows of a list
 MOST_SPACES = 40  # namespaces of an agent
 LAID_OUT = 16_384  # bytes of a value that is shown member by member
 NO_REF = "Nothing is stored under this ref."
-COMMON: Any = {"section": "documents", "id_of": public_id, "compared": markup.compared}
 
 
 async def show(visit: Visit) -> Response:
     """The stores, agents and refs that this caller may see, each list with its own cursor."""
     caller, query = visit.caller, visit.query
-    known, shown, twins = await visit.read(_agents, query["agent_after"]), COMMON, []
+    known, twins = await visit.read(_agents, query["agent_after"]), list[str]()
+    shown: dict[str, Any] = {}
     if caller.projects.are_everything:
         refs = await visit.console.refs.refs(caller, limit=SHOWN, after=query["ref_after"])
         found = await visit.read(
@@ -44,12 +43,12 @@ async def show(visit: Visit) -> Response:
             after=_cursor(visit, "after_id", STORE),
         )  # fmt: skip
         next_ref = refs.beside(len(refs.items)).get("next")
-        shown = {**COMMON, "stores": found, "refs": refs.items, "next_ref": next_ref}
-        which = {name: query[name] for name in ("name", "include_archived", "after_id")}
+        shown = {"stores": found, "refs": refs.items, "next_ref": next_ref}
+        which = visit.only("name", "include_archived", "after_id")
         twins = [address(cloud.STORES, **which, limit=SHOWN),
                  address(f"{BASE}/refs", after=query["ref_after"], limit=SHOWN)]  # fmt: skip
     return await visit.page(
-        "documents.html", twin=twins, agents=known[:SHOWN], speaks=caller.agents.names,
+        "documents.html", *twins, agents=known[:SHOWN], speaks=caller.agents.names,
         next_agent=known[SHOWN - 1].agent if len(known) > SHOWN else "", **shown,
     )  # fmt: skip
 
@@ -76,13 +75,11 @@ async def show_store(visit: Visit) -> Response:
     named, steps = public_id(STORE, id_), folder.split("/") if folder else []
     listed = anthropic.MEMORIES.format(memory_store_id=named)
     return await visit.page(
-        "store.html", store=found, tree=tree, changes=changes, prefix=prefix,
+        "store.html", cloud.STORE_PATH.format(store_id=named),
+        address(listed, path_prefix=f"/{prefix}" if prefix else "", depth=1),
+        address(cloud.VERSIONS.format(store_id=named), after_id=query["after_id"], limit=SHOWN),
+        store=found, tree=tree, changes=changes, prefix=prefix,
         above=[("/".join(steps[: at + 1]) + "/", step) for at, step in enumerate(steps)],
-        twin=[
-            cloud.STORE_PATH.format(store_id=named),
-            address(listed, path_prefix=f"/{prefix}" if prefix else "", depth=1),
-            address(cloud.VERSIONS.format(store_id=named), after_id=query["after_id"], limit=SHOWN),
-        ], **COMMON,
     )  # fmt: skip
 
 
@@ -117,7 +114,7 @@ async def show_document(visit: Visit) -> Response:
     cursor, path = visit.query["after_id"], cloud.VERSIONS.format(**named)
     listed = address(path, entry_id=named["entry_id"], limit=SHOWN, after_id=cursor)
     live = [cloud.ENTRY_PATH.format(**named)] if found["entry"] else []
-    return await visit.page("document.html", twin=[*live, listed, shown], **found, **COMMON)
+    return await visit.page("document.html", *live, listed, shown, **found)
 
 
 async def show_agent(visit: Visit) -> Response:
@@ -148,12 +145,12 @@ async def show_agent(visit: Visit) -> Response:
             "permissions": sight.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
-    filters = {it.name: said for it in entries.FILTER if (said := visit.query[it.name])}
+    filters = visit.only(*(it.name for it in entries.FILTER))
     listed = address(entries.MEMORY, **filters, limit=SHOWN, offset=offset)
     return await visit.page(
-        "agent.html", twin=[f"{PREFIX}/agents/{eyes.agent}/memory/summary", listed],
+        "agent.html", f"{PREFIX}/agents/{eyes.agent}/memory/summary", listed,
         header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, filters=filters, offset=offset,
-        shown=SHOWN, **await visit.read(read), **COMMON,
+        shown=SHOWN, **await visit.read(read),
     )  # fmt: skip
 
 
@@ -165,23 +162,22 @@ async def show_agent_entry(visit: Visit) -> Response:
     if not found.is_lost and len(value) <= LAID_OUT:
         value = json.dumps(json.loads(value), ensure_ascii=False, indent=2)
     return await visit.page(
-        "agent_entry.html", twin=f"{entries.MEMORY}/{public_id(ENTRY, id_)}", entry=found,
-        header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, value=value, **COMMON,
+        "agent_entry.html", f"{entries.MEMORY}/{public_id(ENTRY, id_)}", entry=found,
+        header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, value=value,
     )  # fmt: skip
 
 
 async def show_ref(visit: Visit) -> Response:
     """The entries of a ref that no other one supersedes; in a run, as that sees them."""
     visit.caller.require_refs()
-    query, ref = visit.query, MemoryRef(visit.query["memoryRef"])
-    filters = {name: query[name] for name in ("tag", "before", "runId") if query[name]}
+    ref, filters = MemoryRef(visit.query["memoryRef"]), visit.only("tag", "before", "runId")
     which: Any = {to_snake(name): said for name, said in filters.items()}
     found = await visit.console.refs.list(visit.caller, memory_ref=ref, limit=SHOWN, **which)
     if not found.items and not filters:
         raise NotFound(NO_REF)
     twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=SHOWN)
     next_ = found.beside(len(found.items)).get("next")
-    return await visit.page("ref.html", twin=twin, entries=found.items, next=next_, **COMMON)
+    return await visit.page("ref.html", twin, entries=found.items, next=next_)
 
 
 async def show_ref_entry(visit: Visit) -> Response:
@@ -197,10 +193,10 @@ async def show_ref_entry(visit: Visit) -> Response:
     if other and other not in linked:
         raise NotFound(NO_REF)
     return await visit.page(
-        "ref_entry.html", entry=found.entry, origin=origin, newer=newer, is_newer=other in newer,
+        "ref_entry.html",
+        *(address(f"{BASE}/{of}/{id_}", memoryRef=ref) for of in ("memory", "provenance")),
+        entry=found.entry, origin=origin, newer=newer, is_newer=other in newer,
         other=(await refs.get(caller, other, ref)).entry if other else None,
-        twin=[address(f"{BASE}/{of}/{id_}", memoryRef=ref) for of in ("memory", "provenance")],
-        **COMMON,
     )  # fmt: skip
 
 

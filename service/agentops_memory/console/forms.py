@@ -53,8 +53,9 @@ def token(request: Request, caller: Caller, secret: bytes, now: datetime) -> str
     return f"{until}-{_signature(request, caller, secret, until)}"
 
 
-def is_valid(given: str, request: Request, caller: Caller, secret: bytes, now: datetime) -> bool:
-    until, _, signature = given.partition("-")
+def is_own(form: Form, request: Request, caller: Caller, secret: bytes, now: datetime) -> bool:
+    """Whether a form has a token that this caller was given, and that has not expired."""
+    until, _, signature = form.get(TOKEN, "").partition("-")
     if not (until.isascii() and until.isdigit()) or len(until) > 12:
         return False
     expected = _signature(request, caller, secret, int(until))

@@ -34,15 +34,12 @@ async def show(visit: Visit) -> Response:
 
 async def _shown(visit: Visit, id_: int, *, status: int = 200, problem: str = "") -> Response:
     revisions = await visit.memories.history(id_)
-    memory = await _existing(visit, id_)
-    number = visit.query["revision"]
-    selected = next((it for it in revisions if str(it.revision) == number), None)
+    memory, number = await _existing(visit, id_), visit.query["revision"]
+    selected = next((it for it in revisions if str(it.revision) == number), revisions[0])
     return await visit.page(
-        "memory.html", section="browse", status=status, id=id_, memory=memory,
-        twin=[f"/observations/{id_}", f"/observations/{id_}/history"], revisions=revisions,
-        newest=next(it for it in revisions if it.title is not None), problem=problem,
-        selected=selected or revisions[0], change=_change(revisions, selected or revisions[0]),
-        similar=await _similar(visit, id_) if memory else (),
+        "memory.html", f"/observations/{id_}", f"/observations/{id_}/history", status=status,
+        id=id_, memory=memory, revisions=revisions, problem=problem, selected=selected,
+        change=_change(revisions, selected), similar=await _similar(visit, id_) if memory else (),
     )  # fmt: skip
 
 
@@ -73,42 +70,37 @@ def _change(revisions: list[c.Revision], of: c.Revision) -> Mapping[str, Markup]
     before = next(older, None)
     if before is None or of.title is None:
         return {}
-    pairs = {
-        "Type": (before.type, of.type),
-        "Title": (before.title, of.title),
-        "Content": (before.content, of.content),
-        "Tags": (", ".join(before.tags), ", ".join(of.tags)),
-    }
+    return _differences(_fields(before), _fields(of))
+
+
+def _fields(it: c.Observation | c.Revision) -> dict[str, str]:
+    """The texts of a memory, as its form has them."""
+    tags = "\n".join(it.tags)
     return {
-        name: markup.compared(old or "", new or "")
-        for name, (old, new) in pairs.items()
-        if old != new
+        "title": it.title or "", "type": it.type or "", "tags": tags, "content": it.content or ""
+    }  # fmt: skip
+
+
+def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Markup]:
+    return {
+        name: markup.compared(text, after[name])
+        for name, text in before.items()
+        if text != after[name]
     }
 
 
 async def edit(visit: Visit) -> Response:
     memory = await visit.memories.get(visit.number("id"))
-    return await _form(visit, memory, _fields(memory))
+    return await _form(visit, memory, _fields(memory), memory.revision_count)
 
 
 async def _form(
-    visit: Visit, memory: c.Observation, fields: Mapping[str, str], *,
-    status: int = 200, problem: str = "", theirs: Mapping[str, Markup] | None = None,
-) -> Response:  # fmt: skip
+    visit: Visit, memory: c.Observation, fields: Mapping[str, str], based_on: int, **values: Any
+) -> Response:
     return await visit.page(
-        "memory_edit.html", section="browse", twin=f"/observations/{memory.id}", status=status,
-        memory=memory, fields=fields, problem=problem, theirs=theirs,
+        "memory_edit.html", f"/observations/{memory.id}", memory=memory, fields=fields,
+        based_on=based_on, **values,
     )  # fmt: skip
-
-
-def _fields(memory: c.Observation) -> dict[str, str]:
-    return {
-        "title": memory.title,
-        "type": memory.type,
-        "tags": "\n".join(memory.tags),
-        "content": memory.content,
-        "revision": str(memory.revision_count),
-    }
 
 
 async def save(visit: Visit) -> Response:
@@ -116,47 +108,32 @@ async def save(visit: Visit) -> Response:
     id_, given = visit.number("id"), visit.form
     memory = await visit.memories.get(id_)
     fields = {name: given.get(name, "") for name in _fields(memory)}
-    based_on = whole_number(fields["revision"], "revision")
+    based_on = whole_number(given.get("revision", ""), "revision")
     changed = _changed(memory, fields)
     if not changed:
         return visit.see(path_of(id_), done="unchanged")
     try:
         await visit.memories.update(id_, revision=based_on, **changed)
-    except Conflict as conflict:
-        memory = await visit.memories.get(id_)
-        if memory.revision_count == based_on:
-            return await _form(visit, memory, fields, status=409, problem=str(conflict))
-        fields["revision"] = str(memory.revision_count)
-        return await _form(visit, memory, fields, status=409, theirs=_differences(memory, fields))
     except Refused as refusal:
-        return await _form(visit, memory, fields, status=refusal.status, problem=str(refusal))
+        told: dict[str, Any] = {"status": refusal.status, "problem": str(refusal)}
+        if isinstance(refusal, Conflict):
+            memory = await visit.memories.get(id_)
+            if memory.revision_count != based_on:
+                based_on = memory.revision_count
+                told = {"status": 409, "theirs": _differences(_fields(memory), fields)}
+        return await _form(visit, memory, fields, based_on, **told)
     return visit.see(path_of(id_), done="saved")
 
 
 def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]:
     """The fields of a change. A form cannot hold a carriage return, so none is no change."""
-    texts = {name: getattr(memory, name) for name in ("title", "type", "content")}
     changed: dict[str, Any] = {
         name: fields[name]
-        for name, text in texts.items()
-        if fields[name] != forms.with_line_feeds(text)
+        for name, text in _fields(memory).items()
+        if name != "tags" and fields[name] != forms.with_line_feeds(text)
     }
-    tags = _tags(fields["tags"])
+    tags = tuple(tag for tag in map(str.strip, fields["tags"].split("\n")) if tag)
     return changed if tags == memory.tags else {**changed, "tags": tags}
-
-
-def _tags(text: str) -> tuple[str, ...]:
-    return tuple(tag for tag in map(str.strip, text.split("\n")) if tag)
-
-
-def _differences(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Markup]:
-    """What is stored by now against what was sent, by field."""
-    stored = _fields(memory)
-    return {
-        name: markup.compared(stored[name], fields[name])
-        for name in ("title", "type", "tags", "content")
-        if stored[name] != fields[name]
-    }
 
 
 async def change(visit: Visit) -> Response:
@@ -224,11 +201,9 @@ def whole_number(text: str, name: str) -> int:
 async def plan_erasure(visit: Visit) -> Response:
     """What an erasure would do, before it does it."""
     id_ = visit.number("id")
-    revisions = await visit.memories.history(id_)
     return await visit.page(
-        "memory_erase.html", section="browse", twin=f"/observations/{id_}/history",
-        id=id_, revisions=revisions, memory=await _existing(visit, id_),
-        newest=next(it for it in revisions if it.title is not None),
+        "memory_erase.html", f"/observations/{id_}/history", id=id_,
+        revisions=await visit.memories.history(id_), memory=await _existing(visit, id_),
     )  # fmt: skip
 
 
@@ -242,9 +217,7 @@ async def erase(visit: Visit) -> Response:
 async def show_receipt(visit: Visit) -> Response:
     id_ = ErasureId(clean(visit.request.path_params["id"]))
     receipt = await receipt_of(visit.console.agentops.engine, visit.caller, id_)
-    return await visit.page(
-        "erasure.html", section="browse", twin=f"/erasures/{receipt.id}", receipt=receipt
-    )
+    return await visit.page("erasure.html", f"/erasures/{receipt.id}", receipt=receipt)
 
 
 _ONE = "/memories/{id}"

@@ -3,13 +3,12 @@
 import asyncio
 import secrets
 import shlex
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -25,6 +24,7 @@ from ..engine.maintenance import Maintenance
 from ..errors import Refusal
 from ..http.edge.middleware import Readiness
 from ..http.endpoint import current_caller
+from ..http.paging import public_id
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
 from ..http.query import Query, whole_number
 from ..http.requests import query_of
@@ -36,7 +36,6 @@ from ..memory.sessions import SessionTable
 from ..openintent.memory import AgentEntries
 from ..openwop.adapter import RefEntries
 from ..recall.text.normalization import clean
-from ..recall.text.summary import Message
 from ..recall.text.visible import printable
 from ..settings.settings import Settings
 from ..telemetry import Metrics
@@ -59,16 +58,16 @@ HERE = Path(__file__).parent
 STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
 
 MOST_PROJECTS = 500  # names that a field suggests
-# What leads to each view; a view names its own as `section`.
-SECTIONS = (
-    ("ask", "Ask", "/ui/ask"),
-    ("browse", "Memories", "/ui/memories"),
-    ("review", "Review", "/ui/review"),
-    ("projects", "Projects", "/ui/projects"),
-    ("sessions", "Sessions", "/ui/sessions"),
-    ("documents", "Documents", "/ui/documents"),
-    ("service", "Service", "/ui/service"),
-)
+# What leads to each view, whose paths begin so.
+SECTIONS = {
+    "Ask": "/ui/ask",
+    "Memories": "/ui/memories",
+    "Review": "/ui/review",
+    "Projects": "/ui/projects",
+    "Sessions": "/ui/sessions",
+    "Documents": "/ui/documents",
+    "Service": "/ui/service",
+}
 
 _TRACE = TraceContextTextMapPropagator()
 
@@ -130,17 +129,17 @@ class Visit:
         given = query_of(self.request).items()
         return Parameters({name: text for name, (value, *_) in given if (text := clean(value))})
 
-    @property
-    def project(self) -> str | None:
-        return self.query.get("project")
+    def only(self, *names: str) -> dict[str, str]:
+        """Those of these parameters that are set."""
+        return {name: self.query[name] for name in names if name in self.query}
 
     @property
-    def question(self) -> "Reading":
+    def question(self) -> "Asked":
         """What an operation that reads is asked by the parameters of the page."""
-        return Reading(self.caller, query_of(self.request))
+        return Asked(self.caller, query_of(self.request))
 
-    def question_of(self, **query: object) -> "Reading":
-        return Reading(self.caller, {name: [str(it)] for name, it in query.items()})
+    def question_of(self, **query: object) -> "Asked":
+        return Asked(self.caller, {name: [str(it)] for name, it in query.items()})
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *given: P.args, **named: P.kwargs
@@ -148,41 +147,31 @@ class Visit:
         """What a function of a transaction reads, of what this caller sees."""
         return await self.console.agentops.engine.read(self.caller, work, *given, **named)
 
-    async def projects(self) -> list[Project]:
-        """The names to choose from."""
-        return await self.read(project_names)
-
     def number(self, name: str) -> int:
         """A number in the path; what is none names nothing."""
         return whole_number(self.request.path_params[name], name)
 
     async def page(
-        self,
-        template: str,
-        *,
-        section: str = "",
-        twin: str | Sequence[str] = (),
-        status: int = 200,
-        header: str = "",
-        **values: object,
+        self, template: str, *twins: str, status: int = 200, header: str = "", **values: object
     ) -> Response:
         """A page with its twins, the routes of REST that answer the same, as `path?query`.
 
         A header that they need is in their commands alone.
         """
         caller, now = self.caller, self.console.clock()
-        twins = [twin] if isinstance(twin, str) else twin
-        return await rendered(
-            template, status, section=section, now=now, viewer=caller, query=self.query,
+        html = await asyncio.to_thread(  # others are served meanwhile
+            _render, template, now=now, viewer=caller, query=self.query,
+            path=self.request.scope["path"],
             token=forms.token(self.request, caller, self.console.secret, now),
             can_write=caller.role.includes(Role.WRITER),
-            can_erase=caller.role.includes(Role.ADMIN), project=self.project or "",
+            can_erase=caller.role.includes(Role.ADMIN), project=self.query["project"],
             twins=[(each, self._curl(each, header)) for each in twins], header=header, **values,
         )  # fmt: skip
+        return HTMLResponse(html, status, HEADERS)
 
-    def see(self, path: str, **query: object) -> Response:
+    def see(self, path: str, *, anchor: str = "", **query: object) -> Response:
         """Where the browser goes once a form was done, so that to load again does nothing."""
-        return RedirectResponse(address(path, **query), status_code=303)
+        return RedirectResponse(address(path, **query) + anchor, status_code=303)
 
     def _curl(self, path: str, header: str) -> str:
         url = f"{self.request.scope['scheme']}://{self.request.headers.get('host', '')}{path}"
@@ -192,28 +181,18 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A question to an operation of AgentOps REST that reads, as `Question` has it."""
+class Asked:
+    """What an operation of AgentOps REST that reads is asked."""
 
     asking: Caller
     query: Query
-    path_params: Mapping[str, str] = field(default_factory=dict)
 
     def caller(self) -> Caller:
         return self.asking
 
-    async def writer(self) -> Caller:
-        return self.asking
-
-    async def body(self) -> Mapping[str, object]:
-        return {}
-
-    @asynccontextmanager
-    async def transcript(self) -> AsyncIterator[Iterator[Message]]:
-        yield iter(())
-
 
 def project_names(tx: Transaction) -> list[Project]:
+    """The names that a field suggests."""
     return sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())[:MOST_PROJECTS]
 
 
@@ -233,8 +212,11 @@ class View:
             try:
                 if self.is_form:
                     visit.form = await forms.sent(request)
-                    if not _is_own(visit):
-                        return await again(visit)
+                    if not forms.is_own(
+                        visit.form, request, visit.caller, console.secret, console.clock()
+                    ):  # it was open for too long, or its key is another: it is shown filled in
+                        fields = visit.form.multi_items()
+                        return await visit.page("again.html", status=403, fields=fields)
                 return await self.answer(visit)
             except Refused as refusal:
                 headers = REFUSALS.headers.get(refusal.status, {})
@@ -247,31 +229,13 @@ class View:
         )  # fmt: skip
 
 
-def _is_own(visit: Visit) -> bool:
-    console, given = visit.console, visit.form.get(forms.TOKEN, "")
-    return forms.is_valid(given, visit.request, visit.caller, console.secret, console.clock())
-
-
-async def again(visit: Visit) -> Response:
-    """The form that was sent, filled in: it was open for too long, or its key is another."""
-    fields = [pair for pair in visit.form.multi_items() if pair[0] != forms.TOKEN]
-    return await visit.page(
-        "again.html", status=403, fields=fields, path=visit.request.scope["path"]
-    )
-
-
-def address(path: str, **query: object) -> str:
+def address(path: str, /, **query: object) -> str:
     """A path with the parameters that are set."""
     told = {name: it for name, it in query.items() if it not in (None, "", False)}
     return f"{quote(path)}?{urlencode(told, doseq=True)}" if told else quote(path)
 
 
-async def rendered(template: str, status: int = 200, **values: object) -> HTMLResponse:
-    html = await asyncio.to_thread(_render, template, values)  # others are served meanwhile
-    return HTMLResponse(html, status, HEADERS)
-
-
-def _render(template: str, values: Mapping[str, Any]) -> str:
+def _render(template: str, **values: object) -> str:
     return environment().get_template(template).render(values)
 
 
@@ -293,12 +257,14 @@ def environment() -> "Environment":
         "number": lambda number: f"{number:,}",
         "size": markup.size,
     }
-    made.globals |= {"sections": SECTIONS, "address": address}
+    made.globals |= {
+        "sections": SECTIONS, "address": address, "compared": markup.compared, "id_of": public_id,
+    }  # fmt: skip
     return made
 
 
 def refused_page(status: int, sentence: str, headers: Mapping[str, str] = {}) -> Response:
-    html = _render("refused.html", {"status": status, "sentence": sentence})
+    html = _render("refused.html", status=status, sentence=sentence)
     return HTMLResponse(html, status, {**HEADERS, **headers})
 
 

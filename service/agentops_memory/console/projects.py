@@ -19,10 +19,9 @@ from ..memory.model.table import FilteredTable
 from ..memory.projects import Listed
 from ..memory.sessions import SessionTable
 from ..recall.text.instants import EPOCH
-from .page import PREFIX, View, Visit, address
+from .page import View, Visit, address
 from .search import COUNTED, counts, newest
 
-PATH = f"{PREFIX}/projects"
 SHOWN = 50  # projects of a page
 WEEKS = 53  # of the heat map
 GROWTH = 12  # weeks of a project in the list
@@ -57,10 +56,9 @@ async def show(visit: Visit) -> Response:
     days, types = await visit.read(activity, Filter(project=project))
     recent = address("/observations/recent", project=project, limit=COUNTED)
     return await visit.page(
-        "projects.html", section="projects", twin=[address("/stats", project=project), recent],
-        stats=stats, rows=rows, weeks=heat_map(days, visit.console.clock().date()), types=types,
-        selected=project, path=PATH, most=COUNTED, most_of_day=max(days.values(), default=1),
-        more=address(PATH, after=names[SHOWN - 1]) if len(names) > SHOWN else "",
+        "projects.html", address("/stats", project=project), recent, stats=stats, rows=rows,
+        weeks=heat_map(days, visit.console.clock().date()), types=types, selected=project,
+        most=COUNTED, most_of_day=max(days.values(), default=1), has_more=len(names) > SHOWN,
     )  # fmt: skip
 
 

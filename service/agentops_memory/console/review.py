@@ -3,7 +3,7 @@
 from collections import Counter
 from datetime import timedelta
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from agentops_memory_client.contract.errors import Refused
 
@@ -12,8 +12,8 @@ from ..engine.engine import Transaction
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, ReviewTable
 from ..memory.model.access import Role
 from ..memory.model.search import Filter
-from . import markup, memory
-from .page import PREFIX, View, Visit, address
+from . import memory
+from .page import PREFIX, View, Visit, address, project_names
 
 PATH = f"{PREFIX}/review"
 SHOWN = 20  # lines of a page
@@ -24,16 +24,13 @@ FILTERS = ("project", "reason", "before")
 
 
 async def show(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
-    filters = {name: visit.query[name] for name in FILTERS}
-    api = visit.console.agentops
+    filters, api = visit.only(*FILTERS), visit.console.agentops
     told = await api.review(visit.question_of(**filters, limit=SHOWN))
     count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
     return await visit.page(
-        "review.html", section="review", twin=address("/review", **filters, limit=SHOWN),
-        status=status, problem=problem, path=PATH, here=address(PATH, **filters), told=told,
-        count=count, most=COUNTED, compared=markup.compared, cut=(COMPARED, MOST_OF_DIFF),
-        projects=await visit.projects(),
-        older=told.next and address(PATH, **{**filters, "before": told.next}),
+        "review.html", address("/review", **filters, limit=SHOWN), status=status, problem=problem,
+        filters=filters, told=told, count=count, most=COUNTED, cut=(COMPARED, MOST_OF_DIFF),
+        projects=await visit.read(project_names),
         is_empty=not (told.items or (await visit.memories.stats()).total_observations),
     )  # fmt: skip
 
@@ -63,9 +60,8 @@ async def decide(visit: Visit) -> Response:
                 await memory.perform(visit, id_, action)
     except Refused as refusal:
         return await show(visit, status=refusal.status, problem=str(refusal))
-    filters = {name: visit.query[name] for name in FILTERS}
-    following = f"{address(PATH, **filters, done=action, about=id_)}#line-{place}"
-    return RedirectResponse(following, status_code=303)
+    filters = visit.only(*FILTERS)
+    return visit.see(PATH, anchor=f"#line-{place}", **filters, done=action, about=id_)
 
 
 VIEWS = (

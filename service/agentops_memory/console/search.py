@@ -23,7 +23,7 @@ from ..memory.model.rows import UNREADABLE, texts_of
 from ..memory.model.search import Filter
 from ..memory.model.table import Sql
 from .memory import whole_number
-from .page import PREFIX, View, Visit, address
+from .page import PREFIX, View, Visit, address, project_names
 
 PATH = f"{PREFIX}/memories"
 SHOWN = 25  # memories of a page
@@ -40,31 +40,32 @@ ACTIONS: Mapping[str, str] = {
 
 
 async def show(visit: Visit) -> Response:
-    query, words = visit.query, visit.query["q"]
-    filters = {name: query[name] for name in FILTERS if query[name]}
+    query, words, filters = visit.query, visit.query["q"], visit.only(*FILTERS)
+    following: dict[str, object] = {}  # the parameters of the next page
     if words:
         ids = await _found(visit, words, filters)
         shown = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
-        asked: dict[str, object] = {"q": words, **filters, "superseded": query["superseded"]}
+        asked = visit.only("q", *FILTERS, "superseded")
         twin = address("/search", **asked, limit=FOUND)
-        memories, older = await visit.read(loaded, ids[:shown]), ""
-        more = address(PATH, **asked, limit=shown + SHOWN) if len(ids) > shown else ""
+        memories = await visit.read(loaded, ids[:shown])
+        if len(ids) > shown:
+            following = {**asked, "limit": shown + SHOWN}
     else:
-        question = visit.question_of(**filters, before_id=query["before_id"], limit=SHOWN)
+        asked = visit.only(*FILTERS, "before_id")
+        question = visit.question_of(**asked, limit=SHOWN)
         memories = list(await visit.console.agentops.recent_observations(question))
         ids = await visit.read(newest, filter_of(visit.question), query["before_id"])
-        asked = {**filters, "before_id": query["before_id"]}
         twin = address("/observations/recent", **asked, limit=COUNTED)
-        last = memories[-1].id if len(memories) == SHOWN else None
-        older, more = address(PATH, **filters, before_id=last) if last else "", ""
+        if len(memories) == SHOWN:
+            following = {**filters, "before_id": memories[-1].id}
     found = await visit.read(counts, ids)
     facets = {name: some.most_common(LISTED) for name, some in found.items() if not query[name]}
     return await visit.page(
-        "search.html", section="browse", twin=[twin, address("/stats", project=query["project"])],
-        memories=memories, facets=facets, counted=len(ids),
-        is_all=len(ids) < (FOUND if words else COUNTED), older=older, more=more, filters=filters,
-        projects=await visit.projects(), actions=ACTIONS, most=FOUND, problem="",
-        stats=await visit.memories.stats(query["project"] or None), path=PATH,
+        "search.html", twin, address("/stats", project=query["project"]), memories=memories,
+        facets=facets, counted=len(ids), is_all=len(ids) < (FOUND if words else COUNTED),
+        following=following, filters=filters, actions=ACTIONS, most=FOUND,
+        projects=await visit.read(project_names),
+        stats=await visit.memories.stats(query["project"] or None),
     )  # fmt: skip
 
 
@@ -135,10 +136,9 @@ async def change(visit: Visit) -> Response:
     filters = {name: visit.form.get(name, "") for name in ("q", *FILTERS)}
     twin = address("/search" if filters["q"] else "/observations/recent", **filters)
     return await visit.page(
-        "bulk.html", section="browse", twin=twin,
-        steps=steps, action=action, tag=tag, label=ACTIONS[action], is_done=is_done,
-        changes=sum(it.is_change for it in steps), back=address(PATH, **filters), path=PATH,
-        filters=filters,
+        "bulk.html", twin, steps=steps, action=action, tag=tag, label=ACTIONS[action],
+        is_done=is_done, changes=sum(it.is_change for it in steps), filters=filters,
+        back=address(PATH, **filters),
     )  # fmt: skip
 
 

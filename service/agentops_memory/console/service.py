@@ -1,7 +1,6 @@
 """View *Service*: whether it is well, what it holds and keeps, who has keys, what took long."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
@@ -33,15 +32,6 @@ RETENTION = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLine:
-    """A key as it is shown: never anything of its secret."""
-
-    key: Key
-    works: bool
-    used_at: datetime | None
-
-
 async def show(visit: Visit) -> Response:
     running, caller = visit.console.running, visit.caller
     sees_all = caller.role.includes(Role.ADMIN) and caller.projects.are_everything
@@ -51,7 +41,7 @@ async def show(visit: Visit) -> Response:
     if is_operator and settings.metrics != "off":
         twins.append("/metrics")
     return await visit.page(
-        "service.html", section="service", twin=twins,
+        "service.html", *twins,
         health=await running.readiness(), commands=COMMANDS, stats=await visit.memories.stats(),
         sizes=await running.maintenance.sizes(caller) if sees_all else None,
         counts=await running.maintenance.count(caller) if sees_all else None,
@@ -62,7 +52,7 @@ async def show(visit: Visit) -> Response:
             for what, name, since in RETENTION
         ],
         backup_every=_period(settings.backup_every),
-        erasures=await visit.console.agentops.engine.read(caller, erasures) if sees_all else [],
+        erasures=await visit.read(erasures) if sees_all else [],
         keys=_keys(running, visit, now) if sees_all else [],
         slow=[
             (datetime.fromtimestamp(it.at, UTC), it)
@@ -78,18 +68,14 @@ def erasures(tx: Transaction) -> list[Erasure]:
     return tx[ReceiptTable].newest(ERASURES)
 
 
-def _keys(running: Running, visit: Visit, now: datetime) -> list[KeyLine]:
-    """The keys of the caller's tenant, those first that work, each group by name."""
+def _keys(running: Running, visit: Visit, now: datetime) -> list[tuple[Key, bool, datetime | None]]:
+    """The keys of the caller's tenant, whether they work, and when each was last used."""
     lines = [
-        KeyLine(key, _works(key, now), running.used.get(key.id))
-        for key in running.keys().keys.values()
-        if key.tenant == visit.caller.tenant
-    ]
-    return sorted(lines, key=lambda it: (not it.works, it.key.name, it.key.id))
-
-
-def _works(key: Key, now: datetime) -> bool:
-    return key.revoked_at is None and any(it.works_at(now) for it in key.secrets)
+        (key, not key.revoked_at and any(it.works_at(now) for it in key.secrets),
+         running.used.get(key.id))
+        for key in running.keys().keys.values() if key.tenant == visit.caller.tenant
+    ]  # fmt: skip
+    return sorted(lines, key=lambda line: (not line[1], line[0].name, line[0].id))
 
 
 def _kept(time: timedelta) -> str:

@@ -2,15 +2,13 @@
 
 import json
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from starlette.responses import Response
 
-from agentops_memory_client.contract import models as c
-from agentops_memory_client.contract.errors import NotFound
-
 from ..agentops import wire
 from ..engine.engine import Transaction
+from ..errors import NotFound
 from ..http.query import amount
 from ..memory.model.liveness import live
 from ..memory.model.memory import MemoryId, SessionId
@@ -18,11 +16,10 @@ from ..memory.model.search import Filter
 from ..memory.model.table import FilteredTable, Sql
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..recall.text.normalization import clean
-from ..recall.text.summary import Transcript, parsed_summary
-from .page import PREFIX, View, Visit, address
+from ..recall.text.summary import parsed_summary
+from .page import View, Visit, address, project_names
 from .search import COUNTED, loaded
 
-PATH = f"{PREFIX}/sessions"
 SHOWN = 25  # sessions of a page
 TURNS = 50  # memories of a page
 
@@ -56,27 +53,15 @@ class SessionMemoryTable(FilteredTable):
         )
 
 
-class Turns(NamedTuple):
-    """A session with what was said first and last, memories of it, and its neighbors."""
-
-    session: c.Session
-    said: Transcript
-    memories: list[c.Observation]
-    newer: list[SessionId]
-    older: list[SessionId]
-
-
 async def show(visit: Visit) -> Response:
-    filters = {name: visit.query[name] for name in ("project", "before_id")}
+    filters = visit.only("project", "before_id")
     question = visit.question_of(**filters, limit=SHOWN)
     sessions = await visit.console.agentops.recent_sessions(question)
     ids = [it.id for it in sessions]
     counts = await visit.read(lambda tx: tx[SessionMemoryTable].counts(ids))
-    is_full = len(sessions) == SHOWN
     return await visit.page(
-        "sessions.html", section="sessions", path=PATH, sessions=sessions, counts=counts,
-        twin=address("/sessions/recent", **filters, limit=SHOWN), projects=await visit.projects(),
-        older=is_full and address(PATH, project=filters["project"], before_id=sessions[-1].id),
+        "sessions.html", address("/sessions/recent", **filters, limit=SHOWN), counts=counts,
+        sessions=sessions, is_full=len(sessions) == SHOWN, projects=await visit.read(project_names),
     )  # fmt: skip
 
 
@@ -84,22 +69,19 @@ async def show_one(visit: Visit) -> Response:
     id_ = SessionId(clean(visit.request.path_params["id"]))
     after = amount(visit.question.query, "after") or 0
     told = await visit.read(turns, id_, after)
-    if told is None:
-        raise NotFound("No such session.")
-    own = {"project": told.session.project}
+    own = {"project": told["session"].project}
     return await visit.page(
-        "session.html", section="sessions", path=PATH, here=f"{PATH}/{id_}", told=told,
-        twin=[address("/sessions/recent", **own, before_id=[*told.newer], limit=1),
-              address("/observations/recent", **own, limit=COUNTED)],
-        memories=told.memories[:TURNS], has_more=len(told.memories) > TURNS,
+        "session.html", address("/sessions/recent", **own, before_id=[*told["newer"]], limit=1),
+        address("/observations/recent", **own, limit=COUNTED), most=TURNS, **told,
     )  # fmt: skip
 
 
-def turns(tx: Transaction, id_: SessionId, after: int) -> Turns | None:
+def turns(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
+    """A session with what was said first and last, memories of it, and its neighbors."""
     sessions, transcripts = tx[SessionTable], tx[TranscriptTable]
     found = sessions.get(id_)
     if found is None or not tx.caller.projects.match(found.project):
-        return None
+        raise NotFound("No such session.")
     newer = tx[Sql].texts(
         """SELECT id
              FROM sessions
@@ -111,13 +93,13 @@ def turns(tx: Transaction, id_: SessionId, after: int) -> Turns | None:
             LIMIT 1""",
         project=found.project, id=id_,
     )  # fmt: skip
-    return Turns(
-        wire.session(found),
-        transcripts.get(id_) or parsed_summary(found.summary),
-        loaded(tx, tx[SessionMemoryTable].ids(id_, after, TURNS + 1)),
-        newer,
-        [it.id for it in sessions.newest(found.project, 1, before=id_)],
-    )
+    return {
+        "session": wire.session(found),
+        "said": transcripts.get(id_) or parsed_summary(found.summary),
+        "memories": loaded(tx, tx[SessionMemoryTable].ids(id_, after, TURNS + 1)),
+        "newer": newer,
+        "older": [it.id for it in sessions.newest(found.project, 1, before=id_)],
+    }
 
 
 VIEWS = (
