@@ -20,11 +20,10 @@ from agentops_memory_client.contract.errors import Unreachable
 from ..support.callers import made_key
 from ..support.process import free_port
 from ..support.service import Service, observation, serving
-from ..support.terminal import Terminal
+from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
 HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
 NUMBERS = itertools.count()
-AGO = r"(?:just now|\d+ \w+ ago|in \d \w+)"  # the service of these tests has a clock of its own
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +32,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(params=["over HTTP", "on the file"])
+@pytest.fixture(params=WAYS)
 def terminal(request: pytest.FixtureRequest, service: Service) -> Terminal:
-    """A terminal at a project of its own; the file is that which the service is running on."""
-    variables = {"MEMORY_PROJECT": f"Shop {next(NUMBERS)}"}
-    if request.param == "over HTTP":
-        return Terminal(variables | {"MEMORY_URL": service.url})
-    return Terminal(variables | {"MEMORY_DB_PATH": str(service.path)})
+    return at_a_project(service, request.param, f"Shop {next(NUMBERS)}")
 
 
 def project(terminal: Terminal) -> str:

@@ -16,10 +16,9 @@ from agentops_memory.cli.output import ago
 
 from ..support.process import free_port, run
 from ..support.service import Service, serving
-from ..support.terminal import Terminal
+from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
 NUMBERS = itertools.count()
-AGO = r"(?:just now|\d+ \w+ ago|in \d \w+)"  # the service of these tests has a clock of its own
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +27,9 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture(params=["over HTTP", "on the file"])
+@pytest.fixture(params=WAYS)
 def terminal(request: pytest.FixtureRequest, service: Service) -> Terminal:
-    """A terminal at a project of its own; the file is that which the service is running on."""
-    variables = {"MEMORY_PROJECT": f"verbs-{next(NUMBERS)}"}
-    if request.param == "over HTTP":
-        return Terminal(variables | {"MEMORY_URL": service.url})
-    return Terminal(variables | {"MEMORY_DB_PATH": str(service.path)})
+    return at_a_project(service, request.param, f"verbs-{next(NUMBERS)}")
 
 
 @pytest.fixture

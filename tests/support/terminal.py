@@ -9,6 +9,10 @@ from click.testing import CliRunner, Result
 from agentops_memory.cli import main
 
 from .engines import command
+from .service import Service
+
+AGO = r"(?:just now|\d+ \w+ ago|in \d \w+)"  # services of tests have a clock of their own
+WAYS = ("over HTTP", "on the file")  # to reach the memories of a service
 
 NONE_OF_OURS = dict.fromkeys(
     "MEMORY_URL MEMORY_API_KEY MEMORY_PROJECT MEMORY_DB_PATH MEMORY_DATABASE_URL NO_COLOR".split()
@@ -42,3 +46,11 @@ class Terminal:
     def json(self, *arguments: object, given: str | bytes | None = None) -> Any:
         """What a command that succeeds prints as JSON: one document, and nothing else."""
         return json.loads(self.say(*arguments, "--json", given=given))
+
+
+def at_a_project(service: Service, way: str, project: str) -> Terminal:
+    """A terminal at a project; the file is that which the service is running on."""
+    place = {"MEMORY_URL": service.url}
+    if way == "on the file":
+        place = {"MEMORY_DB_PATH": str(service.path)}
+    return Terminal({"MEMORY_PROJECT": project} | place)
