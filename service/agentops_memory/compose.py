@@ -12,7 +12,8 @@ from typing import Self
 from starlette.applications import Starlette
 
 from .agentops import routes as agentops
-from .agentops.fast_reads import FastReads
+from .agentops.fast_reads import TRACE_HEADERS, FastReads, PlainHeads, tail_of
+from .agentops.fast_saves import FastSaves
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
 from .agentops.transfer import Transfer
@@ -25,7 +26,7 @@ from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .http.edge.app import application, scrape
 from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.edge.middleware import ALWAYS, Probes, host_of, local_names, well
+from .http.edge.middleware import ALWAYS, EarlyPost, Probes, host_of, local_names, well
 from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.runner import attempted, repeating
@@ -329,21 +330,32 @@ class _Wiring(Wiring):
             served = self._served(services, agents, of_openwop, running)
             app = application(served, more, gate, self.telemetry)
             app.state.early = self._early(storage, gate)
+            app.state.early_post = (
+                None if self.telemetry.is_sent else (self._early_post(services.agentops, gate))
+            )
             yield app
+
+    def _early_post(self, of: AgentOps, gate: Gate) -> EarlyPost:
+        """What saves plain observations."""
+        heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
+        return FastSaves(of, gate, heads, tail_of(ALWAYS), self.telemetry).answer
+
+    def _is_own_name(self, host: str) -> bool:
+        names = local_names(self.settings.listen.host)
+        return names is None or host_of(host) in names
 
     def _early(self, storage: Storage, gate: Gate) -> Callable[..., bytes | None]:
         """What answers plain reads from memory; of files alone."""
-        settings, is_fast = self.settings, self.telemetry.past or not self.telemetry.is_sent
+        is_fast = self.telemetry.past or not self.telemetry.is_sent
 
         def held(tenant: TenantId) -> HeldReads | None:
             return storage.held(tenant) if isinstance(storage, TenantsEngine) and is_fast else None
 
-        names = local_names(settings.listen.host)
         return FastReads(
             held=held,
             gate=gate,
-            is_own_name=lambda host: names is None or host_of(host) in names,
-            always=ALWAYS,
+            heads=PlainHeads(self._is_own_name),
+            tail=tail_of(ALWAYS),
             health=bytes(well().body),
             clock=self.clock,
             telemetry=self.telemetry,

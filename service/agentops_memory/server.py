@@ -122,7 +122,7 @@ async def running(
             on_upgrade=gate.upgrade,
         ) as application,
     ):
-        gate.open(application, application.state.early)
+        gate.open(application, application.state.early, application.state.early_post)
         try:
             yield Running(address=server.address, gate=gate)
         finally:
@@ -173,7 +173,9 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http=partial(LimitedProtocol, early=gate.early),  # type: ignore[arg-type]
+                http=partial(  # type: ignore[arg-type]
+                    LimitedProtocol, early=gate.early, early_post=gate.early_post
+                ),
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -55,30 +55,56 @@ _LONG_WAY = frozenset(
 )  # fmt: skip
 
 
+def tail_of(always: Headers) -> bytes:
+    """The end of the head of every JSON answer, which has these headers."""
+    headers = ((b"content-type", JSON.encode()), *always)
+    return b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
+
+
+@dataclass(slots=True)
+class PlainHeads:
+    """Remembers of heads whether they make a request another than a plain one."""
+
+    is_own_name: Callable[[str], bool]  # whether the service may be called so
+    passed_over: frozenset[bytes] = TRACE_HEADERS  # headers that no two requests share
+    _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
+        default_factory=dict
+    )
+
+    def read(self, headers: Headers) -> Mapping[str, str] | None:
+        """The headers by name; None where the request is for the long way."""
+        key = tuple([it for it in headers if it[0] not in self.passed_over])
+        if key in self._known:
+            return self._known[key]
+        if sum(len(name) + len(value) for name, value in headers) > LONGEST_HEAD:
+            return None
+        hosts = [value.decode("latin-1") for name, value in key if name == b"host"]
+        is_plain = _LONG_WAY.isdisjoint(name for name, _ in key) and (
+            all(map(self.is_own_name, hosts))
+        )
+        known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
+        if len(self._known) >= MOST_HEADERS:
+            self._known.clear()
+        self._known[key] = known if is_plain and len(known) == len(key) else None
+        return self._known[key]
+
+
 @dataclass(slots=True)
 class FastReads:
     """Answers what memory can tell, by the rules of the long way."""
 
     held: Callable[[TenantId], HeldReads | None]
     gate: Gate
-    is_own_name: Callable[[str], bool]  # whether the service may be called so
-    always: Headers  # of every answer
+    heads: PlainHeads
+    tail: bytes  # of every head
     health: bytes  # the answer to /health
     clock: Callable[[], datetime]
     telemetry: Telemetry
-    _tail: bytes = field(init=False)
-    _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
-        default_factory=dict
-    )
-
-    def __post_init__(self) -> None:
-        headers = ((b"content-type", JSON.encode()), *self.always)
-        self._tail = b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
 
     def answer(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
         """The whole answer to a GET; None if it is for the long way."""
         path, _, query = url.partition(b"?")
-        if url == HEALTH and self._headers(headers) is not None:
+        if url == HEALTH and self.heads.read(headers) is not None:
             log_answered("/health", 0.0, self.telemetry.metrics)
             return self._whole(self.health, date)
         if path not in DEFAULT_LIMITS:
@@ -115,7 +141,7 @@ class FastReads:
         self, path: bytes, asked: Asked, sent: Headers
     ) -> tuple[HeldRead, bytes, Caller] | None:
         project, text, limit = asked
-        headers = self._headers(sent)
+        headers = self.heads.read(sent)
         if headers is None:
             return None
         caller = self.gate.identify(headers)
@@ -165,24 +191,7 @@ class FastReads:
         )
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
-        return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self._tail, body)
-
-    def _headers(self, headers: Headers) -> Mapping[str, str] | None:
-        """The headers by name; None where they make the request another than a plain one."""
-        key = tuple([it for it in headers if it[0] not in TRACE_HEADERS])
-        if key in self._known:
-            return self._known[key]
-        if sum(len(name) + len(value) for name, value in headers) > LONGEST_HEAD:
-            return None
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        is_plain = _LONG_WAY.isdisjoint(name for name, _ in headers) and (
-            all(map(self.is_own_name, hosts))
-        )
-        known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
-        if len(self._known) >= MOST_HEADERS:
-            self._known.clear()
-        self._known[key] = known if is_plain and len(known) == len(key) else None
-        return self._known[key]
+        return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self.tail, body)
 
 
 def _context_body(read: HeldRead) -> bytes:

@@ -5,7 +5,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cache, cached_property
+from functools import cache
+from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ..memory.model.access import Caller
@@ -92,6 +93,8 @@ class Transaction(ABC):
         self._begun = time.monotonic()
         self._tables: dict[type, object] = {}
         self._tenant = caller.tenant
+        self._moment = Moment(connection, now)
+        self._known = Known()
         self.now = self._now = now
         """The instant of the transaction, of every row that it writes."""
         self.caller = caller
@@ -138,32 +141,23 @@ class Transaction(ABC):
         """A table of the noun that is asked for, as in `tx[CommitmentTable]`; then it is made."""
         made = self._tables.get(table)
         if made is None:
-            parts = _parts(cast("Any", table))
-            given = [self[of] if of is not None else getattr(self, name) for name, of in parts]
-            made = self._tables[table] = table(*given)
+            given, others = _parts(cast("Any", table))
+            made = self._tables[table] = table(*given(self), *[self[it] for it in others])
         return cast("T", made)
 
     @property
     def _index(self) -> Index:
         return self.index
 
-    @cached_property
-    def _known(self) -> Known:
-        return Known()
-
-    @cached_property
-    def _moment(self) -> Moment:
-        return Moment(self._connection, self.now)
-
 
 @cache
-def _parts(table: Any) -> tuple[tuple[str, type | None], ...]:
-    """What a table is made of: attributes of the transaction by name, and other tables."""
-    return tuple(
-        (it.name, it.type if isinstance(it.type, type) and issubclass(it.type, Table) else None)
-        for it in fields(table)
-        if it.init
-    )
+def _parts(table: Any) -> tuple[Callable[["Transaction"], tuple[object, ...]], Sequence[type]]:
+    """What a table is made of: first attributes of the transaction, then other tables."""
+    kinds = {it.name: it.type for it in fields(table) if it.init}
+    tables = {n: it for n, it in kinds.items() if isinstance(it, type) and issubclass(it, Table)}
+    names = [name for name in kinds if name not in tables]
+    assert list(kinds) == [*names, *tables], table
+    return attrgetter(*names), tuple(tables.values())
 
 
 class Engine(Protocol):

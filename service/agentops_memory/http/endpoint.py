@@ -21,6 +21,7 @@ from .protocol import REDACTED, Operation, Protocol
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
 ADMISSION = f"{__package__}.admission"  # in the scope of a request
+FAILED = f"{__package__}.failed"  # the error of one that was let in, counted and refused already
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Gate:
             headers = {"authorization": request.headers.get("authorization", "")}
         identify = partial(self.identify, headers)
         request.scope[CALLER] = caller = identify()
-        if is_limited:
+        if is_limited and FAILED not in request.scope:
             self.require_rate(caller.key)
         caller.require(role, scope)
         hide_by(partial(self.rules, caller))
@@ -136,6 +137,8 @@ class Endpoint:
     async def _answer(
         self, request: Request, admitted: Admission | None, send: Send, slot: Slot | None = None
     ) -> None:
+        if (error := request.scope.get(FAILED)) is not None:
+            raise error
         make = partial(self.operation.handler, request)
         is_list = self.row_counts is not None
         answer = await (self.gate.large_answers.made(_key(admitted), make) if is_list else make())

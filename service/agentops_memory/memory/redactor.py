@@ -218,13 +218,7 @@ class Redactor:
         )  # fmt: skip
 
     def draft(self, draft: Draft) -> Draft:
-        text = draft.text
-        names = (draft.session, draft.space.scope, draft.key or "", text.type, text.title)
-        if self.rules.are_clear((*names, *text.tags)):
-            content = self.text(text.content, MAX_CONTENT)
-            is_clean = content is text.content
-            return draft if is_clean else replace(draft, text=replace(text, content=content))
-        return replace(draft, **self._said(draft))
+        return draft if self._are_clean(_texts_of(draft)) else replace(draft, **self._said(draft))
 
     def change(self, change: Change) -> Change:
         limits = {"type": MAX_TYPE, "title": MAX_TITLE, "content": MAX_CONTENT}
@@ -250,22 +244,25 @@ class Redactor:
         return replace(digest, first=first, last=last)
 
     def memories(self, memories: Sequence[Memory]) -> Iterator[Memory]:
-        """The memories without secrets, which most have none of: that is found in few passes.
-
-        No pattern reaches over what separates the texts, or takes it for anything but the end of a
-        line; what is found only in company is looked for again, text by text.
-        """
+        """The memories without secrets, which most have none of: that is found in few passes."""
         for start in range(0, len(memories), TOGETHER):
             some = memories[start : start + TOGETHER]
             texts = chain.from_iterable(map(_texts_of, some))
-            is_clean = not self.rules.redacted(APART.join(filter(None, texts))).count
-            yield from some if is_clean else map(self.memory, some)
+            yield from some if self._are_clean(texts) else map(self.memory, some)
 
     def memory(self, memory: Memory) -> Memory:
         before, said = self.count, self._said(memory)
         promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
         is_clean = self.count == before
         return memory if is_clean else replace(memory, **said, promoted_to=promoted_to)
+
+    def _are_clean(self, texts: Iterable[str | None]) -> bool:
+        """Whether there is no secret in any of them, found in one pass over all.
+
+        No pattern reaches over what separates the texts, or takes it for anything but the end of a
+        line; what is found only in company is looked for again, text by text.
+        """
+        return not self.rules.redacted(APART.join(filter(None, texts))).count
 
     def _said(self, of: Draft | Memory) -> dict[str, Any]:
         return {
@@ -288,11 +285,11 @@ class Redactor:
         return tuple(self.text(tag, MAX_TAG) for tag in tags)
 
 
-def _texts_of(memory: Memory) -> tuple[str | None, ...]:
-    text = memory.text
+def _texts_of(of: Memory | Draft) -> tuple[str | None, ...]:
+    text, promoted_to = of.text, of.promoted_to if isinstance(of, Memory) else None
     return (
-        memory.session, memory.space.scope, text.type, text.title, text.content, *text.tags,
-        memory.key, memory.promoted_to,
+        of.session, of.space.scope, text.type, text.title, text.content, *text.tags, of.key,
+        promoted_to,
     )  # fmt: skip
 
 

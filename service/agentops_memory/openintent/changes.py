@@ -399,8 +399,8 @@ class AgentSpaces(Table):
     """The spaces in which entries lie: a tier of an agent in a namespace, or a shared namespace."""
 
     _now: datetime
-    _spaces: SpaceTable
     _uids: Uids
+    _spaces: SpaceTable
     _known: dict[tuple[Tier, AgentId | None, str], Space] = field(default_factory=dict, init=False)
 
     def of(self, place: Place) -> Space:

@@ -238,6 +238,14 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None
         _free(database)
 
 
+def wait_at_most(database: sqlite3.Connection, seconds: float) -> None:
+    """For another process's transaction."""
+    ours = cast(_Database, database)
+    if seconds != ours.timeout:
+        database.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
+        ours.timeout = seconds
+
+
 @contextmanager
 def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -> Iterator[None]:
     """A transaction that is committed whole; if anything raises, nothing happened.
@@ -245,11 +253,10 @@ def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -
     `check` raises where it must not be committed after all; and once more afterwards, where
     what was committed must not be acknowledged: nobody can tell if it stays.
     """
-    timeout = max(deadline - time.monotonic(), 0)
     try:
         with carried():
-            # In tenths of a second: each distinct statement takes a place among the cached ones.
-            database.execute(f"PRAGMA busy_timeout = {round(timeout, 1) * 1000:.0f}")
+            # In tenths: each distinct statement takes a place among the cached ones.
+            wait_at_most(database, round(max(deadline - time.monotonic(), 0), 1))
             database.execute("BEGIN IMMEDIATE")
             yield
             check()
@@ -304,6 +311,7 @@ class _Database(sqlite3.Connection):
         self.known = Known()
         self.noted = Noted(self.known)
         self.version = 0  # of the state that is known
+        self.timeout = -1.0  # seconds that it waits for another process, once that was set
         self.damaged: list[DamagedRow] = []  # what reads have left out since it was last taken
 
     def close(self) -> None:

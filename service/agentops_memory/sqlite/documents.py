@@ -25,7 +25,6 @@ from ..recall.text.normalization import (
     Columns,
     End,
     borrows,
-    columns,
     content_with_end,
     context,
     tags_column,
@@ -191,16 +190,7 @@ class Pending(SqliteTable):
 
     def add(self, memory: Memory, space: int, area: int) -> None:
         """Prepare a memory that is new, the newest of all."""
-        self._note(memory.id, memory)
-        if memory.is_deleted or area == UNINDEXED_AREA:
-            return
-        text, features = memory.text, self.require_own_rules()
-        before = self._before(memory.id, memory, space, area)
-        content = words_of(text.content) if memory.space.traits.is_json else text.content
-        prepared = columns(text.title, content, text.tags, before, features)
-        self._wait(memory.id, area, prepared)
-        self._note_new(memory.id, memory, space, area, prepared)
-        self._follow(memory, space, area, End(text.content))
+        self.add_all([(memory.id, memory, space, area)])
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         """The same of many, each with its id, its space and its area, in the order of ids."""
@@ -210,7 +200,10 @@ class Pending(SqliteTable):
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
             text = memory.text
-            content, end = content_with_end(text.content, features)
+            if memory.space.traits.is_json:
+                content, end = prepared_text(words_of(text.content), features), End(text.content)
+            else:
+                content, end = content_with_end(text.content, features)
             before = self._before(id_, memory, space, area)
             borrowed = context(before, features) if borrows(text.content, features) else ""
             title = prepared_text(text.title, features)

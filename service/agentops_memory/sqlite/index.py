@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 
 from ..memory.model.liveness import undeleted
 from ..memory.model.memory import Memory, MemoryId
@@ -40,10 +39,12 @@ class Index(SqliteTable):
         super().__init__(connection)
         self._of_batch = pending
 
-    @cached_property
+    @property
     def _pending(self) -> Pending:
         """Made by what changes the index: a read has no use for it."""
-        return self._of_batch or Pending(self._connection, is_alone=True)
+        if self._of_batch is None:
+            self._of_batch = Pending(self._connection, is_alone=True)
+        return self._of_batch
 
     @property
     def _partitions(self) -> Partitions:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable
-from .connection import Connection
+from .connection import Connection, wait_at_most
 from .dialect import refusing
 
 GONE = "The database file is gone, or another one is in its place."
@@ -38,7 +38,7 @@ LOG_GONE = (
 FileId = tuple[int, int]
 """Device and inode: which file it is, whatever path led to it."""
 
-EVERY = 32  # batches between two looks at the log
+EVERY = 128  # batches between two looks at the log, of which each copies what it can
 LONG = 5000  # pages (20 MiB) after which it is to be restarted
 TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
 
@@ -181,7 +181,7 @@ def restarted(database: sqlite3.Connection) -> bool:
 
 def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) -> bool:
     """Copy the whole log into the file; false where a read needs the log for longer."""
-    database.execute(f"PRAGMA busy_timeout = {timeout.total_seconds() * 1000:.0f}")
+    wait_at_most(database, timeout.total_seconds())
     (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return not is_blocked
 

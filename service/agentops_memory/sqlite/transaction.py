@@ -9,7 +9,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from ..engine.engine import Transaction
 from ..memory.memories import MemoryLists
 from ..memory.model.access import Caller
-from ..memory.model.table import Known
 from ..recall.inverted_index.cache import DatabaseIndex
 from ..recall.search.visibility import Visibility
 from .dialect import SQLITE, NeedsTransactionOfItsOwn
@@ -47,6 +46,8 @@ class SqliteTransaction(Transaction):
         self._may_be_behind = may_be_behind
         self.is_alone = batch is None or batch.partitions.is_alone
         self._batch = batch
+        if batch is not None:
+            self._known = batch.known
 
     def _stored(self) -> int:
         """Pages that are free are none."""
@@ -59,10 +60,6 @@ class SqliteTransaction(Transaction):
     def met_damage(self) -> bool:
         """Whether the index was found damaged where something else stood in."""
         return "_search" in vars(self) and self._search.met_damage
-
-    @cached_property
-    def _known(self) -> Known:
-        return Known() if self._batch is None else self._batch.known
 
     @cached_property
     def index(self) -> Index:

@@ -41,7 +41,9 @@ MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
 RANKED_LATELY = 10.0  # seconds
 INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
-TURNS = 3  # of the loop, from a request's arrival to its change
+# Of the loop, from a request's arrival to its change: those that come together are written
+# together. A lone writer waits for none, as there were no others in the batch before.
+TURNS, LONE_TURNS = 3, 1
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
@@ -80,6 +82,7 @@ class Writer:
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
         self._ranked_at = -RANKED_LATELY  # when a reader last asked the full-text index, about
         self._wake_up = asyncio.Event()
+        self._is_shared = False  # whether the last batch had several changes
         self._is_closing = False
         self._is_closed = False
 
@@ -146,7 +149,7 @@ class Writer:
             self._wake_up.clear()
             await self._wake_up.wait()
         end = time.monotonic() + LONG
-        for _ in range(TURNS):  # what arrives together is written together
+        for _ in range(TURNS if self._is_shared else LONE_TURNS):
             await asyncio.sleep(0)
             if time.monotonic() > end:
                 break
@@ -154,6 +157,7 @@ class Writer:
 
     async def _write_next(self) -> None:
         batch = list(islice(self._queue, MEMBERS))
+        self._is_shared = len(batch) > 1
         try:
             for it in await self._undecided(batch):
                 run = partial(

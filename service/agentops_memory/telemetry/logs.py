@@ -19,7 +19,7 @@ from ..recall.text.visible import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
 from ..secrets.sanitizing import is_own, message_of, text_of, trace
 from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
-from .metrics import SLOW, Metrics, SlowRequest, trace_ids
+from .metrics import Metrics, trace_ids
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
@@ -241,8 +241,7 @@ class Requests:
         self._app = app
         self._metrics = metrics
         self._route_of = route_of
-        self._in_flight = 0
-        metrics.look_up(REQUESTS_IN_FLIGHT, lambda: self._in_flight)
+        metrics.look_up(REQUESTS_IN_FLIGHT, lambda: metrics.in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -259,11 +258,11 @@ class Requests:
 
         spans: list[Span] = []
         token = _spans.set(spans)
-        self._in_flight += 1
+        self._metrics.in_flight += 1
         try:
             await self._app(scope, receive, watched)
         finally:
-            self._in_flight -= 1
+            self._metrics.in_flight -= 1
             _spans.reset(token)
             seconds, span = time.perf_counter() - began, spans[-1] if spans else INVALID_SPAN
             route, method, path = self._route_of(scope), scope["method"], scope["path"]
@@ -284,11 +283,8 @@ class Requests:
         method = scope["method"] if scope["method"] in METHODS else OTHER
         self._metrics.count(REQUESTS, method, route, str(status), span=span)
         self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
-        if seconds >= SLOW:
-            caller = cast("Caller | None", scope.get(CALLER))
-            tenant = caller.tenant if caller else ""
-            told = SlowRequest(time.time(), method, route, status, seconds, tenant)
-            self._metrics.slow.append(told)
+        caller = cast("Caller | None", scope.get(CALLER))
+        self._metrics.note_slow(method, route, status, seconds, caller.tenant if caller else "")
 
 
 def log_answered(
@@ -297,14 +293,18 @@ def log_answered(
     metrics: Metrics,
     span: Span = INVALID_SPAN,
     by: tuple[str, ...] = (),
+    *,
+    method: str = "GET",
+    status: int = 200,
 ) -> None:
-    """Tell of a GET that was answered in front of `Requests`, as that tells of it.
+    """Tell of a request that was answered in front of `Requests`, as that tells of it.
 
     `by` is the address of the client, the tenant, and the name of the key.
     """
-    metrics.tally(REQUESTS, "GET", path, "200", span=span)
-    metrics.observe(REQUEST_SECONDS, seconds, "GET", path, span=span)
-    _write_request(_KNOWN["GET"], OwnText(path), 200, seconds, span, _told_of(by))
+    metrics.tally(REQUESTS, method, path, str(status), span=span)
+    metrics.observe(REQUEST_SECONDS, seconds, method, path, span=span)
+    metrics.note_slow(method, path, status, seconds, by[1] if len(by) > 1 else "")
+    _write_request(_KNOWN[method], OwnText(path), status, seconds, span, _told_of(by))
 
 
 def _who(scope: Scope) -> "By":

@@ -1,11 +1,14 @@
 """Measurements: where they go, and how what came of an operation is counted."""
 
+import time
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import cache
-from itertools import product
+from itertools import accumulate, product
 from math import isnan
+from threading import Lock
 from typing import Any, NamedTuple
 
 from opentelemetry.context import Context as SpanContext
@@ -57,6 +60,7 @@ class Metrics:
         self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span]] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
         self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
+        self.in_flight = 0  # requests
 
     def join(self, sink: Sink) -> None:
         for measure, recorders in self._recorders.items():
@@ -81,6 +85,11 @@ class Metrics:
     ) -> None:
         for record in self._recorders[measure]:
             record(value, labels, span)
+
+    def note_slow(self, method: str, route: str, status: int, seconds: float, tenant: str) -> None:
+        if seconds >= SLOW:
+            slow = SlowRequest(time.time(), method, route, status, seconds, tenant)
+            self.slow.append(slow)
 
     def committed(self, changes: int, seconds: float) -> None:
         self.observe(m.COMMIT_BATCH_SIZE, changes)
@@ -160,7 +169,8 @@ class Prometheus:
 
     def __call__(self, measure: Measure) -> Recorder:
         made, add = self._made(measure)
-        series = cache(lambda labels: made.labels(*labels) if labels else made)
+        has_children = isinstance(made, _Histogram)
+        series = cache(lambda it: made.labels(*it) if it or has_children else made)
         for values in product(*measure.labels.values()):
             series(values)  # known ones begin at 0, so that a first event is an increase
 
@@ -178,9 +188,9 @@ class Prometheus:
                 gauge = client.Gauge(*given, registry=self._registry)
                 return gauge, lambda gauge, value, _: gauge.set(value)
             case Kind.HISTOGRAM:
-                buckets = measure.buckets
-                histogram = client.Histogram(*given, buckets=buckets, registry=self._registry)
-                return histogram, client.Histogram.observe
+                histogram = _Histogram(client, measure)
+                self._registry.register(histogram)
+                return histogram, _Series.observe
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
@@ -188,6 +198,54 @@ class Prometheus:
             shown = self._open_metrics
             return shown.generate_latest(self._registry), shown.CONTENT_TYPE_LATEST
         return self._client.generate_latest(self._registry), TEXT
+
+
+class _Series:
+    """The values of a histogram for some labels, counted in few calls: each request has some."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)  # the last is of what is beyond all bounds
+        self.sum = 0.0
+        self.exemplars: dict[int, tuple[dict[str, str], float, float]] = {}  # newest, by bucket
+        self._lock = Lock()
+
+    def observe(self, value: float, exemplar: dict[str, str] | None) -> None:
+        at = bisect_left(self.bounds, value)
+        with self._lock:
+            self.counts[at] += 1
+            self.sum += value
+        if exemplar:
+            self.exemplars[at] = exemplar, value, time.time()
+
+
+class _Histogram:
+    """A collector of `prometheus_client`."""
+
+    def __init__(self, client: Any, measure: Measure) -> None:
+        self._client = client
+        self._measure = measure
+        self._series: dict[tuple[str, ...], _Series] = {}
+
+    def labels(self, *labels: str) -> _Series:
+        return self._series.setdefault(labels, _Series(self._measure.buckets))
+
+    def collect(self) -> Iterator[Any]:
+        measure, core = self._measure, self._client.metrics_core
+        family = core.HistogramMetricFamily(
+            measure.name, measure.help, labels=tuple(measure.labels)
+        )
+        for labels, series in list(self._series.items()):
+            bounds = [*map(self._client.utils.floatToGoString, series.bounds), "+Inf"]
+            shown = [
+                self._client.samples.Exemplar(*series.exemplars[at])
+                if at in series.exemplars
+                else None
+                for at in range(len(bounds))
+            ]
+            buckets = list(zip(bounds, accumulate(series.counts), shown, strict=True))
+            family.add_metric(labels, buckets, series.sum)
+        yield family
 
 
 def _exemplar(span: Span) -> dict[str, str] | None:

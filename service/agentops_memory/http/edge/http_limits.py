@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import (
 )
 
 from ...engine.callbacks import noop
-from .middleware import ALWAYS
+from .middleware import ALWAYS, EarlyPost
 
 log = logging.getLogger(__name__)
 
@@ -191,16 +191,22 @@ Early = Callable[[bytes, Headers, bytes, str], bytes | None]
 
 The last is the address of the client, for the log."""
 
+SHORT = 64 * 1024  # bytes of a body that may be answered early
+
 
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
 
-    `early` answers a request once its head is there, or leaves it to the application.
+    `early` answers a request once its head is there, `early_post` one whose body came with it; or
+    they leave it to the application.
     """
 
-    def __init__(self, *args: Any, early: Early = noop, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, early: Early = noop, early_post: EarlyPost, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self._early = early
+        self._early_post = early_post
         self._is_answered_early = False
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
@@ -347,7 +353,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._wait(LINGER_TIME, self._close)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, partial(_run, app, cycle))
+        super()._start_asgi_task(cycle, partial(_run, app, self._early_post, cycle))
 
     def _parse(self, part: bytes) -> None:
         is_offer = False
@@ -460,10 +466,17 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 async def _run(
-    app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
+    app: ASGIApp,
+    early_post: EarlyPost,
+    cycle: RequestResponseCycle,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
 ) -> None:
     """Run the application. Why its answer ends early it has logged, and so has the server."""
     try:
+        if await _is_posted_early(early_post, cycle, scope):
+            return
         await app(scope, receive, send)
     except asyncio.CancelledError:
         if not cycle.disconnected:
@@ -471,3 +484,40 @@ async def _run(
     if cycle.response_started and not cycle.response_complete:
         cycle.disconnected = True  # nothing more is sent
         cycle.transport.close()
+
+
+async def _is_posted_early(
+    early_post: EarlyPost, cycle: RequestResponseCycle, scope: Scope
+) -> bool:
+    """Whether the request is answered in front of the application, which happens here."""
+    if not _is_whole_post(cycle, scope):
+        return False
+    answer = await early_post(scope, bytes(cycle.body))
+    if answer is None:
+        return False
+    if cycle.flow.write_paused and not cycle.disconnected:
+        await cycle.flow.drain()
+    if cycle.disconnected:
+        return True
+    status, rest = answer
+    date = b"%b: %b\r\n" % cycle.default_headers[0]
+    end = b"" if cycle.keep_alive else b"connection: close\r\n"  # the service is stopping
+    cycle.response_started = cycle.response_complete = True
+    cycle.transport.write(b"%b%b%b%b" % (STATUS_LINE[status], date, end, rest))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+def _is_whole_post(cycle: RequestResponseCycle, scope: Scope) -> bool:
+    """Whether it is a POST, of a path alone, whose short body has come with its head."""
+    return (
+        scope["method"] == "POST"
+        and not scope["query_string"]
+        and not (cycle.more_body or cycle.waiting_for_100_continue)
+        and cycle.keep_alive
+        and len(cycle.body) <= SHORT
+        and scope["http_version"] == "1.1"
+    )

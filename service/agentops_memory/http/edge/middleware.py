@@ -263,6 +263,9 @@ ALWAYS = (
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+EarlyPost = Callable[[Scope, bytes], Awaitable[tuple[int, bytes] | None]]
+"""The answer to a POST with a body: its status, and what follows the line with the date."""
+
 
 def guarded(
     gate: "StartupGate", protocols: Sequence[Protocol], metrics: Metrics, settings: Settings
@@ -396,6 +399,7 @@ class StartupGate:
         self._protocols = protocols
         self._application: ASGIApp | None = None
         self._early: Callable[..., bytes | None] = noop
+        self._early_post: EarlyPost | None = None
         self._probes: Told = WHILE_STARTING
         self._refusal = Unavailable("The service is starting; try again.")
         self._no_wait = asyncio.Event()  # set while requests are served or refused at once
@@ -417,9 +421,21 @@ class StartupGate:
         """The whole answer to a GET that the application needs not be asked for."""
         return self._early(url, headers, date, client) if self._probes is AS_USUAL else None
 
-    def open(self, application: ASGIApp, early: Callable[..., bytes | None] = noop) -> None:
+    async def early_post(self, scope: Scope, body: bytes) -> tuple[int, bytes] | None:
+        """The answer to a POST that the application needs not be asked for."""
+        if self._early_post is None or self._probes is not AS_USUAL:
+            return None
+        return await self._early_post(scope, body)
+
+    def open(
+        self,
+        application: ASGIApp,
+        early: Callable[..., bytes | None] = noop,
+        early_post: EarlyPost | None = None,
+    ) -> None:
         """Serve the application from now on, also to the requests that have waited for it."""
-        self._application, self._probes, self._early = application, AS_USUAL, early
+        self._application, self._probes = application, AS_USUAL
+        self._early, self._early_post = early, early_post
         self._no_wait.set()
 
     def drain(self) -> None:

@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
+from functools import lru_cache
 from typing import Any, NewType
 
 from ...errors import DamagedRow
@@ -132,6 +133,7 @@ class Space:
         return TRAITS[self.kind]
 
 
+@lru_cache(1024)  # an agent names few, over and over
 def project_name(name: str) -> Project:
     """The normalized name of a project: redacted, NFC, trimmed, lower case."""
     if len(name) > MAX_NAME:

@@ -1,0 +1,95 @@
+"""A plain `POST /observations`, saved in front of everything else.
+
+What it does not know it declines. What is refused it leaves to the long way, too, which answers
+everything else with the same bytes.
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+
+from starlette.types import Scope
+
+from ..errors import Refusal
+from ..http.endpoint import FAILED, Gate
+from ..http.json_reader import parsed
+from ..http.protocol import REDACTED
+from ..memory.model.access import Role
+from ..memory.redactor import Redactor
+from ..memory.saves import SAVE
+from ..telemetry import Telemetry, hide_by, log_answered
+from ..telemetry.measures import DEDUP, REDACTIONS, SUPERSEDED
+from . import models as m
+from . import wire
+from .fast_reads import PlainHeads
+from .operations import AgentOps
+from .wire import WARNING, json_bytes
+
+PATH = "/observations"
+LENGTH = b"content-length"  # of the body, which has come whole
+CREATED = 201
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FastSaves:
+    """Saves what is plain, by the rules of the long way; where no spans are sent."""
+
+    agentops: AgentOps
+    gate: Gate
+    heads: PlainHeads
+    tail: bytes  # of every head
+    telemetry: Telemetry
+
+    async def answer(self, scope: Scope, body: bytes) -> tuple[int, bytes] | None:
+        """The status and the rest of the answer; None if the long way is to answer."""
+        if scope["path"] != PATH:
+            return None
+        headers = self.heads.read(scope["headers"])
+        if headers is None:
+            return None
+        began, metrics = time.perf_counter(), self.telemetry.metrics
+        try:
+            caller = self.gate.identify(headers)
+            caller.require(Role.WRITER)
+            hide_by(lambda: self.gate.rules(caller))
+            draft = wire.draft(m.body(m.ObservationBody, parsed(body)))
+            redactor = Redactor(self.gate.rules(caller))
+            clean = redactor.draft(draft)
+            self.gate.require_rate(caller.key)
+        except Refusal:  # nothing is stored or counted
+            return None
+        except Exception:
+            log.exception("request takes the slow path")
+            return None
+        metrics.in_flight += 1
+        try:
+            saved = await self.agentops.engine.write(
+                caller, SAVE, clean, self.agentops.dedupe_window
+            )
+        except Exception as error:  # noqa: BLE001 - the long way raises it
+            scope[FAILED] = error
+            return None
+        finally:
+            metrics.in_flight -= 1
+        metrics.tally(DEDUP, saved.action.value)
+        for measure, count in ((SUPERSEDED, saved.superseded), (REDACTIONS, redactor.count)):
+            if count:
+                metrics.tally(measure, by=count)
+        client = scope.get("client")
+        log_answered(
+            PATH,
+            time.perf_counter() - began,
+            metrics,
+            by=(client[0] if client else "", caller.tenant, caller.key_name),
+            method="POST",
+            status=CREATED,
+        )
+        told = wire.saved(saved, None, redactor.count)
+        lines = {REDACTED: redactor.count or "", WARNING: told.warning or ""}
+        first = "".join([f"{name.lower()}: {value}\r\n" for name, value in lines.items() if value])
+        body = json_bytes(told)
+        return CREATED, b"%bcontent-length: %d\r\n%b%b" % (
+            first.encode("latin-1"), len(body), self.tail, body,
+        )  # fmt: skip
