@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from starlette.types import Scope
 
 from ..errors import Refusal
+from ..http.edge.middleware import Body
 from ..http.endpoint import FAILED, Gate
 from ..http.json_reader import parsed
 from ..http.protocol import REDACTED
@@ -42,26 +43,24 @@ class FastSaves:
     tail: bytes  # of every head
     telemetry: Telemetry
 
-    async def answer(self, scope: Scope, body: bytes) -> tuple[int, bytes] | None:
+    async def answer(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
         """The status and the rest of the answer; None if the long way is to answer."""
-        if scope["path"] != PATH:
-            return None
-        headers = self.heads.read(scope["headers"])
-        if headers is None:
+        headers = self.heads.read(scope["headers"]) if scope["path"] == PATH else None
+        given = None if headers is None else await body()
+        if headers is None or given is None:
             return None
         began, metrics = time.perf_counter(), self.telemetry.metrics
         try:
             caller = self.gate.identify(headers)
             caller.require(Role.WRITER)
             hide_by(lambda: self.gate.rules(caller))
-            draft = wire.draft(m.body(m.ObservationBody, parsed(body)))
+            draft = wire.draft(m.body(m.ObservationBody, parsed(given)))
             redactor = Redactor(self.gate.rules(caller))
             clean = redactor.draft(draft)
             self.gate.require_rate(caller.key)
-        except Refusal:  # nothing is stored or counted
-            return None
-        except Exception:
-            log.exception("request takes the slow path")
+        except Exception as error:  # nothing is stored or counted
+            if not isinstance(error, Refusal):
+                log.exception("request takes the slow path")
             return None
         metrics.in_flight += 1
         try:
@@ -89,7 +88,7 @@ class FastSaves:
         told = wire.saved(saved, None, redactor.count)
         lines = {REDACTED: redactor.count or "", WARNING: told.warning or ""}
         first = "".join([f"{name.lower()}: {value}\r\n" for name, value in lines.items() if value])
-        body = json_bytes(told)
+        answer = json_bytes(told)
         return CREATED, b"%bcontent-length: %d\r\n%b%b" % (
-            first.encode("latin-1"), len(body), self.tail, body,
+            first.encode("latin-1"), len(answer), self.tail, answer,
         )  # fmt: skip

@@ -191,13 +191,14 @@ Early = Callable[[bytes, Headers, bytes, str], bytes | None]
 
 The last is the address of the client, for the log."""
 
-SHORT = 64 * 1024  # bytes of a body that may be answered early
+SHORT = 32 * 1024  # bytes of a body that may be answered early
+BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
 
 
 class LimitedProtocol(HttpToolsProtocol):
     """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
 
-    `early` answers a request once its head is there, `early_post` one whose body came with it; or
+    `early` answers a request once its head is there, `early_post` one with a short body; or
     they leave it to the application.
     """
 
@@ -490,9 +491,9 @@ async def _is_posted_early(
     early_post: EarlyPost, cycle: RequestResponseCycle, scope: Scope
 ) -> bool:
     """Whether the request is answered in front of the application, which happens here."""
-    if not _is_whole_post(cycle, scope):
+    if not _is_plain_post(cycle, scope):
         return False
-    answer = await early_post(scope, bytes(cycle.body))
+    answer = await early_post(scope, partial(_body, cycle))
     if answer is None:
         return False
     if cycle.flow.write_paused and not cycle.disconnected:
@@ -511,13 +512,23 @@ async def _is_posted_early(
     return True
 
 
-def _is_whole_post(cycle: RequestResponseCycle, scope: Scope) -> bool:
-    """Whether it is a POST, of a path alone, whose short body has come with its head."""
+def _is_plain_post(cycle: RequestResponseCycle, scope: Scope) -> bool:
     return (
         scope["method"] == "POST"
         and not scope["query_string"]
-        and not (cycle.more_body or cycle.waiting_for_100_continue)
+        and not cycle.waiting_for_100_continue
         and cycle.keep_alive
-        and len(cycle.body) <= SHORT
         and scope["http_version"] == "1.1"
     )
+
+
+async def _body(cycle: RequestResponseCycle) -> bytes | None:
+    if cycle.more_body:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_TIME):
+                while cycle.more_body and not cycle.disconnected and len(cycle.body) <= SHORT:
+                    cycle.message_event.clear()
+                    await cycle.message_event.wait()
+    is_whole = not (cycle.more_body or cycle.disconnected) and len(cycle.body) <= SHORT
+    cycle.message_event.set()  # for the application, if it is to read what has come
+    return bytes(cycle.body) if is_whole else None

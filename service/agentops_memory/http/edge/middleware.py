@@ -263,8 +263,10 @@ ALWAYS = (
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-EarlyPost = Callable[[Scope, bytes], Awaitable[tuple[int, bytes] | None]]
-"""The answer to a POST with a body: its status, and what follows the line with the date."""
+Body = Callable[[], Awaitable[bytes | None]]
+"""The whole body of a request; None if it is long, or does not come at once."""
+EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
+"""The answer to a POST: its status, and what follows the line with the date."""
 
 
 def guarded(
@@ -421,7 +423,7 @@ class StartupGate:
         """The whole answer to a GET that the application needs not be asked for."""
         return self._early(url, headers, date, client) if self._probes is AS_USUAL else None
 
-    async def early_post(self, scope: Scope, body: bytes) -> tuple[int, bytes] | None:
+    async def early_post(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
         """The answer to a POST that the application needs not be asked for."""
         if self._early_post is None or self._probes is not AS_USUAL:
             return None
