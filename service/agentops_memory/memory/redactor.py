@@ -218,7 +218,7 @@ class Redactor:
         )  # fmt: skip
 
     def draft(self, draft: Draft) -> Draft:
-        return draft if self._are_clean(_texts_of(draft)) else replace(draft, **self._said(draft))
+        return draft if self.are_clean(_texts_of(draft)) else replace(draft, **self._said(draft))
 
     def change(self, change: Change) -> Change:
         limits = {"type": MAX_TYPE, "title": MAX_TITLE, "content": MAX_CONTENT}
@@ -248,7 +248,7 @@ class Redactor:
         for start in range(0, len(memories), TOGETHER):
             some = memories[start : start + TOGETHER]
             texts = chain.from_iterable(map(_texts_of, some))
-            yield from some if self._are_clean(texts) else map(self.memory, some)
+            yield from some if self.are_clean(texts) else map(self.memory, some)
 
     def memory(self, memory: Memory) -> Memory:
         before, said = self.count, self._said(memory)
@@ -256,7 +256,7 @@ class Redactor:
         is_clean = self.count == before
         return memory if is_clean else replace(memory, **said, promoted_to=promoted_to)
 
-    def _are_clean(self, texts: Iterable[str | None]) -> bool:
+    def are_clean(self, texts: Iterable[str | None]) -> bool:
         """Whether there is no secret in any of them, found in one pass over all.
 
         No pattern reaches over what separates the texts, or takes it for anything but the end of a
