@@ -337,8 +337,8 @@ def _write_request(
     *,
     request_id: str = "",
 ) -> None:
-    """The line of a request. One of our own texts alone is made by hand, in a fraction of the time,
-    as the formatter would write it.
+    """The line of a request, mostly made by hand in a fraction of the time of the formatter,
+    and as it would write it.
     """
     level = logging.DEBUG if path in QUIET else logging.INFO
     if not log.isEnabledFor(level):
@@ -348,7 +348,6 @@ def _write_request(
     if (
         level == logging.INFO
         and isinstance(method, OwnText)
-        and isinstance(path, OwnText)
         and not (request_id or log.handlers)
         and len(handlers) == 1
         and isinstance(handlers[0].formatter, JsonFormatter)
@@ -356,10 +355,11 @@ def _write_request(
         now = time.time()
         second = int(now)
         ids = "".join([f', "{name}": "{value}"' for name, value in named.items()])
+        told = f'"{path}"' if isinstance(path, OwnText) else json.dumps(hidden(path))
         line = (
             f'{{"time": "{_second(second)}.{int((now - second) * 1000):03d}Z", "level": "INFO", '
             f'"logger": "{log.name}", "message": "request", "method": "{method}", '
-            f'"path": "{path}", "status": {status}, "duration_ms": {took}{by.json}{ids}}}\n'
+            f'"path": {told}, "status": {status}, "duration_ms": {took}{by.json}{ids}}}\n'
         )
         stream = cast("logging.StreamHandler[TextIO]", handlers[0]).stream
         with suppress(OSError, ValueError):  # as a handler: a log that is closed stops no request
