@@ -44,6 +44,7 @@ from .refs import LONGEST_TAG, NOWHERE, IsCurrent, RefEntryId, Screen, fitting, 
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
+BRIEF = 4096  # characters that are screened on the loop
 MOST_SHOWN = 500  # entries of a page
 FOUND, MOST_FOUND = 10, 100  # of a search
 MOST_RANKED = 1000  # of a search, among which a budget chooses
@@ -269,7 +270,8 @@ class RefEntries:
         async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
             refs.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
-            cleaned = await asyncio.to_thread(clean, screen)
+            is_brief = len(body.content) < BRIEF
+            cleaned = clean(screen) if is_brief else await asyncio.to_thread(clean, screen)
             return await self.engine.write(caller, work, cleaned, is_current, held)
 
         done = await refs.written(self.redaction, caller, write)

@@ -5,15 +5,18 @@ import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache, partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from starlette.applications import Starlette
+from starlette.datastructures import URLPath
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import Match, Route
+from starlette.routing import BaseRoute, Match, NoMatchFound, Route
+from starlette.types import Receive, Scope, Send
 
 from ... import __version__
 from ...errors import Denied, Refusal, Unauthenticated, Unavailable
@@ -58,13 +61,14 @@ def application(
         of_it = routes(protocol, operations, gate, telemetry)
         most_asked += of_it[: len(protocol.first)]
         found += of_it[len(protocol.first) :]
+    every = [
+        *most_asked,
+        *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
+        *(Route(path, _bounded(_loaded(it), gate)) for path, it in page_files().items()),
+        *found,
+    ]
     application = Starlette(
-        routes=[  # tried one after another
-            *most_asked,
-            *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
-            *(Route(path, _bounded(_loaded(it), gate)) for path, it in page_files().items()),
-            *found,
-        ],
+        routes=[ByPath(every), *every],
         exception_handlers={
             HTTPException: refusals.unknown,
             Refusal: refusals.refused,
@@ -74,6 +78,45 @@ def application(
     )
     application.router.redirect_slashes = False
     return application
+
+
+class ByPath(BaseRoute):
+    """Finds the route that takes a request, of many that would be tried one after another.
+
+    What it does not find is left to those: who may ask, and by which method, they tell.
+    """
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._known: dict[str, list[tuple[int, Route]]] = {}
+        for number, route in enumerate(routes):
+            fixed, is_template, _ = route.path.partition("{")
+            start = fixed[: fixed.rfind("/") + 1] if is_template else fixed
+            self._known.setdefault(start, []).append((number, route))
+        self._deepest = max(it.count("/") for it in self._known)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        path, at = scope["path"], 0
+        found = list(self._known.get(path, ()))
+        for _ in range(self._deepest):
+            at = path.find("/", at) + 1
+            if not at:
+                break
+            if at < len(path):
+                found += self._known.get(path[:at], ())
+        for _, route in sorted(found, key=itemgetter(0)):  # as they would be tried
+            match, known = route.matches(scope)
+            if match is Match.FULL:
+                return match, {**known, _ROUTE: route}
+        return Match.NONE, {}
+
+    def url_path_for(self, name: str, /, **_: Any) -> URLPath:
+        raise NoMatchFound(name, {})
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await scope[_ROUTE].handle(scope, receive, send)
+
+
+_ROUTE = f"{__package__}.route"  # in the scope of a request
 
 
 def _bounded(handler: Handler, gate: Gate) -> Handler:
