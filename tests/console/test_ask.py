@@ -69,6 +69,16 @@ def test_filters_of_the_address_count(service: Service) -> None:
     assert "- [discovery] Orders queue" not in page.text
 
 
+def test_a_field_suggests_each_project_of_a_service_that_has_few(service: Service) -> None:
+    for number in range(30):
+        service.save("The door is green.", project=f"p{number:02}", session_id=f"p{number}")
+    suggested = [
+        it["value"] for tag, it in get(service.http, "/ui/ask").elements if tag == "option"
+    ]
+
+    assert suggested == service.http.get("/stats").json()["projects"]
+
+
 def test_a_service_without_memories_says_what_to_do_first(service: Service) -> None:
     empty = get(service.http, "/ui/ask")
     nothing = get(service.http, "/ui/ask", project="demo", query="orders")

@@ -172,6 +172,9 @@ def _mark(word: str) -> Markup:
 
 def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:
     """As `_shown`, but only as much as takes so many bytes, and how much is left out."""
+    # Most texts in lists are so, and in pieces they take a page twice as long.
+    if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
+        return whole
     parts, size, length = list[Markup](), 0, 0
     for html, count in _pieces(text, allowed):
         size += _size(html)

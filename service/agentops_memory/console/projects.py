@@ -22,7 +22,7 @@ from ..recall.text.instants import EPOCH
 from .page import View, Visit, address
 from .search import COUNTED, counts, newest
 
-SHOWN = 50  # projects of a page
+SHOWN = 40  # projects of a page
 WEEKS = 53  # of the heat map
 GROWTH = 12  # weeks of a project in the list
 DAY = 86_400_000_000  # microseconds
