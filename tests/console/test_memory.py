@@ -47,15 +47,16 @@ def test_each_action_does_what_it_says(service: Service) -> None:
     assert after("Pin")["pinned"] is True
     assert "pinned" not in after("Unpin")
     assert after("Still true")["confirmed_at"] == "2030-01-01T12:00:00Z"
-    ending = after("Let it end", expires_at="2030-02-01T10:30")
+    ending = after("Expire it", expires_at="2030-02-01T10:30")
     assert ending["expires_at"] == "2030-02-01T10:30:00Z"
     assert "expires_at" not in after("Keep it")
     assert (
-        after("Set the review", review_at="2030-03-01T08:00")["review_at"] == "2030-03-01T08:00:00Z"
+        after("Set the review date", review_at="2030-03-01T08:00")["review_at"]
+        == "2030-03-01T08:00:00Z"
     )
-    assert "review_at" not in after("Set the review", review_at="")
+    assert "review_at" not in after("Set the review date", review_at="")
     assert after("Supersede it", newer="#2")["superseded_by"] == [2]
-    assert after("Let it end", expires_at="")["expired"] is True
+    assert after("Expire it", expires_at="")["expired"] is True
 
 
 def test_what_is_deleted_is_restored_from_its_revisions(service: Service) -> None:
@@ -114,8 +115,8 @@ def test_the_second_change_of_a_memory_shows_both_versions(service: Service) -> 
 
 @pytest.mark.parametrize(
     ("button", "fields"),
-    [("Pin", {}), ("Still true", {}), ("Delete", {}), ("Let it end", {"expires_at": ""}),
-     ("Set the review", {"review_at": "2030-03-01T08:00"}), ("Supersede it", {"newer": "2"})],
+    [("Pin", {}), ("Still true", {}), ("Delete", {}), ("Expire it", {"expires_at": ""}),
+     ("Set the review date", {"review_at": "2030-03-01T08:00"}), ("Supersede it", {"newer": "2"})],
 )  # fmt: skip
 def test_an_action_on_what_changed_meanwhile_shows_both_versions(
     service: Service, button: str, fields: dict[str, str]
@@ -220,7 +221,7 @@ def test_bad_fields_are_refused_on_the_page(service: Service) -> None:
     page = get(service.http, "/ui/memories/1")
 
     for button, fields in (
-        ("Let it end", {"expires_at": "soon"}),
+        ("Expire it", {"expires_at": "soon"}),
         ("Supersede it", {"newer": "x"}),
         ("Pin", {"action": "explode"}),
     ):

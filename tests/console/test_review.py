@@ -51,7 +51,8 @@ def test_each_number_is_the_twins(service: Service) -> None:
     assert f"All {len(twin['items'])} " in shown
     count = Counter(it["reason"] for it in twin["items"])
     for reason, label in (
-        ("review_due", "Due for a look"), ("expires_soon", "Ends soon"), ("similar", "Look-alikes")
+        ("review_due", "Due for review"), ("expires_soon", "Expires soon"),
+        ("similar", "Look-alikes"),
     ):  # fmt: skip
         assert f"{label} {count[reason]}" in shown
         assert len(lines(get(service.http, "/ui/review", reason=reason))) == count[reason]
@@ -203,7 +204,7 @@ def test_a_reader_decides_nothing(tmp_path: Path) -> None:
         other = made_key(service.path, "admin", projects=("house",))
         with httpx.Client(base_url=service.url, auth=("me", other)) as http:
             foreign = get(http, "/ui/review", project="demo")
-            assert "Nothing is to be decided here" in foreign.text
+            assert "There is nothing to decide" in foreign.text
             assert (
                 foreign.text.replace("demo", "none") == get(http, "/ui/review", project="none").text
             )

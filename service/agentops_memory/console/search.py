@@ -34,8 +34,8 @@ OF_FACET = 20_000  # bytes of those addresses
 FILTERS = ("project", "type", "tag", "scope", "exclude_type")
 ACTIONS: Mapping[str, str] = {
     "tag": "Add a tag",
-    "untag": "Take a tag away",
-    "expire": "Let them end now",
+    "untag": "Remove a tag",
+    "expire": "Expire now",
     "delete": "Delete",
 }
 
@@ -165,7 +165,7 @@ def _step(action: str, tag: str, memory: c.Observation) -> Step:
             says = "loses the tag" if is_change else "does not have it"
         case "expire":
             is_change = not memory.expired
-            says = "ends now; agents get it no more" if is_change else "has ended already"
+            says = "expires now; agents no longer get it" if is_change else "has expired already"
         case _:
             is_change, says = True, "is deleted; it can be restored"
     return Step(memory.id, memory.revision_count, memory.title, says, is_change)
