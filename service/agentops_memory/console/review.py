@@ -27,14 +27,11 @@ FILTERS = ("project", "reason", "before")
 async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: Any) -> Response:
     filters, api = visit.only(*FILTERS), visit.console.agentops
     told = await api.review(visit.question_of(**filters, limit=SHOWN))
-    within = Filter(project=project_of(visit.question))
-    count, projects = await visit.read(
-        lambda tx: (counts(tx, within, api.periods), project_names(tx))
-    )
+    count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
     return await visit.page(
         "review.html", address("/review", **filters, limit=SHOWN), status=status, problem=problem,
         filters=filters, told=told, count=count, most=COUNTED, cut=(COMPARED, MOST_OF_DIFF),
-        projects=projects, **values,
+        projects=await visit.read(project_names), **values,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ COMMANDS: Mapping[str, str] = {
 # What is removed, after how long: each with the setting that says so.
 RETENTION = (
     ("Deleted memories", "keep_deleted", "after their deletion"),
-    ("Expired memories", "keep_expired", "after their end"),
+    ("Expired memories", "keep_expired", "after their expiry"),
     ("Requests with an idempotency key", "keep_idempotency", "after the request"),
     ("Events of agents and runs", "keep_events", "after the event"),
     ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),

@@ -58,12 +58,10 @@ async def show(visit: Visit) -> Response:
     question = visit.question_of(**filters, limit=SHOWN)
     sessions = await visit.console.agentops.recent_sessions(question)
     ids = [it.id for it in sessions]
-    counts, projects = await visit.read(
-        lambda tx: (tx[SessionMemoryTable].counts(ids), project_names(tx))
-    )
+    counts = await visit.read(lambda tx: tx[SessionMemoryTable].counts(ids))
     return await visit.page(
         "sessions.html", address("/sessions/recent", **filters, limit=SHOWN), counts=counts,
-        sessions=sessions, is_full=len(sessions) == SHOWN, projects=projects,
+        sessions=sessions, is_full=len(sessions) == SHOWN, projects=await visit.read(project_names),
     )  # fmt: skip
 
 
