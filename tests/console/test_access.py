@@ -79,6 +79,7 @@ def test_a_key_is_the_password_below_ui_alone(closed: tuple[Service, dict[str, s
 
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, CHALLENGE)
     assert "green" not in refused.text
+    assert "Sign in with an API key" in refused.text
     assert service.http.get("/stats").headers["www-authenticate"] == "Bearer"
     assert service.http.get("/ui/nowhere").status_code == 401
     assert "The door is green." in page.text
