@@ -24,11 +24,7 @@ AROUND = 240  # characters beside a change that are shown with it
 BROKEN_LINES = "\n\t"
 _SIGN = Markup('<span class="sign" title="{}">{}</span>')
 _CLIPPED = Markup('<span class="clipped">… {} more characters; the JSON below has all of it</span>')
-_CHANGE = {
-    "same": Markup("{}"),
-    "del": Markup("<del>{}</del>"),
-    "ins": Markup("<ins>{}</ins>"),
-}
+_CHANGE = {"same": Markup("{}"), "del": Markup("<del>{}</del>"), "ins": Markup("<ins>{}</ins>")}
 WORD = pattern(r"[^\W_]+")
 _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
 

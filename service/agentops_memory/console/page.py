@@ -64,13 +64,8 @@ SUGGESTED = 20_000  # bytes of HTML of the names that a field suggests
 MOST_QUERY = 10_000  # bytes of the query in an address, as the links of a page repeat it
 # What leads to each view, whose paths begin so.
 SECTIONS = {
-    "Ask": "/ui/ask",
-    "Memories": "/ui/memories",
-    "Review": "/ui/review",
-    "Projects": "/ui/projects",
-    "Sessions": "/ui/sessions",
-    "Documents": "/ui/documents",
-    "Service": "/ui/service",
+    it: f"{PREFIX}/{it.lower()}"
+    for it in ("Ask", "Memories", "Review", "Projects", "Sessions", "Documents", "Service")
 }
 
 _TRACE = TraceContextTextMapPropagator()

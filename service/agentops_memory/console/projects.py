@@ -67,8 +67,8 @@ def listed(tx: Transaction, project: Project) -> Listed:
     memories, sessions = tx[MemoryTable], tx[SessionTable]
     used = [it.created_at for it in memories.newest(Filter(project=project), 1)]
     used += [it.ended_at or it.started_at for it in sessions.newest(project, 1)]
-    counted = memories.count(project), sessions.count(project)
-    return Listed(project, *counted, max(used, default=None))
+    last = max(used, default=None)
+    return Listed(project, memories.count(project), sessions.count(project), last)
 
 
 def activity(
