@@ -79,6 +79,7 @@ def test_a_key_is_the_password_below_ui_alone(closed: tuple[Service, dict[str, s
 
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, CHALLENGE)
     assert "green" not in refused.text
+    assert "Sign in with an API key" in refused.text
     assert service.http.get("/stats").headers["www-authenticate"] == "Bearer"
     assert service.http.get("/ui/nowhere").status_code == 401
     assert "The door is green." in page.text
@@ -165,6 +166,26 @@ def test_a_form_that_was_open_for_days_comes_back(service: Service) -> None:
     assert service.http.get("/observations/1").json()["pinned"] is True
 
 
+def test_what_comes_back_is_still_a_decision_on_what_was_seen(service: Service) -> None:
+    service.save("The door is green.")
+    page = get(service.http, "/ui/memories/1")
+    service.clock.advance(days=2)
+    service.http.patch("/observations/1", json={"content": "The door is red."}).raise_for_status()
+
+    both = press(service.http, press(service.http, page, "Delete"), "Send it again")
+
+    assert (both.status, "has changed since you opened the page" in both.text) == (409, True)
+    assert service.http.get("/observations/1").status_code == 200
+
+
+def test_an_open_service_says_nothing_of_keys_at_the_foot(service: Service) -> None:
+    page = get(service.http, "/ui/memories")
+
+    assert "401" not in page.text
+    twins = page.texts[page.texts.index("The same as JSON") :]
+    assert [service.http.get(it).status_code for it in twins if it.startswith("/")] == [200, 200]
+
+
 def test_a_token_of_one_key_is_none_of_another(closed: tuple[Service, dict[str, str]]) -> None:
     service, keys = closed
     with signed_in(service, keys["writer"]) as http:
@@ -188,6 +209,7 @@ def test_the_command_at_the_foot_answers_as_the_twin_does(
 
     assert command[:2] == ["curl", "-H"]
     assert command[3] == f"{service.url}{twin}"
+    assert "a link alone is answered with 401" in page.text
     assert (answer.status_code, answer.json()[0]["content"]) == (200, "The door is green.")
 
 

@@ -1,6 +1,7 @@
 """Any text in any parameter and any field: a page, and never a failure; and no page is large."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 
 from ..support.pages import get
 from ..support.samples import examples
+from ..support.seeded import seed_documents
 from ..support.service import Service, serving
 
+WITH_IDS = {"store": "", "document": "", "agent entry": ""}  # when they are known
 PATHS = (
     "/ui/ask",
     "/ui/memories",
@@ -19,24 +22,33 @@ PATHS = (
     "/ui/projects",
     "/ui/sessions",
     "/ui/sessions/s1",
+    "/ui/documents",
+    "/ui/documents/agents/coder",
+    "/ui/documents/refs",
+    "/ui/documents/refs/entry",
+    "/ui/service",
+    *WITH_IDS,
 )
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
     "max_tokens", "why_not", "superseded", "revision", "done", "reason",
-    "before", "about", "after",
+    "before", "about", "after", "similar", "name", "include_archived", "after_id", "agent_after",
+    "ref_after", "path_prefix", "version", "with", "namespace", "memory_type", "offset", "tags",
+    "updated_after", "scope.task_id", "memoryRef", "memoryId", "runId",
 )  # fmt: skip
 FIELDS = (
     "action", "token", "newer", "older", "expires_at", "review_at", "revision", "id", "item",
     "new_tag", "which", "title", "type", "content", "tags", "q", "project", "other",
-    "place",
+    "place", "seen",
 )  # fmt: skip
 ACTIONS = (
     "pin", "expire", "review", "supersede", "restore", "tag", "untag", "confirm", "newer", "extend",
 )  # fmt: skip
 
 text = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
-    ["1", "-1", "9" * 25, "+5", "2030-01-01T12:00", "9999-12-31T23:59", "0001-01-01", "1-1", "all"]
-)
+    ["1", "-1", "9" * 25, "+5", "2030-01-01T12:00", "9999-12-31T23:59", "0001-01-01", "1-1", "all",
+     "mem://support", "old", "limit", "semantic", "true", "deploy/"]
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +56,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         running.save("The door is green, and so is the gate.", tags=["door"])
         running.save("The door is blue.", session_id="s2")
+        WITH_IDS.update(seed_documents(running))
         yield running
 
 
@@ -52,7 +65,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 def test_any_parameter_is_answered_by_a_page(
     service: Service, path: str, parameters: dict[str, str]
 ) -> None:
-    answer = service.http.get(path, params=parameters)
+    answer = service.http.get(WITH_IDS.get(path, path), params=parameters)
 
     assert answer.status_code in (200, 400, 404)
     assert answer.text.startswith("<!doctype html>")
@@ -72,6 +85,45 @@ def test_any_form_is_answered_by_a_page(
     answer = service.http.post(path, data={"token": token, "action": action, **fields})
 
     assert answer.status_code in (200, 303, 400, 403, 404, 409)
+
+
+@pytest.mark.parametrize(
+    "sign", ["\U0001f600", *(pytest.param(it, marks=pytest.mark.heavy) for it in '"\u202e')]
+)
+def test_no_page_is_large_however_long_its_names(tmp_path: Path, sign: str) -> None:
+    def row(number: int) -> dict[str, object]:
+        long = f"{number} {sign * 200}"
+        return {
+            "project": long[:200], "session_id": f"{number} {sign * 490}", "type": long[:50],
+            "title": f"{number} {sign * 490}", "content": f"plum {number} {sign * 900}",
+            "scope": long[:50], "tags": [f"{tag}{long[:90]}" for tag in range(20)],
+        }  # fmt: skip
+
+    rows = [row(number) for number in range(120)]
+    rows += [{**row(number), "project": row(0)["project"]} for number in range(120, 180)]
+    document = {"sessions": [], "observations": rows}
+    with serving(tmp_path / "memory.db") as service:
+        imported = service.http.post("/import", json=document).raise_for_status()
+        assert imported.json()["imported_observations"] == len(rows)
+        project, listed = str(row(0)["project"]), "/ui/memories"
+        for path, asked in (
+            (listed, {}), (listed, {"q": f"plum {'p ' * 3000}"}), ("/ui/ask", {}),
+            (listed, {"project": project}), (listed, {"project": project, "q": "plum"}),
+            ("/ui/review", {}),
+            ("/ui/ask", {"project": project, "limit": "50"}), ("/ui/sessions", {}),
+            ("/ui/ask", {"project": project, "limit": "50", "query": "plum"}),
+            ("/ui/sessions", {"project": project}), ("/ui/projects", {}),
+            ("/ui/projects", {"project": project}), (f"/ui/sessions/0 {sign * 490}", {}),
+        ):  # fmt: skip
+            answer = service.http.get(path, params=asked)
+            assert (answer.status_code, len(answer.content) < 300_000) == (200, True), (path, asked)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_an_address_that_is_too_long_is_refused_on_a_page(service: Service, path: str) -> None:
+    for name in ("q", "project", "anything"):
+        answer = service.http.get(WITH_IDS.get(path, path), params={name: "x" * 10_001})
+        assert (answer.status_code, "10,000 bytes" in answer.text) == (400, True)
 
 
 @pytest.mark.heavy

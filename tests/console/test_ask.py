@@ -43,7 +43,7 @@ def test_words_are_marked_where_they_are_found_and_misspelt_ones_are_corrected(
 
     assert "<mark>Orders</mark> <mark>queue</mark>" in html  # in the title
     assert "<mark>Orders</mark> wait in a <mark>queue</mark>" in html  # in the content
-    assert re.search(r"<bdi>ordres</bdi>, which nobody wrote, to", html)
+    assert re.search(r"<bdi>ordres</bdi>, which no memory has, to", html)
     shares = [int(it) for it in re.findall(r'<td class="number">(\d+) %</td>', html)]
     assert sum(shares[:2]) in (99, 100, 101)
     assert html.count("<svg") == html.count("<table") > 0
@@ -67,6 +67,16 @@ def test_filters_of_the_address_count(service: Service) -> None:
 
     assert "Billing" in page.text
     assert "- [discovery] Orders queue" not in page.text
+
+
+def test_a_field_suggests_each_project_of_a_service_that_has_few(service: Service) -> None:
+    for number in range(30):
+        service.save("The door is green.", project=f"p{number:02}", session_id=f"p{number}")
+    suggested = [
+        it["value"] for tag, it in get(service.http, "/ui/ask").elements if tag == "option"
+    ]
+
+    assert suggested == service.http.get("/stats").json()["projects"]
 
 
 def test_a_service_without_memories_says_what_to_do_first(service: Service) -> None:

@@ -106,8 +106,8 @@ def test_forms_work_in_a_browser_with_and_without_script(
         assert page.locator("ins").first.is_visible()
         opened.go("/ui/memories?project=shop&type=pattern")
         page.get_by_role("checkbox").first.check()
-        page.get_by_label("Tag to add or take away").fill("fridays")
-        page.get_by_role("button", name="Preview of the chosen ones").click()
+        page.get_by_label("Tag to add or remove").fill("fridays")
+        page.get_by_role("button", name="Preview for the selected").click()
         assert "1 of 1 would change" in page.get_by_role("status").inner_text()
         page.get_by_role("button", name="Add a tag, 1 memory").click()
         assert "1 of 1 changed" in page.get_by_role("status").inner_text()
@@ -209,5 +209,5 @@ def test_a_keyboard_is_enough_to_review(browser: "Browser", tmp_path: Path) -> N
         pressed_until(opened, "Older supersedes")
         keyboard.press("Enter")
         page.wait_for_url("**/ui/review?done=older*")
-        assert "Nothing is to be decided here" in page.inner_text("main")
+        assert "There is nothing to decide" in page.inner_text("main")
         assert opened.faults == []

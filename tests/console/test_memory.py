@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 
 from ..support.pages import get, press
 from ..support.service import Service, observation
@@ -46,15 +47,16 @@ def test_each_action_does_what_it_says(service: Service) -> None:
     assert after("Pin")["pinned"] is True
     assert "pinned" not in after("Unpin")
     assert after("Still true")["confirmed_at"] == "2030-01-01T12:00:00Z"
-    ending = after("Let it end", expires_at="2030-02-01T10:30")
+    ending = after("Expire it", expires_at="2030-02-01T10:30")
     assert ending["expires_at"] == "2030-02-01T10:30:00Z"
     assert "expires_at" not in after("Keep it")
     assert (
-        after("Set the review", review_at="2030-03-01T08:00")["review_at"] == "2030-03-01T08:00:00Z"
+        after("Set the review date", review_at="2030-03-01T08:00")["review_at"]
+        == "2030-03-01T08:00:00Z"
     )
-    assert "review_at" not in after("Set the review", review_at="")
+    assert "review_at" not in after("Set the review date", review_at="")
     assert after("Supersede it", newer="#2")["superseded_by"] == [2]
-    assert after("Let it end", expires_at="")["expired"] is True
+    assert after("Expire it", expires_at="")["expired"] is True
 
 
 def test_what_is_deleted_is_restored_from_its_revisions(service: Service) -> None:
@@ -109,6 +111,40 @@ def test_the_second_change_of_a_memory_shows_both_versions(service: Service) -> 
     assert (settled.status, service.http.get("/observations/1").json()["content"]) == (
         200, "The door is red.",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("button", "fields"),
+    [("Pin", {}), ("Still true", {}), ("Delete", {}), ("Expire it", {"expires_at": ""}),
+     ("Set the review date", {"review_at": "2030-03-01T08:00"}), ("Supersede it", {"newer": "2"})],
+)  # fmt: skip
+def test_an_action_on_what_changed_meanwhile_shows_both_versions(
+    service: Service, button: str, fields: dict[str, str]
+) -> None:
+    service.save("The door is green.")
+    service.save("The gate is blue.")
+    page = get(service.http, "/ui/memories/1")
+    service.http.patch("/observations/1", json={"content": "The door is red."}).raise_for_status()
+    changed = service.http.get("/observations/1").json()
+
+    both = press(service.http, page, button, fields)
+
+    assert (both.status, service.http.get("/observations/1").json()) == (409, changed)
+    assert "Memory #1 has changed since you opened the page" in both.text
+    assert [tag for tag, _ in both.elements if tag in {"del", "ins"}][:2] == ["del", "ins"]
+    assert press(service.http, both, button, fields).status == 200
+    assert service.http.get("/observations/1") != changed
+
+
+def test_an_action_on_what_was_deleted_meanwhile_offers_to_restore_it(service: Service) -> None:
+    service.save("The door is green.")
+    page = get(service.http, "/ui/memories/1")
+    service.http.delete("/observations/1").raise_for_status()
+
+    gone = press(service.http, page, "Pin")
+
+    assert (gone.status, "Deleted" in gone.text) == (404, True)
+    assert press(service.http, gone, "Restore").status == 200
 
 
 def test_of_ten_tabs_one_saves_and_nine_see_both(service: Service) -> None:
@@ -185,7 +221,7 @@ def test_bad_fields_are_refused_on_the_page(service: Service) -> None:
     page = get(service.http, "/ui/memories/1")
 
     for button, fields in (
-        ("Let it end", {"expires_at": "soon"}),
+        ("Expire it", {"expires_at": "soon"}),
         ("Supersede it", {"newer": "x"}),
         ("Pin", {"action": "explode"}),
     ):

@@ -51,7 +51,8 @@ def test_each_number_is_the_twins(service: Service) -> None:
     assert f"All {len(twin['items'])} " in shown
     count = Counter(it["reason"] for it in twin["items"])
     for reason, label in (
-        ("review_due", "Due for a look"), ("expires_soon", "Ends soon"), ("similar", "Look-alikes")
+        ("review_due", "Due for review"), ("expires_soon", "Expires soon"),
+        ("similar", "Look-alikes"),
     ):  # fmt: skip
         assert f"{label} {count[reason]}" in shown
         assert len(lines(get(service.http, "/ui/review", reason=reason))) == count[reason]
@@ -140,6 +141,56 @@ def test_what_somebody_else_has_decided_is_said_on_the_page(service: Service) ->
     assert "No such observation." in after.text
 
 
+def two_tabs(service: Service, id_: int, change: dict[str, object], action: str) -> Page:
+    """What the second tab is answered that decides, when the first one has changed a memory."""
+    filled(service)
+    form = of_memory(get(service.http, "/ui/review"), 4 if id_ == 3 else id_)
+    service.http.patch(f"/observations/{id_}", json=change).raise_for_status()
+    return Page(
+        sent(service.http, f"{service.url}{form.action}", [*form.fields, ("action", action)])
+    )
+
+
+@pytest.mark.parametrize(
+    ("id_", "action"),
+    [(1, "confirm"), (1, "delete"), (2, "extend"), (2, "keep"), (3, "newer"), (3, "older"),
+     (4, "newer"), (4, "confirm")],
+)  # fmt: skip
+def test_a_decision_on_what_changed_meanwhile_shows_both_versions(
+    service: Service, id_: int, action: str
+) -> None:
+    both = two_tabs(service, id_, {"content": f"{QUEUE} of the gate no more."}, action)
+    before = service.http.get(f"/observations/{id_}").json()
+
+    assert both.status == 409
+    assert f"Memory #{id_} has changed since you opened the page" in both.text
+    assert {"del", "ins"} & {tag for tag, _ in both.elements}
+    assert not {"supersedes", "superseded_by", "confirmed_at"} & before.keys()
+
+    assert both.links[f"Memory #{id_}"] == f"/ui/memories/{id_}"
+    if id_ == 1:  # whoever changes a memory has looked at it
+        assert lines(both) == [4, 2]
+        return
+    form = of_memory(both, 4 if id_ == 3 else id_)
+    again = [*form.fields, ("action", action)]
+    settled = Page(sent(service.http, f"{service.url}{form.action}", again))
+    assert (settled.status, "has changed since" in settled.text) == (200, False)
+
+
+def test_a_decision_after_another_one_says_that_the_text_is_the_same(service: Service) -> None:
+    both = two_tabs(service, 2, {"expires_at": "2030-01-06T12:00:00Z"}, "expire")
+
+    assert (both.status, "Both say the same" in both.text) == (409, True)
+    assert service.http.get("/observations/2").json()["expires_at"] == "2030-01-06T12:00:00Z"
+
+
+def test_a_version_that_is_no_longer_kept_is_missed(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db", MEMORY_KEEP_REVISIONS="1") as service:
+        gone = two_tabs(service, 1, {"content": "The gate is red."}, "confirm")
+
+    assert (gone.status, "The version that you saw is no longer kept." in gone.text) == (409, True)
+
+
 def test_a_reader_decides_nothing(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         filled(service)
@@ -153,7 +204,7 @@ def test_a_reader_decides_nothing(tmp_path: Path) -> None:
         other = made_key(service.path, "admin", projects=("house",))
         with httpx.Client(base_url=service.url, auth=("me", other)) as http:
             foreign = get(http, "/ui/review", project="demo")
-            assert "Nothing is to be decided here" in foreign.text
+            assert "There is nothing to decide" in foreign.text
             assert (
                 foreign.text.replace("demo", "none") == get(http, "/ui/review", project="none").text
             )

@@ -77,7 +77,7 @@ def test_a_facet_leads_to_what_it_counts(service: Service) -> None:
 
 @pytest.mark.parametrize(
     ("action", "label"),
-    [("tag", "Add a tag"), ("untag", "Take a tag away"), ("expire", "Let them end now"),
+    [("tag", "Add a tag"), ("untag", "Remove a tag"), ("expire", "Expire now"),
      ("delete", "Delete")],
 )  # fmt: skip
 def test_a_change_of_many_is_seen_before_it_is_done(
@@ -85,7 +85,7 @@ def test_a_change_of_many_is_seen_before_it_is_done(
 ) -> None:
     filled(service)
     page = get(service.http, "/ui/memories", project="demo", type="note")
-    form = page.form("Preview of the chosen ones")
+    form = page.form("Preview for the selected")
     fields = [(name, it) for name, it in form.fields if name != "new_tag"]
     chosen = [*fields, ("id", "2"), ("id", "4"), ("action", action), ("new_tag", "odd")]
     before = service.http.get("/observations/recent").json()
@@ -111,7 +111,7 @@ def test_all_that_match_are_changed_at_once(service: Service) -> None:
     filled(service, 40)
     for asked, count in (({"type": "note"}, 20), ({"q": "oven", "tag": "even"}, 20)):
         page = get(service.http, "/ui/memories", project="demo", **asked)
-        form = page.form("Preview of the chosen ones")
+        form = page.form("Preview for the selected")
         fields = [(name, it) for name, it in form.fields if name != "new_tag"]
         every = [*fields, ("action", "tag"), ("new_tag", "x"), ("which", "all")]
         plan = Page(sent(service.http, "/ui/memories", every))
@@ -124,7 +124,7 @@ def test_what_changed_meanwhile_is_left_as_it_is_and_named(
 ) -> None:
     filled(service)
     page = get(service.http, "/ui/memories", project="demo")
-    form = page.form("Preview of the chosen ones")
+    form = page.form("Preview for the selected")
     chosen = [*form.fields, ("id", "2"), ("id", "4"), ("id", "6"), ("action", action)]
     chosen = [(name, "warm" if name == "new_tag" else it) for name, it in chosen]
     plan = Page(sent(service.http, "/ui/memories", chosen))
@@ -142,11 +142,9 @@ def test_what_changed_meanwhile_is_left_as_it_is_and_named(
 def test_nothing_chosen_is_said(service: Service) -> None:
     filled(service)
     page = get(service.http, "/ui/memories")
-    plan = press(
-        service.http, page, "Preview of the chosen ones", {"new_tag": "x", "action": "tag"}
-    )
+    plan = press(service.http, page, "Preview for the selected", {"new_tag": "x", "action": "tag"})
 
-    assert "No memory is chosen" in plan.text
+    assert "No memory is selected" in plan.text
 
 
 def test_a_reader_has_no_boxes_and_changes_nothing(tmp_path: Path) -> None:
@@ -185,6 +183,6 @@ def test_bad_parameters_are_refused_as_rest_refuses_them(service: Service) -> No
         assert service.http.get("/ui/memories", params=parameters).status_code == status
     page = get(service.http, "/ui/memories")
     for fields in ({"action": "explode"}, {"action": "tag", "new_tag": " "}):
-        assert press(service.http, page, "Preview of the chosen ones", fields).status == 400
+        assert press(service.http, page, "Preview for the selected", fields).status == 400
     plan = {"action": "delete", "item": "1-x"}
-    assert press(service.http, page, "Preview of the chosen ones", plan).status == 400
+    assert press(service.http, page, "Preview for the selected", plan).status == 400

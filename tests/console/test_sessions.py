@@ -86,7 +86,7 @@ def test_an_open_session_shows_what_came_so_far(service: Service) -> None:
 
     assert (session["id"], session["message_count"]) == ("s2", 1)
     assert "1 message: 1 of the user, 0 of the assistant." in words(page)
-    for told in ("Open", "Make the orders reliable.", "It has not ended", "No memory of it"):
+    for told in ("Open", "Make the orders reliable.", "It has not ended", "It has saved no memory"):
         assert told in page.text
 
 

@@ -1,7 +1,7 @@
 """View *Ask as the agent*: what a prompt is answered with, why, and what was left out."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -10,11 +10,10 @@ from starlette.responses import Response
 from agentops_memory_client.contract import models as c
 
 from ..agentops.recall import filter_of
-from ..engine.engine import Transaction
 from ..engine.shared.stems import Stems
 from ..http.query import row_count
 from ..memory.memories import MemoryTable
-from ..memory.model.memory import MemoryId, Shown, Text
+from ..memory.model.memory import Text
 from ..memory.model.search import MOST_SHOWN, Hit
 from ..recall.recall import cost_of, entry_line
 from ..recall.text.normalization import indexed
@@ -25,7 +24,7 @@ from .page import View, Visit, address, project_names
 LIMIT = 5  # as REST has it
 MOST = 50  # memories, as many as are explained
 TERMS = 12  # of a memory that are named, the strongest first
-PART, BLOCK = 1_700, 55_000  # bytes of HTML of a title or a content, and of the block
+PART, BLOCK = 1_500, 55_000  # bytes of HTML of a title or a content, and of the block
 NEXT = 5  # candidates below the limit that are shown
 
 FILTERS = ("scope", "tag", "type", "exclude_type")
@@ -51,7 +50,8 @@ async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[
     assert why is not None  # it was asked for
     below = await _below(visit, given.get("query", ""), limit, told)
     left_out = why["budget"]["left_out"][:MOST]
-    titles = await visit.read(titled, [it["id"] for it in left_out])
+    ids = [it["id"] for it in left_out]
+    titles = await visit.read(lambda tx: {it.id: it for it in tx[MemoryTable].shown(ids)})
     stems = Stems()  # one of a page, as a page is made in one piece
     try:
         lines = [_line(line, stems) for line in told.observations]
@@ -75,10 +75,6 @@ def _block(told: c.Context) -> str:
     from agentops_memory_client.runtime.session import injected  # noqa: PLC0415
 
     return injected(told)
-
-
-def titled(tx: Transaction, ids: Sequence[MemoryId]) -> dict[int, Shown]:
-    return {it.id: it for it in tx[MemoryTable].shown(ids)}
 
 
 async def _below(visit: Visit, prompt: str, limit: int, told: c.Context) -> list[tuple[int, Hit]]:

@@ -24,11 +24,7 @@ AROUND = 240  # characters beside a change that are shown with it
 BROKEN_LINES = "\n\t"
 _SIGN = Markup('<span class="sign" title="{}">{}</span>')
 _CLIPPED = Markup('<span class="clipped">… {} more characters; the JSON below has all of it</span>')
-_CHANGE = {
-    "same": Markup("{}"),
-    "del": Markup("<del>{}</del>"),
-    "ins": Markup("<ins>{}</ins>"),
-}
+_CHANGE = {"same": Markup("{}"), "del": Markup("<del>{}</del>"), "ins": Markup("<ins>{}</ins>")}
 WORD = pattern(r"[^\W_]+")
 _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
 
@@ -172,6 +168,9 @@ def _mark(word: str) -> Markup:
 
 def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:
     """As `_shown`, but only as much as takes so many bytes, and how much is left out."""
+    # Most texts in lists are so, and in pieces they take a page twice as long.
+    if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
+        return whole
     parts, size, length = list[Markup](), 0, 0
     for html, count in _pieces(text, allowed):
         size += _size(html)

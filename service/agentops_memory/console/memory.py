@@ -21,6 +21,7 @@ from . import forms, markup
 from .page import PREFIX, View, Visit
 
 SIMILAR = 5
+MOST_OF_UNSEEN = 8_000  # bytes of HTML of what changed in a field
 MOST_ID = (1 << 53) - 1
 
 
@@ -28,11 +29,8 @@ def path_of(memory: int) -> str:
     return f"{PREFIX}/memories/{memory}"
 
 
-async def show(visit: Visit) -> Response:
-    return await _shown(visit, visit.number("id"))
-
-
-async def _shown(visit: Visit, id_: int, *, status: int = 200, problem: str = "") -> Response:
+async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: Any) -> Response:
+    id_ = visit.number("id")
     revisions = await visit.memories.history(id_)
     memory, number = await _existing(visit, id_), visit.query["revision"]
     selected = next((it for it in revisions if str(it.revision) == number), revisions[0])
@@ -40,6 +38,7 @@ async def _shown(visit: Visit, id_: int, *, status: int = 200, problem: str = ""
         "memory.html", f"/observations/{id_}", f"/observations/{id_}/history", status=status,
         id=id_, memory=memory, revisions=revisions, problem=problem, selected=selected,
         change=_change(revisions, selected), similar=await _similar(visit, id_) if memory else (),
+        **values,
     )  # fmt: skip
 
 
@@ -81,9 +80,11 @@ def _fields(it: c.Observation | c.Revision) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _differences(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, Markup]:
+def _differences(
+    before: Mapping[str, str], after: Mapping[str, str], most: int = markup.MOST_OF_DIFF
+) -> dict[str, Markup]:
     return {
-        name: markup.compared(text, after[name])
+        name: markup.compared(text, after[name], most)
         for name, text in before.items()
         if text != after[name]
     }
@@ -136,31 +137,55 @@ def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]
     return changed if tags == memory.tags else {**changed, "tags": tags}
 
 
+def seen(visit: Visit) -> dict[int, int]:
+    """The revision of each memory that the page of the form showed."""
+    return dict(at_revision(it, "seen") for it in visit.form.getlist("seen"))
+
+
+def at_revision(text: str, name: str) -> tuple[int, int]:
+    """A memory and a revision of it, as a form has them: `id-revision`."""
+    id_, _, revision = text.partition("-")
+    return whole_number(id_, name), whole_number(revision, name)
+
+
+async def unseen(visit: Visit) -> list[tuple[c.Observation, list[dict[str, Markup]]]]:
+    """The memories that changed since they were seen, and what differs if that is kept."""
+    changed = []
+    for id_, number in seen(visit).items():
+        memory = await visit.memories.get(id_)
+        if memory.revision_count != number:
+            before = [it for it in await visit.memories.history(id_) if it.revision == number]
+            both = [(_fields(it), _fields(memory)) for it in before]
+            changed.append((memory, [_differences(*it, MOST_OF_UNSEEN) for it in both]))
+    return changed
+
+
 async def change(visit: Visit) -> Response:
     id_, name = visit.number("id"), visit.form.get("action", "")
     try:
+        if changed := await unseen(visit):
+            return await show(visit, status=409, unseen=changed)
         await perform(visit, id_, name)
-    except NotFound:
-        raise
     except Refused as refusal:
-        return await _shown(visit, id_, status=refusal.status, problem=str(refusal))
+        return await show(visit, status=refusal.status, problem=str(refusal))
     return visit.see(path_of(id_), done=name)
 
 
 async def perform(visit: Visit, id_: int, action: str) -> None:
-    memories, form = visit.memories, visit.form
+    memories, form, revision = visit.memories, visit.form, seen(visit).get(id_)
     match action:
         case "pin" | "unpin":
-            await memories.update(id_, pinned=action == "pin")
+            await memories.update(id_, pinned=action == "pin", revision=revision)
         case "confirm":
             await memories.confirm(id_)
         case "expire":
             at = _instant(visit, "expires_at") or visit.console.clock()
-            await memories.update(id_, expires_at=at)
+            await memories.update(id_, expires_at=at, revision=revision)
         case "keep":
-            await memories.update(id_, expires_at=None)
+            await memories.update(id_, expires_at=None, revision=revision)
         case "review":
-            await memories.update(id_, review_at=_instant(visit, "review_at"))
+            due = _instant(visit, "review_at")
+            await memories.update(id_, review_at=due, revision=revision)
         case "supersede":  # this is one of the two
             newer, older = (
                 whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
@@ -175,8 +200,9 @@ async def perform(visit: Visit, id_: int, action: str) -> None:
 
 
 async def supersede(visit: Visit, newer: int, older: int) -> None:
-    links = (await visit.memories.get(newer)).supersedes
-    await visit.memories.update(newer, supersedes=list(dict.fromkeys([*links, older])))
+    memory = await visit.memories.get(newer)
+    links, revision = dict.fromkeys([*memory.supersedes, older]), memory.revision_count
+    await visit.memories.update(newer, supersedes=[*links], revision=revision)
 
 
 def _instant(visit: Visit, name: str) -> datetime | None:

@@ -3,14 +3,17 @@
 import asyncio
 import secrets
 import shlex
+from bisect import bisect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
+from markupsafe import escape
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -21,7 +24,7 @@ from agentops_memory_client.contract.service import MemoryService
 from ..agentops.operations import AgentOps
 from ..engine.engine import Transaction
 from ..engine.maintenance import Maintenance
-from ..errors import Refusal
+from ..errors import Invalid, Refusal
 from ..http.edge.middleware import Readiness
 from ..http.endpoint import current_caller
 from ..http.paging import public_id
@@ -57,16 +60,12 @@ REFUSALS = Refusals(headers={401: {"WWW-Authenticate": 'Basic realm="console", c
 HERE = Path(__file__).parent
 STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
 
-MOST_PROJECTS = 500  # names that a field suggests
+SUGGESTED = 20_000  # bytes of HTML of the names that a field suggests
+MOST_QUERY = 10_000  # bytes of the query in an address, as the links of a page repeat it
 # What leads to each view, whose paths begin so.
 SECTIONS = {
-    "Ask": "/ui/ask",
-    "Memories": "/ui/memories",
-    "Review": "/ui/review",
-    "Projects": "/ui/projects",
-    "Sessions": "/ui/sessions",
-    "Documents": "/ui/documents",
-    "Service": "/ui/service",
+    it: f"{PREFIX}/{it.lower()}"
+    for it in ("Ask", "Memories", "Review", "Projects", "Sessions", "Documents", "Service")
 }
 
 _TRACE = TraceContextTextMapPropagator()
@@ -192,8 +191,10 @@ class Asked:
 
 
 def project_names(tx: Transaction) -> list[Project]:
-    """The names that a field suggests."""
-    return sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())[:MOST_PROJECTS]
+    """The names that a field suggests: the first ones, as many as a small page has room for."""
+    names = sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())
+    sizes = accumulate(len(f'<option value="{escape(it)}"></option>'.encode()) for it in names)
+    return names[: bisect([*sizes], SUGGESTED)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +210,8 @@ class View:
     def operation(self, console: Console) -> Operation:
         async def handle(request: Request) -> Response:
             visit = Visit(console, request)
+            if len(request.scope["query_string"]) > MOST_QUERY:
+                raise Invalid(f"The query of an address has at most {MOST_QUERY:,} bytes.")
             try:
                 if self.is_form:
                     visit.form = await forms.sent(request)

@@ -1,6 +1,7 @@
 """View *Projects*: how much each holds, how it grows, its types, and the days on which it grew."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -22,7 +23,7 @@ from ..recall.text.instants import EPOCH
 from .page import View, Visit, address
 from .search import COUNTED, counts, newest
 
-SHOWN = 50  # projects of a page
+SHOWN = 40  # projects of a page
 WEEKS = 53  # of the heat map
 GROWTH = 12  # weeks of a project in the list
 DAY = 86_400_000_000  # microseconds
@@ -32,18 +33,19 @@ DAY = 86_400_000_000  # microseconds
 class ActivityTable(FilteredTable):
     """When memories were saved: the live ones, as the statistics count them."""
 
-    def days(self, within: Filter, since: date) -> Counter[date]:
+    def days(self, within: Filter, since: date) -> list[tuple[Project, int, int]]:
+        """How many of each project were saved on each day, by its number."""
         rows = self._execute(
-            f"""SELECT m.created_at / {DAY}, count(*)
+            f"""SELECT s.project, m.created_at / {DAY}, count(*)
                   FROM spaces s
                   JOIN memories m {self._sql.hint("memories_by_time")} ON m.space_id = s.id
                  WHERE {self._on_spaces(within)} AND {live("m")}
                        AND m.created_at BETWEEN :since AND {LAST}
-              GROUP BY m.created_at / {DAY}""",
+              GROUP BY s.project, m.created_at / {DAY}""",
             since=(since - EPOCH.date()).days * DAY,
             **self._values(within),
         )
-        return Counter({EPOCH.date() + timedelta(days=day): count for day, count in rows})
+        return list(rows)
 
 
 async def show(visit: Visit) -> Response:
@@ -52,8 +54,7 @@ async def show(visit: Visit) -> Response:
     if project is not None and project not in stats.projects:
         raise NotFound("No such project.")
     names = [Project(it) for it in stats.projects if it > after] if project is None else [project]
-    rows = await visit.read(lambda tx: [listed(tx, it) for it in names[:SHOWN]])
-    days, types = await visit.read(activity, Filter(project=project))
+    rows, days, types = await visit.read(activity, Filter(project=project), names[:SHOWN])
     recent = address("/observations/recent", project=project, limit=COUNTED)
     return await visit.page(
         "projects.html", address("/stats", project=project), recent, stats=stats, rows=rows,
@@ -62,24 +63,28 @@ async def show(visit: Visit) -> Response:
     )  # fmt: skip
 
 
-def listed(tx: Transaction, project: Project) -> tuple[Listed, list[int]]:
-    """A project, and how many memories were saved in each of the last weeks, the latest last."""
-    memories, sessions, within = tx[MemoryTable], tx[SessionTable], Filter(project=project)
-    today, growth = tx.now.date(), [0] * GROWTH
-    since = today - timedelta(days=7 * GROWTH - 1)
-    for day, count in tx[ActivityTable].days(within, since).items():
-        if day <= today:  # unless the clock went back
-            growth[(day - since).days // 7] += count
-    used = [it.created_at for it in memories.newest(within, 1)]
+def listed(tx: Transaction, project: Project) -> Listed:
+    memories, sessions = tx[MemoryTable], tx[SessionTable]
+    used = [it.created_at for it in memories.newest(Filter(project=project), 1)]
     used += [it.ended_at or it.started_at for it in sessions.newest(project, 1)]
-    counted = memories.count(project), sessions.count(project)
-    return Listed(project, *counted, max(used, default=None)), growth
+    last = max(used, default=None)
+    return Listed(project, memories.count(project), sessions.count(project), last)
 
 
-def activity(tx: Transaction, within: Filter) -> tuple[Counter[date], Counter[str]]:
-    """How many memories were saved on each day; and the types of the newest."""
-    since = tx.now.date() - timedelta(weeks=WEEKS)
-    return tx[ActivityTable].days(within, since), counts(tx, newest(tx, within, ""))["type"]
+def activity(
+    tx: Transaction, within: Filter, names: Sequence[Project]
+) -> tuple[list[tuple[Listed, list[int]]], Counter[date], Counter[str]]:
+    """These projects with their last weeks, the latest last; all by days; the newest by types."""
+    today, days = tx.now.date(), Counter[date]()
+    growth = {it: [0] * GROWTH for it in names}
+    for project, number, count in tx[ActivityTable].days(within, today - timedelta(weeks=WEEKS)):
+        day = EPOCH.date() + timedelta(days=number)
+        days[day] += count
+        week = GROWTH - 1 - (today - day).days // 7  # beyond, if the clock went back
+        if project in growth and 0 <= week < GROWTH:
+            growth[project][week] += count
+    rows = [(listed(tx, it), growth[it]) for it in names]
+    return rows, days, counts(tx, newest(tx, within, ""))["type"]
 
 
 def heat_map(days: Counter[date], today: date) -> list[list[tuple[date, int]]]:

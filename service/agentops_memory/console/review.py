@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import timedelta
+from typing import Any
 
 from starlette.responses import Response
 
@@ -23,15 +24,14 @@ LONGER = timedelta(days=30)
 FILTERS = ("project", "reason", "before")
 
 
-async def show(visit: Visit, *, status: int = 200, problem: str = "") -> Response:
+async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: Any) -> Response:
     filters, api = visit.only(*FILTERS), visit.console.agentops
     told = await api.review(visit.question_of(**filters, limit=SHOWN))
     count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
     return await visit.page(
         "review.html", address("/review", **filters, limit=SHOWN), status=status, problem=problem,
         filters=filters, told=told, count=count, most=COUNTED, cut=(COMPARED, MOST_OF_DIFF),
-        projects=await visit.read(project_names),
-        is_empty=not (told.items or (await visit.memories.stats()).total_observations),
+        projects=await visit.read(project_names), **values,
     )  # fmt: skip
 
 
@@ -42,20 +42,22 @@ def counts(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[s
 
 
 async def decide(visit: Visit) -> Response:
-    """Do what was decided; the line that follows it is where the browser goes on."""
+    """Do what was decided, of what was seen; the line that follows is where the browser goes on."""
     form, action = visit.form, visit.form.get("action", "")
     id_, other, place = (
         memory.whole_number(form.get(name) or form.get("id", ""), name)
         for name in ("id", "other", "place")
     )
     try:
+        if unseen := await memory.unseen(visit):
+            return await show(visit, status=409, unseen=unseen)
         match action:
             case "newer":
                 await memory.supersede(visit, id_, other)
             case "older":
                 await memory.supersede(visit, other, id_)
             case "extend":
-                await visit.memories.update(id_, ttl=LONGER)
+                await visit.memories.update(id_, ttl=LONGER, revision=memory.seen(visit).get(id_))
             case _:
                 await memory.perform(visit, id_, action)
     except Refused as refusal:

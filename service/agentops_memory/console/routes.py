@@ -11,16 +11,10 @@ async def start(visit: Visit) -> Response:
     return visit.see(f"{PREFIX}/memories")
 
 
+MODULES = (ask, search, memory, review, projects, sessions, documents, service)
 VIEWS: tuple[View, ...] = (
     View(path="", name="start", answer=start),
-    *ask.VIEWS,
-    *search.VIEWS,
-    *memory.VIEWS,
-    *review.VIEWS,
-    *projects.VIEWS,
-    *sessions.VIEWS,
-    *documents.VIEWS,
-    *service.VIEWS,
+    *(view for module in MODULES for view in module.VIEWS),
 )
 
 

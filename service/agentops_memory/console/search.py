@@ -22,19 +22,20 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.rows import UNREADABLE, texts_of
 from ..memory.model.search import Filter
 from ..memory.model.table import Sql
-from .memory import whole_number
+from .memory import at_revision, whole_number
 from .page import PREFIX, View, Visit, address, project_names
 
 PATH = f"{PREFIX}/memories"
 SHOWN = 25  # memories of a page
 FOUND = 200  # that a search offers at most, and that a change of all changes
 COUNTED = 1000  # of the newest, in facets: as many as a list of REST has
-LISTED = 20  # values of a facet
+LISTED = 20  # values of a facet, each of which is an address with all that was asked
+OF_FACET = 20_000  # bytes of those addresses
 FILTERS = ("project", "type", "tag", "scope", "exclude_type")
 ACTIONS: Mapping[str, str] = {
     "tag": "Add a tag",
-    "untag": "Take a tag away",
-    "expire": "Let them end now",
+    "untag": "Remove a tag",
+    "expire": "Expire now",
     "delete": "Delete",
 }
 
@@ -59,7 +60,8 @@ async def show(visit: Visit) -> Response:
         if len(memories) == SHOWN:
             following = {**filters, "before_id": memories[-1].id}
     found = await visit.read(counts, ids)
-    facets = {name: some.most_common(LISTED) for name, some in found.items() if not query[name]}
+    listed = min(LISTED, OF_FACET // len(address(PATH, **visit.query)))
+    facets = {name: some.most_common(listed) for name, some in found.items() if not query[name]}
     return await visit.page(
         "search.html", twin, address("/stats", project=query["project"]), memories=memories,
         facets=facets, counted=len(ids), is_all=len(ids) < (FOUND if words else COUNTED),
@@ -163,16 +165,15 @@ def _step(action: str, tag: str, memory: c.Observation) -> Step:
             says = "loses the tag" if is_change else "does not have it"
         case "expire":
             is_change = not memory.expired
-            says = "ends now; agents get it no more" if is_change else "has ended already"
+            says = "expires now; agents no longer get it" if is_change else "has expired already"
         case _:
             is_change, says = True, "is deleted; it can be restored"
     return Step(memory.id, memory.revision_count, memory.title, says, is_change)
 
 
 async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
-    """What became of one, which was seen at a revision: `id-revision`."""
-    id_, _, revision = item.partition("-")
-    number, seen = whole_number(id_, "item"), whole_number(revision, "item")
+    """What became of one, which was seen at a revision."""
+    number, seen = at_revision(item, "item")
     title = f"Memory #{number}"
     try:
         memory = await visit.memories.get(number)

@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from ..engine.engine import Transaction
 from ..http.edge.middleware import READY
-from ..memory.erasure import Erasure, ReceiptTable
+from ..memory.erasure import ReceiptTable
 from ..memory.model.access import DEFAULT_TENANT, Role
 from ..memory.model.keys import Key
 from ..telemetry.metrics import SLOW
@@ -24,7 +23,7 @@ COMMANDS: Mapping[str, str] = {
 # What is removed, after how long: each with the setting that says so.
 RETENTION = (
     ("Deleted memories", "keep_deleted", "after their deletion"),
-    ("Expired memories", "keep_expired", "after their end"),
+    ("Expired memories", "keep_expired", "after their expiry"),
     ("Requests with an idempotency key", "keep_idempotency", "after the request"),
     ("Events of agents and runs", "keep_events", "after the event"),
     ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),
@@ -48,11 +47,11 @@ async def show(visit: Visit) -> Response:
         settings=settings, is_on_postgresql=bool(settings.database_url), sees_all=sees_all,
         sees_path=is_operator and not settings.database_url,
         retention=[
-            (what, f"MEMORY_{name.upper()}", _kept(getattr(settings, name)), since)
+            (what, f"MEMORY_{name.upper()}", _period(getattr(settings, name)), since)
             for what, name, since in RETENTION
         ],
         backup_every=_period(settings.backup_every),
-        erasures=await visit.read(erasures) if sees_all else [],
+        erasures=await visit.read(lambda tx: tx[ReceiptTable].newest(ERASURES)) if sees_all else [],
         keys=_keys(running, visit, now) if sees_all else [],
         slow=[
             (datetime.fromtimestamp(it.at, UTC), it)
@@ -61,11 +60,6 @@ async def show(visit: Visit) -> Response:
         ] if sees_all else [],
         slow_from=round(SLOW * 1000),
     )  # fmt: skip
-
-
-def erasures(tx: Transaction) -> list[Erasure]:
-    """The newest receipts, for a caller who sees every project."""
-    return tx[ReceiptTable].newest(ERASURES)
 
 
 def _keys(running: Running, visit: Visit, now: datetime) -> list[tuple[Key, bool, datetime | None]]:
@@ -78,14 +72,12 @@ def _keys(running: Running, visit: Visit, now: datetime) -> list[tuple[Key, bool
     return sorted(lines, key=lambda line: (not line[1], line[0].name, line[0].id))
 
 
-def _kept(time: timedelta) -> str:
-    return _period(time) if time else "never"
-
-
 def _period(time: timedelta) -> str:
+    if not time:
+        return "never"
     for unit in ("days", "hours", "minutes"):
         length = timedelta(**{unit: 1})
-        if time and not time % length:
+        if not time % length:
             count = time // length
             return f"{count} {unit if count > 1 else unit[:-1]}"
     return f"{time.total_seconds():g} seconds"

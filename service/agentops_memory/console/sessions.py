@@ -7,14 +7,16 @@ from typing import Any
 from starlette.responses import Response
 
 from ..agentops import wire
+from ..agentops.recall import project_of
 from ..engine.engine import Transaction
 from ..errors import NotFound
 from ..http.query import amount
 from ..memory.model.liveness import live
 from ..memory.model.memory import MemoryId, SessionId
 from ..memory.model.search import Filter
+from ..memory.model.space import Project
 from ..memory.model.table import FilteredTable, Sql
-from ..memory.sessions import SessionTable, TranscriptTable
+from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
 from ..recall.text.normalization import clean
 from ..recall.text.summary import parsed_summary
 from .page import View, Visit, address, project_names
@@ -55,14 +57,17 @@ class SessionMemoryTable(FilteredTable):
 
 async def show(visit: Visit) -> Response:
     filters = visit.only("project", "before_id")
-    question = visit.question_of(**filters, limit=SHOWN)
-    sessions = await visit.console.agentops.recent_sessions(question)
-    ids = [it.id for it in sessions]
-    counts = await visit.read(lambda tx: tx[SessionMemoryTable].counts(ids))
-    return await visit.page(
-        "sessions.html", address("/sessions/recent", **filters, limit=SHOWN), counts=counts,
-        sessions=sessions, is_full=len(sessions) == SHOWN, projects=await visit.read(project_names),
-    )  # fmt: skip
+    found = await visit.read(listed, project_of(visit.question), filters.get("before_id"))
+    twin = address("/sessions/recent", **filters, limit=SHOWN)
+    return await visit.page("sessions.html", twin, most=SHOWN, **found)
+
+
+def listed(tx: Transaction, project: Project | None, before: str | None) -> dict[str, Any]:
+    """Everything at once: with three reads a page under load took three times its twin."""
+    sessions = recent_sessions(tx, project, SHOWN, SessionId(before) if before else None)
+    counts = tx[SessionMemoryTable].counts([it.id for it in sessions])
+    shown = [wire.session(it) for it in sessions]
+    return {"sessions": shown, "counts": counts, "projects": project_names(tx)}
 
 
 async def show_one(visit: Visit) -> Response:

@@ -21,7 +21,7 @@ for (const list of document.querySelectorAll(".memories")) {
   if (!boxes.length) continue;
   const button = document.createElement("button");
   button.type = "button";
-  button.textContent = "Choose all of this page";
+  button.textContent = "Select all on this page";
   button.addEventListener("click", () => {
     const isOn = boxes.some((box) => !box.checked);
     for (const box of boxes) box.checked = isOn;
