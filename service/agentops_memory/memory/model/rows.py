@@ -194,11 +194,12 @@ class Column:
     """Where a field of a record is stored, if not in a column of its own name; `sql` selects it.
 
     Of a part, which is a record itself, `sql` is the alias of its columns. What `read` makes of
-    a text stands in place of what the field's type says.
+    a text, and `write` of a field, stands in place of what the field's type says.
     """
 
     sql: str
     read: Conversion | None = None
+    write: Conversion = str
     beside: tuple[str, str] | None = None  # the table of the row that has it, and that row's key
 
 
@@ -270,20 +271,24 @@ class _Reading:
         """What makes a record of its columns."""
         given = []
         for name, hint, notes in _fields_of(record):
-            column = next((it for it in notes if isinstance(it, Column)), Column(alias + name))
+            column = next((it for it in notes if isinstance(it, Column)), None)
             if column is UNSTORED or get_origin(hint) is Literal:
                 continue
-            if column.read is None and (is_dataclass(hint) or hasattr(hint, "whole")):
-                given.append(f"{name}={self._part(hint, column.sql, f'{path}{name}.')}")
+            is_part = is_dataclass(hint) or hasattr(hint, "whole")
+            if is_part and not (column and column.read):
+                its = alias if column is None else column.sql
+                given.append(f"{name}={self._part(hint, its, f'{path}{name}.')}")
             else:
-                given.append(f"{name}={self._field(path + name, hint, column)}")
+                it = self._field(path + name, hint, column or Column(alias + name))
+                given.append(f"{name}={it}")
         return f"{self._named(getattr(record, 'whole', record))}({', '.join(given)})"
 
     def _field(self, path: str, hint: Any, column: Column) -> str:
         """What makes a field of its column."""
         hint, is_optional = _required(hint)
-        stored, read, write = _CONVERSIONS[str] if column.read else _conversion(hint)
-        read, value = column.read or read, self._column(path, column.sql)
+        own = column.read and (str, column.read, column.write)
+        stored, read, write = own or _conversion(hint)
+        value = self._column(path, column.sql)
         if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
             self.written.append((column.sql, attrgetter(path), write))
         if stored is not None:
@@ -316,7 +321,8 @@ def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
     """The fields of a record, with their types and what is noted of them."""
     if hasattr(record, "whole"):  # pydantic has taken its annotations apart
         for name, it in record.__pydantic_fields__.items():
-            yield name, it.annotation, it.metadata
+            if name not in getattr(record, "members", ()):  # which are in its details
+                yield name, it.annotation, it.metadata
         return
     for name, hint in get_type_hints(record, include_extras=True).items():
         if get_origin(hint) is not ClassVar:
