@@ -186,7 +186,7 @@ def pairs_of(text: str) -> dict[str, str]:
     return pairs
 
 
-Conversion = Callable[[Any], object]
+Conversion = Callable[..., object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +194,14 @@ class Column:
     """Where a field of a record is stored, if not in a column of its own name; `sql` selects it.
 
     Of a part, which is a record itself, `sql` is the alias of its columns. What `read` makes of
-    a text, and `write` of a field, stands in place of what the field's type says.
+    a text, and `write` of a field, stands in place of what the field's type says; `read` may
+    take a second text, or None.
     """
 
     sql: str
     read: Conversion | None = None
     write: Conversion = str
+    second: str = ""
     beside: tuple[str, str] | None = None  # the table of the row that has it, and that row's key
 
 
@@ -292,18 +294,23 @@ class _Reading:
         if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
             self.written.append((column.sql, attrgetter(path), write))
         if stored is not None:
-            unless = f"{value} is not None and " if is_optional else ""
-            self._lines.append(
-                f"if {unless}type({value}) is not {stored.__name__}: raise Unreadable"
-            )
+            self._require(value, stored, is_optional=is_optional)
         if read is None:
             return value
-        if column.beside is None:
-            made = f"{self._named(read)}({value})"
-        else:
+        given = value
+        if column.second:
+            second = self._column("", column.second)
+            self._require(second, str, is_optional=True)
+            given = f"{value}, {second}"
+        elif column.beside:
             table, key = column.beside
-            made = f"{self._named(_beside(read, table, path))}({value}, {self._column('', key)})"
+            read, given = _beside(read, table, path), f"{value}, {self._column('', key)}"
+        made = f"{self._named(read)}({given})"
         return f"None if {value} is None else {made}" if is_optional else made
+
+    def _require(self, value: str, stored: type, *, is_optional: bool) -> None:
+        unless = f"{value} is not None and " if is_optional else ""
+        self._lines.append(f"if {unless}type({value}) is not {stored.__name__}: raise Unreadable")
 
     def _column(self, path: str, sql: str) -> str:
         if sql == self.columns[0][1]:
