@@ -8,13 +8,12 @@ from typing import Annotated, Any, NewType
 
 from ..engine.engine import Engine, Transaction
 from ..errors import DamagedRow, NotFound
-from ..memory.model.rows import UNSTORED, Column, RowOf
 from ..recall.text.instants import first_uid
 from .model.access import Caller
 from .model.liveness import seen_by_a_run
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .model.rows import EARLIEST, count, micros, reads
+from .model.rows import EARLIEST, UNSTORED, Column, RowOf, count, micros, reads
 from .model.space import NO_PROJECT, ErasureKind, Project, SpaceKind
 from .model.table import Connection, Table
 

@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
 from ..lazy import Lazy
-from ..memory.model.rows import Column, RowOf
 from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .model.rows import EARLIEST, micros
+from .model.rows import EARLIEST, Column, RowOf, micros
 from .model.table import Table
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 
 from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, NotFound
-from ..memory.model.rows import RowOf
 from ..recall.text.normalization import cut
 from ..recall.text.summary import (
     Message,
@@ -24,15 +23,7 @@ from .idempotency import once
 from .limits import faults_of, is_known_project, refuse, require_margin
 from .model.access import Caller
 from .model.memory import Session, SessionId
-from .model.rows import (
-    MAX_LIST,
-    count,
-    instant,
-    micros,
-    optional_micros,
-    portion,
-    reads,
-)
+from .model.rows import MAX_LIST, RowOf, count, instant, micros, optional_micros, portion, reads
 from .model.space import UNKNOWN_PROJECT, Project
 from .model.table import FilteredTable, Known, Table, inserting
 from .redactor import Redactor

@@ -28,13 +28,7 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import (
-    EARLIEST,
-    Column,
-    RowOf,
-    micros,
-    optional_micros,
-)
+from ..memory.model.rows import EARLIEST, Column, RowOf, micros, optional_micros
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql
 from ..memory.redactor import Redaction

@@ -7,25 +7,13 @@ weaker: the conversions here raise, and `reads` makes a DamagedRow of that.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property, lru_cache, wraps
 from operator import attrgetter
-from types import MappingProxyType, NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Generic,
-    Literal,
-    TypeVar,
-    Union,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-)  # fmt: skip
+from types import MappingProxyType, NoneType
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ...errors import DamagedRow, Unreadable
 from ...recall.text.instants import EPOCH, MICROSECOND
@@ -227,10 +215,10 @@ class RowOf(Generic[T]):
     def __str__(self) -> str:
         return self.but()
 
-    def but(self, *fields: str) -> str:
-        """The columns as a SELECT lists them, with NULL for some fields."""
+    def but(self, *names: str) -> str:
+        """The columns as a SELECT lists them, with NULL for the fields of some names."""
         columns = self._reading.columns
-        return ", ".join("NULL" if it and it in fields else sql for it, sql in columns if sql)
+        return ", ".join("NULL" if it and it in names else sql for it, sql in columns if sql)
 
     def __call__(self, row: Any) -> T:
         try:
@@ -331,17 +319,17 @@ def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
             if name not in getattr(record, "members", ()):  # which are in its details
                 yield name, it.annotation, it.metadata
         return
-    for name, hint in get_type_hints(record, include_extras=True).items():
-        if get_origin(hint) is not ClassVar:
-            notes = getattr(hint, "__metadata__", ())
-            yield name, hint.__origin__ if notes else hint, notes
+    hints = get_type_hints(record, include_extras=True)
+    for it in fields(record):
+        notes = getattr(hints[it.name], "__metadata__", ())
+        yield it.name, hints[it.name].__origin__ if notes else hints[it.name], notes
 
 
 def _required(hint: Any) -> tuple[Any, bool]:
     """The type without what is noted of it and without None, and whether it may be None."""
-    if get_origin(hint) is Annotated:
+    if hasattr(hint, "__metadata__"):
         hint = hint.__origin__
-    if get_origin(hint) in (Union, UnionType):
+    if NoneType in get_args(hint):
         (some,) = (it for it in get_args(hint) if it is not NoneType)
         return _required(some)[0], True
     return getattr(hint, "__supertype__", hint), False
