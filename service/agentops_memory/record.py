@@ -25,7 +25,7 @@ class Record(BaseModel):
     def whole(cls, **fields: Any) -> Self:
         """One of fields that are what they should be, unchecked, in any order.
 
-        For 25 fields `model_construct` takes 12 µs, this 2.
+        For 21 fields `model_construct` takes 9 µs, this 4.
         """
         made, put = cls.__new__(cls), object.__setattr__
         put(made, "__dict__", {**_defaults(cls), **fields})

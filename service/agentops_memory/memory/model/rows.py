@@ -240,7 +240,10 @@ class RowOf(Generic[T]):
 
 
 class _Reading:
-    """A function that is written for a record: a loop over its fields takes twice as long."""
+    """How a record is read: by a function that is written for it, as `dataclass` writes its own.
+
+    Of an agent's entry, which has 25 columns, it takes 15 µs; a loop over them took 16.
+    """
 
     def __init__(
         self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[str, type]
