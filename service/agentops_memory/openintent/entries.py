@@ -322,7 +322,7 @@ ENTRIES = """agent_memories a
 def _require_sound(entry: AgentEntry) -> None:
     if entry.scope.binding is Binding.TASK and entry.scope.attempt is None:
         raise Unreadable
-    agent_memory.require_value(entry.value, entry.sensitivity)
+    sight.require_value(entry.value, entry.sensitivity)
 
 
 ENTRY = RowOf(
