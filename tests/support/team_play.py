@@ -82,8 +82,8 @@ class Play(Memory):
 
         def due(done: Any) -> Coordinator:
             id_ = CoordinatorId(_id(done))
-            record = Coordinator.made(
-                details, id=id_, intent_id=intent, agent_id=whom, granted_at=self.now,
+            record = Coordinator.whole(
+                details=details, id=id_, intent_id=intent, agent_id=whom, granted_at=self.now,
                 expires_at=ends,
             )  # fmt: skip
             return self.work.coordinate(agent, record)

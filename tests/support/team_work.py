@@ -53,8 +53,12 @@ class Work:
             raise Denied("")
         if id_ in self.state.intents:
             raise AlreadyThere
-        made = Intent.made(
-            "{}", id=id_ or given, created_by=agent, created_at=self._now, updated_at=self._now
+        made = Intent.whole(
+            details="{}",
+            id=id_ or given,
+            created_by=agent,
+            created_at=self._now,
+            updated_at=self._now,
         )
         self.state.intents[made.id] = made
         return made
@@ -71,8 +75,8 @@ class Work:
             raise BadField("parent_task_id", "")
         if draft.id in state.tasks:
             raise AlreadyThere
-        made = Task.made(
-            '{"name":"read"}',
+        made = Task.whole(
+            details='{"name":"read"}',
             id=draft.id or given,
             intent_id=intent,
             parent_task_id=named,

@@ -4,7 +4,7 @@ import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, NewType
+from typing import Annotated, Any, NewType
 
 from ..engine.engine import Engine, Transaction
 from ..errors import DamagedRow, NotFound
@@ -13,7 +13,7 @@ from .model.access import Caller
 from .model.liveness import seen_by_a_run
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .model.rows import EARLIEST, count, flag, instant, micros, optional_instant, reads
+from .model.rows import EARLIEST, UNSTORED, Column, RowOf, count, micros, reads
 from .model.space import NO_PROJECT, ErasureKind, Project, SpaceKind
 from .model.table import Connection, Table
 
@@ -35,15 +35,16 @@ class Erasure:
 
     id: ErasureId
     kind: ErasureKind
-    project: Project
-    memories: tuple[MemoryId, ...] = ()
+    project: Annotated[Project, Column("coalesce(e.project, '')")]
+    memories: Annotated[tuple[MemoryId, ...], UNSTORED] = ()
     observations: int = 0
     revisions: int = 0
     sessions: int = 0
     erased_at: datetime
     bytes_gone_at: datetime | None = None
     goes_on: bool = False
-    copies_not_reached: tuple[str, ...] = ()  # where what was erased may still be
+    # Where what was erased may still be.
+    copies_not_reached: Annotated[tuple[str, ...], UNSTORED] = ()
 
 
 MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
@@ -61,8 +62,7 @@ class Erasable:
 
 
 MOST_NAMED = 1000  # memories that a receipt names
-RECEIPT = """e.id, e.kind, e.project, e.observations, e.revisions, e.sessions, e.erased_at,
-             e.bytes_gone_at, e.goes_on"""
+RECEIPT = RowOf(Erasure, "erasures", "e.id", alias="e.")
 
 
 @dataclass(eq=False)
@@ -73,11 +73,8 @@ class ReceiptTable(Table):
     _has_one_of_agents: bool = field(default=False, init=False)
 
     def add(self, erasure: Erasure) -> None:
-        self._insert(
-            "erasures", id=erasure.id, kind=erasure.kind.value, project=erasure.project or None,
-            observations=erasure.observations, revisions=erasure.revisions,
-            sessions=erasure.sessions, erased_at=micros(erasure.erased_at), goes_on=erasure.goes_on,
-        )  # fmt: skip
+        row = RECEIPT.values(erasure, "e.")
+        self._insert("erasures", project=erasure.project or None, **row)
         self._name(erasure.id, erasure.memories)
 
     def add_of_agents(self, erasure: ErasureId) -> None:
@@ -127,7 +124,7 @@ class ReceiptTable(Table):
             f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at DESC, e.id DESC LIMIT :most",
             most=most,
         )
-        return list(self._intact(rows, _told))
+        return list(self._intact(rows, RECEIPT))
 
     def pending(self) -> list[ErasureId]:
         """Those that do not go on and whose bytes may still be in the file, oldest first."""
@@ -221,7 +218,7 @@ def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[Damag
 
 
 def _receipt(database: Connection, row: Any) -> Erasure:
-    told = _told(row)
+    told = RECEIPT(row)
     memories = database.execute(
         f"""SELECT memory_id
               FROM erased
@@ -231,19 +228,6 @@ def _receipt(database: Connection, row: Any) -> Erasure:
         {"id": told.id},
     )
     return replace(told, memories=tuple(map(_memory, memories)))
-
-
-@reads("erasures")
-def _told(  # noqa: PLR0913, PLR0917 - its columns
-    id_: str, kind: str, project: str | None, observations: int, revisions: int, sessions: int,
-    erased_at: int, bytes_gone_at: int | None, goes_on: bool,
-) -> Erasure:  # fmt: skip
-    return Erasure(
-        id=ErasureId(id_), kind=ErasureKind(kind), project=Project(project or NO_PROJECT),
-        observations=count(observations), revisions=count(revisions), sessions=count(sessions),
-        erased_at=instant(erased_at), bytes_gone_at=optional_instant(bytes_gone_at),
-        goes_on=flag(goes_on),
-    )  # fmt: skip
 
 
 @reads("erased")

@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cache, wraps
 from hashlib import sha256
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
@@ -24,7 +24,7 @@ from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .model.rows import EARLIEST, instant, micros, reads
+from .model.rows import EARLIEST, Column, RowOf, micros
 from .model.table import Table
 
 if TYPE_CHECKING:
@@ -43,33 +43,35 @@ class IdempotencyRecord:
     request: bytes
     status: int  # of the answer
     at: datetime
-    answer: str | None  # the outcome as JSON, empty if it was not stored; None if it is erased
+    # The outcome as JSON, empty if it was not stored; None if it is erased. The previous release
+    # stores ids, and no answer. A pod of it that takes over the row of a key whose retention is
+    # over leaves the answer in it, which is none to its request.
+    answer: Annotated[str | None, Column("CASE ids WHEN '' THEN answer ELSE '' END")]
+
+
+def _require_success(record: IdempotencyRecord) -> None:
+    if record.status not in SUCCESSES:
+        raise Unreadable
+
+
+_RECORD = RowOf(IdempotencyRecord, "done", "key", check=_require_success)
 
 
 class IdempotencyTable(Table):
     """Idempotency records, by the digest of their key; the domain checks their retention."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
-        """The record of the key with this digest.
-
-        The previous release stores ids, and no answer. A pod of it that takes over the row of a
-        key whose retention is over leaves the answer in it, which is none to its request.
-        """
+        """The record of the key with this digest."""
         return self._first(
-            _record,
-            """SELECT key, request, status, at, CASE ids WHEN '' THEN answer ELSE '' END
-                  FROM done
-                 WHERE key = :key""",
+            _RECORD,
+            f"SELECT {_RECORD} FROM done WHERE key = :key",
             key=key,
         )
 
     def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
         """Store a record of this transaction; its answer goes with any of the memories."""
         self._execute("DELETE FROM done WHERE key = :key", key=record.key)
-        self._insert(
-            "done", key=record.key, request=record.request, status=record.status, ids="",
-            at=micros(record.at), answer=record.answer,
-        )  # fmt: skip
+        self._insert("done", ids="", answer=record.answer, **_RECORD.values(record))
         self._connection.executemany(
             "INSERT INTO done_memories (memory_id, key) VALUES (:memory, :key)",
             [{"memory": memory, "key": record.key} for memory in set(memories)],
@@ -102,15 +104,6 @@ class IdempotencyTable(Table):
             [{"key": key, "at": micros(at)} for key in keys],
         )
         return gone.rowcount
-
-
-@reads("done")
-def _record(
-    key: bytes, request: bytes, status: int, at: int, answer: str | None
-) -> IdempotencyRecord:
-    if status not in SUCCESSES:
-        raise Unreadable
-    return IdempotencyRecord(key=key, request=request, status=status, at=instant(at), answer=answer)
 
 
 P = ParamSpec("P")

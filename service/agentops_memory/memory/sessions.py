@@ -23,21 +23,12 @@ from .idempotency import once
 from .limits import faults_of, is_known_project, refuse, require_margin
 from .model.access import Caller
 from .model.memory import Session, SessionId
-from .model.rows import (
-    MAX_LIST,
-    count,
-    instant,
-    micros,
-    optional_instant,
-    optional_micros,
-    portion,
-    reads,
-)
+from .model.rows import MAX_LIST, RowOf, count, instant, micros, optional_micros, portion, reads
 from .model.space import UNKNOWN_PROJECT, Project
 from .model.table import FilteredTable, Known, Table, inserting
 from .redactor import Redactor
 
-SESSION = "number, id, project, started_at, ended_at, summary, message_count"
+SESSION = RowOf(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
 
@@ -55,7 +46,7 @@ class SessionTable(FilteredTable):
     _known: Known
 
     def get(self, session: SessionId) -> Session | None:
-        return self._first(_session, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
+        return self._first(SESSION, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
 
     def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
         """The project of the session, which is stored as one of `project` unless its id exists."""
@@ -120,7 +111,7 @@ class SessionTable(FilteredTable):
                          LIMIT :limit"""
         given = {"project": project, "before": before, **self._patterns()}
         found = self._filled(
-            limit, lambda most: self._execute(statement, limit=most, **given), _session
+            limit, lambda most: self._execute(statement, limit=most, **given), SESSION
         )
         return portion(found, MAX_LIST, _size)
 
@@ -137,7 +128,7 @@ class SessionTable(FilteredTable):
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         return self._page(
-            lambda row: (row[0], _session(row)),
+            lambda row: (row[0], SESSION(row)),
             lambda each: _size(each[1]),
             f"""SELECT {SESSION}
                   FROM sessions
@@ -243,17 +234,6 @@ def _row(session: Session) -> dict[str, object]:
 
 def _size(session: Session) -> int:
     return len(session.summary)
-
-
-@reads("sessions")
-def _session(
-    _: int, id_: str, project: str, started_at: int, ended_at: int | None, summary: str,
-    message_count: int,
-) -> Session:  # fmt: skip
-    return Session(
-        id=SessionId(id_), project=Project(project), started_at=instant(started_at),
-        ended_at=optional_instant(ended_at), summary=summary, message_count=count(message_count),
-    )  # fmt: skip
 
 
 @reads("transcripts")

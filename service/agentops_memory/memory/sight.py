@@ -11,7 +11,7 @@ from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text.json_words import object_of
 from .model.access import AgentId
-from .model.agent_memory import Access, Binding, Eyes, Permissions, Tier
+from .model.agent_memory import SEALED, Access, Binding, Eyes, Permissions, Tier
 from .model.intents import FINAL, EventType, Permission, TaskStatus
 from .model.liveness import ENDED, IN_FORCE, live
 from .model.rows import micros, reads
@@ -218,3 +218,11 @@ def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
     if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
         raise Unreadable
     return details
+
+
+def require_value(value: str, sensitivity: str | None) -> None:
+    """ValueError unless it is what is stored of a value of this sensitivity: JSON, or a mark."""
+    if sensitivity not in SEALED:
+        object_of(value)
+    elif value.startswith("{"):
+        raise ValueError

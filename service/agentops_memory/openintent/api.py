@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import unquote
 
 import pydantic
@@ -143,9 +143,8 @@ class Detailed(Shown):
     details: str = Field(default="{}", exclude=True)
 
     @classmethod
-    def made(cls, details: str, **fields: Any) -> Self:
-        shown = sight.details_of(details, cls.members)
-        return cast("Self", cls.model_construct(**fields, details=details, **shown))
+    def whole(cls, **fields: Any) -> Self:
+        return super().whole(**fields, **sight.details_of(fields["details"], cls.members))
 
 
 def kilobytes(size: int) -> int:

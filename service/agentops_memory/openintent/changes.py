@@ -33,7 +33,7 @@ from . import drafts, entries, events, participants
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
 from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
-from .entries import AgentEntry, AgentFilter, KeyLost, Place, SealTable
+from .entries import ENTRY, AgentEntry, AgentFilter, KeyLost, Place, SealTable
 from .events import BOUND, OF_TASK, UNEXPIRED, add_receipt, expire, note, remove
 from .intents import standing
 from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
@@ -100,8 +100,7 @@ def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Out
     entry = entry.model_copy(update={"memory": stored.id})
     tx[Sql].insert(
         "agent_memories", memory_id=entry.memory, tier=place.tier.value, agent=place.owner or "",
-        created_by=entry.created_by, task=scope.task, intent=scope.intent, binding=scope.binding,
-        attempt=scope.attempt, accessed_at=micros(tx.now), **_row(entry),
+        accessed_at=micros(tx.now), **_row(entry),
     )  # fmt: skip
     if entry.is_sealed:
         tx[SealTable].put(entry.memory, place, entry.value)
@@ -371,12 +370,8 @@ def _planned(
 
 
 def _row(entry: AgentEntry) -> dict[str, object]:
-    """What lies beside the memory of an entry, and may change."""
-    return {
-        "is_pinned": entry.pinned, "priority": int(entry.priority),
-        "sensitivity": entry.sensitivity, "curated_by": entry.curated_by, "ttl": entry.ttl,
-        "is_own_expiry": entry.is_own_expiry, "size": entry.size,
-    }  # fmt: skip
+    """What lies beside the memory of an entry, and says what it says."""
+    return {**ENTRY.values(entry, "a."), "size": entry.size}
 
 
 def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:

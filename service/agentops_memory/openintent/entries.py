@@ -25,8 +25,8 @@ from ..memory.model.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.model.agent_memory import SEALED, AgentEntryId, Binding, Eyes, Labels, Priority, Tier
 from ..memory.model.intents import IntentId
 from ..memory.model.liveness import ENDED, live, undeleted
-from ..memory.model.memory import Lifecycle, MemoryId, end_of
-from ..memory.model.rows import count, flag, instant, micros, reads, texts_of
+from ..memory.model.memory import EXPIRES_AT, Lifecycle, MemoryId
+from ..memory.model.rows import Column, RowOf, count, micros
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.sight import HAS_ENDED, HERE, Visibility
@@ -81,19 +81,22 @@ class AgentEntry(Shown):
     is_tagged: ClassVar = True
 
     id: Annotated[
-        AgentEntryId, PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str)
-    ]
-    agent_id: AgentId  # its owner; of a semantic one who has made it
-    namespace: str
-    key: str
+        AgentEntryId, Column("m.uid"),
+        PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str),
+    ]  # fmt: skip
+    # Its owner; of a semantic one who has made it.
+    agent_id: Annotated[AgentId, Column("coalesce(nullif(p.agent, ''), a.created_by)")]
+    namespace: Annotated[str, Column("p.namespace")]
+    key: Annotated[str, Column("coalesce(m.key, l.held_key)")]
     value: Annotated[  # compact JSON; of one that nothing opens any more, how secret it is
-        SkipValidation[str], PlainSerializer(lambda _: None), WithJsonSchema({"type": "object"})
-    ]
-    memory_type: Tier
+        SkipValidation[str], Column("m.content"), PlainSerializer(lambda _: None),
+        WithJsonSchema({"type": "object"}),
+    ]  # fmt: skip
+    memory_type: Annotated[Tier, Column("p.tier", beside=("agent_spaces", "p.space_id"))]
     scope: Annotated[Labels, PlainSerializer(_scope, return_type=dict[str, str])]
-    tags: tuple[str, ...] = ()
+    tags: Annotated[tuple[str, ...], Column("m.tags")] = ()
     ttl: str | None = None
-    pinned: bool = False
+    pinned: Annotated[bool, Column("a.is_pinned")] = False
     priority: Annotated[
         Priority,
         PlainSerializer(lambda it: it.name.lower(), return_type=Literal["low", "normal", "high"]),
@@ -101,23 +104,15 @@ class AgentEntry(Shown):
     sensitivity: agent_memory.Sensitivity | None = None
     curated_by: str | None = None
     created_by: AgentId
-    version: int
-    created_at: Time
-    updated_at: Time
-    expires_at: Time | None = None  # what was set, or what the ttl comes to
-    memory: MemoryId = Field(exclude=True)
+    version: Annotated[int, Column("m.revision")]
+    created_at: Annotated[Time, Column("m.created_at")]
+    updated_at: Annotated[Time, Column("m.updated_at")]
+    # What was set, or what the ttl comes to.
+    expires_at: Annotated[Time | None, EXPIRES_AT] = None
+    memory: Annotated[MemoryId, Column("m.id"), Field(exclude=True)]
     is_own_expiry: bool = Field(default=False, exclude=True)  # whether it was set
-    has_ended: bool = Field(default=False, exclude=True)  # with its task: the archive has it
-
-    @classmethod
-    def whole(cls, **fields: Any) -> "AgentEntry":
-        """An entry of all its fields, unchecked; `model_construct` takes 12 µs for that, this 3."""
-        made, put = cls.__new__(cls), object.__setattr__
-        put(made, "__dict__", {name: fields[name] for name in cls.__pydantic_fields__})
-        put(made, "__pydantic_fields_set__", set(fields))
-        put(made, "__pydantic_extra__", None)
-        put(made, "__pydantic_private__", None)
-        return made
+    # With its task: the archive has it.
+    has_ended: Annotated[bool, Column(HAS_ENDED), Field(exclude=True)] = False
 
     @property
     def owner(self) -> AgentId | None:
@@ -318,45 +313,21 @@ def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:
 
 # Rows: each entry is a memory with a row beside it, and sealed ones have another one.
 
-ENTRY = f"""m.id, m.uid, p.space_id, p.tier, p.agent, p.namespace, coalesce(m.key, l.held_key),
-           m.content, m.tags, a.is_pinned, a.priority, a.sensitivity, a.curated_by, a.ttl,
-           l.expires_at, a.is_own_expiry, a.task, a.intent, a.created_by, m.revision, m.created_at,
-           m.updated_at, a.binding, a.attempt, {HAS_ENDED}, a.tier"""
 ENTRIES = """agent_memories a
              JOIN memories m ON m.id = a.memory_id
              JOIN agent_spaces p ON p.space_id = m.space_id
              LEFT JOIN lifecycles l ON l.memory_id = m.id"""
 
 
-@reads("agent_memories")
-def entry_of(  # noqa: PLR0913, PLR0917 - the columns of ENTRY
-    id_: int, uid: str, space_id: int, tier: str, agent: str, namespace: str, key: str,
-    value: str, tags: str, is_pinned: bool, priority: int, sensitivity: str | None,
-    curated_by: str | None, ttl: str | None, expires_at: int | None,
-    is_own_expiry: bool, task: str | None, intent: str | None, created_by: str,
-    revision: int, created_at: int, updated_at: int, binding: int, attempt: int | None,
-    has_ended: bool, own_tier: str,
-) -> AgentEntry:  # fmt: skip
-    bound = Binding(binding)
-    if Tier(own_tier) and bound is Binding.TASK and attempt is None:
+def _require_sound(entry: AgentEntry) -> None:
+    if entry.scope.binding is Binding.TASK and entry.scope.attempt is None:
         raise Unreadable
-    agent_memory.require_value(value, sensitivity)
-    return AgentEntry.whole(  # each value is what it should be
-        id=AgentEntryId(uid), memory=MemoryId(id_), agent_id=AgentId(agent or created_by),
-        namespace=namespace, key=key, value=value, memory_type=_tier((space_id, tier)),
-        scope=Labels(task=task, intent=intent, binding=bound, attempt=attempt),
-        tags=texts_of(tags), ttl=ttl, pinned=flag(is_pinned), priority=Priority(priority),
-        sensitivity=None if sensitivity is None else agent_memory.Sensitivity(sensitivity),
-        curated_by=curated_by, created_by=AgentId(created_by), version=count(revision),
-        created_at=instant(created_at), updated_at=instant(updated_at),
-        expires_at=end_of(id_, expires_at), is_own_expiry=flag(is_own_expiry),
-        has_ended=flag(has_ended),
-    )  # fmt: skip
+    sight.require_value(entry.value, entry.sensitivity)
 
 
-@reads("agent_spaces")
-def _tier(_: int, tier: str) -> Tier:
-    return Tier(tier)
+ENTRY = RowOf(
+    AgentEntry, "agent_memories", "m.id", alias="a.", check=_require_sound, also={"a.tier": Tier}
+)
 
 
 @dataclass(eq=False)
@@ -389,7 +360,7 @@ class SealTable(Table):
                  LIMIT :limit""",
             after=after, limit=limit,
         )  # fmt: skip
-        return self.opened(self._intact(rows, entry_of))
+        return self.opened(self._intact(rows, ENTRY))
 
     def opened(self, entries: Iterable[AgentEntry]) -> list[AgentEntry]:
         """The entries with their values; whose stored one is no object is sealed."""
@@ -418,13 +389,13 @@ class SealTable(Table):
 
 def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
     """The entries in rows of ENTRY; what is damaged is noted, and left out."""
-    return tx[SealTable].opened(tx[Sql].intact(rows, entry_of))
+    return tx[SealTable].opened(tx[Sql].intact(rows, ENTRY))
 
 
 def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | None:
     """The first entry that fits a condition, whoever may see it."""
     found = tx[Sql].first(
-        entry_of, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
+        ENTRY, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
         now=micros(tx.now), **values,
     )  # fmt: skip
     return tx[SealTable].opened([found])[0] if found and found.is_lost else found

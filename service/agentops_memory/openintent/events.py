@@ -37,7 +37,7 @@ from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
 from ..memory.model.intents import LOGGED, EventType, IntentId, Standing, TaskId
 from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import count, instant, micros, reads
+from ..memory.model.rows import UNSTORED, Column, RowOf, count, micros
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.redactor import written as compact_text
@@ -50,9 +50,14 @@ from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, intent_id, require_sight, seen
 
-EVENT = "e.id, e.uid, e.type, a.agent, a.actor, a.task, a.intent, a.binding, e.payload, e.at"
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
 KNOWN = LOGGED | {*EventType}
+
+
+def _known(type_: str) -> str:
+    if type_ not in KNOWN:
+        raise Unreadable
+    return type_
 
 
 class AgentEvent(Shown):
@@ -61,18 +66,19 @@ class AgentEvent(Shown):
     Of memory it tells no value, but in an archive.
     """
 
-    id: str
-    sequence: int
-    intent_id: str | None
-    task_id: str | None
-    agent_id: AgentId | None  # whose stream it stands in
+    id: Annotated[str, Column("e.uid")]
+    sequence: Annotated[int, Column("e.id")]
+    intent_id: Annotated[str | None, Column("a.intent")]
+    task_id: Annotated[str | None, Column("a.task")]
+    # Whose stream it stands in.
+    agent_id: Annotated[AgentId | None, Column("nullif(a.agent, '')")]
     actor: AgentId | None  # None where nobody did it
-    event_type: str
-    type: str
-    payload: Mapping[str, Any]
-    data: Mapping[str, Any] = {}
-    created_at: Time
-    timestamp: Time | None = None
+    event_type: Annotated[str, Column("e.type", read=_known)]
+    type: Annotated[str, Column("e.type")]
+    payload: Annotated[Mapping[str, Any], Column("e.payload")]
+    data: Annotated[Mapping[str, Any], UNSTORED] = {}
+    created_at: Annotated[Time, Column("e.at")]
+    timestamp: Annotated[Time | None, UNSTORED] = None
     binding: Binding = Field(exclude=True)
 
     def json_bytes(self) -> bytes:
@@ -237,6 +243,8 @@ _LOG = once(_log, check=require_sight)
 
 # Rows.
 
+_EVENT = RowOf(AgentEvent, "events", "e.id", alias="a.")
+
 
 def add_event(
     tx: Transaction, type_: str, payload: Mapping[str, object], labels: Labels, *,
@@ -287,14 +295,14 @@ def sequences(tx: Transaction, filter_: EventFilter, limit: int) -> list[tuple[i
 def events_with(tx: Transaction, ids: Sequence[int]) -> list[AgentEvent]:
     """The events of these sequences that there are, in their order."""
     rows = tx[Sql].run(
-        f"""SELECT {EVENT}
+        f"""SELECT {_EVENT}
               FROM {tx[Sql].dialect.ids("given")}
              {tx[Sql].dialect.leads} events e ON e.id = given.value
               JOIN agent_events a ON a.event_id = e.id
           ORDER BY given.key""",
         ids=json.dumps(ids),
     )
-    return list(tx[Sql].intact(rows, _event))
+    return list(tx[Sql].intact(rows, _EVENT))
 
 
 def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = False) -> list[int]:
@@ -316,21 +324,6 @@ def forget_events(tx: Transaction, ids: Sequence[int]) -> int:
     return tx[Sql].run(f"DELETE FROM events WHERE id IN {given}", ids=json.dumps(ids)).rowcount
 
 
-@reads("events")
-def _event(  # noqa: PLR0913, PLR0917 - the columns of EVENT
-    sequence: int, uid: str, type_: str, agent: str, actor: str | None, task: str | None,
-    intent: str | None, binding: int, payload: str, at: int,
-) -> AgentEvent:  # fmt: skip
-    if type_ not in KNOWN:
-        raise Unreadable
-    return AgentEvent.model_construct(
-        id=uid, sequence=sequence, intent_id=intent, task_id=task,
-        agent_id=AgentId(agent) if agent else None, actor=None if actor is None else AgentId(actor),
-        event_type=type_, type=type_, payload=object_of(payload),
-        created_at=instant(at), binding=Binding(binding),
-    )  # fmt: skip
-
-
 # How entries end.
 
 MOST, LONGEST = 200, 256 * 1024  # entries of an archive, and bytes of their values
@@ -343,7 +336,6 @@ UNEXPIRED = f"(NOT {expired('a.memory_id')})"
 WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.TASK:d}
                 AND a.tier <> '{Tier.WORKING}' AND a.ttl = '{TASK_LIFETIME}'
                 AND l.expires_at IS NULL"""
-PENDING = "event_id, task, attempt, agent, first, last, size"
 
 
 def remove(
@@ -397,7 +389,7 @@ class Ending(NamedTuple):
 class PendingArchive:
     """An archive whose entries were not moved into its event yet; they are seen there alone."""
 
-    event: int
+    event: Annotated[int, Column("event_id")]
     task: TaskId
     attempt: int
     agent: AgentId
@@ -412,6 +404,9 @@ class PendingArchive:
             task=self.task, attempt=self.attempt, agent=self.agent, first=self.first,
             last=self.last,
         )  # fmt: skip
+
+
+_PENDING = RowOf(PendingArchive, "pending_archives", "event_id")
 
 
 def end(tx: Transaction, labels: Labels, eyes: Eyes, *, archives: bool) -> int:
@@ -536,11 +531,11 @@ def _archive(
 @step("store.archive", lambda _, __, ___, part: {"memory.agent.id": part[0].agent})
 def _put_off(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) -> None:
     """Let the entries of an archive be seen in its event alone."""
-    tx[Sql].insert(
-        "pending_archives", event_id=event, task=labels.task, attempt=labels.attempt,
-        agent=part[0].agent, first=part[0].memory, last=part[-1].memory,
-        size=sum(entry.size for entry in part),
+    pending = PendingArchive(
+        event, TaskId(labels.task or ""), labels.attempt or 0, part[0].agent, part[0].memory,
+        part[-1].memory, sum(entry.size for entry in part),
     )  # fmt: skip
+    tx[Sql].insert("pending_archives", **_PENDING.values(pending))
 
 
 def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
@@ -563,20 +558,10 @@ def _next(tx: Transaction, task: str | None = None) -> PendingArchive | None:
 
 def _pending(tx: Transaction, which: str, **values: object) -> PendingArchive | None:
     return tx[Sql].first(
-        _archive_of,
-        f"SELECT {PENDING} FROM pending_archives WHERE {which} ORDER BY event_id LIMIT 1",
+        _PENDING,
+        f"SELECT {_PENDING} FROM pending_archives WHERE {which} ORDER BY event_id LIMIT 1",
         **values,
     )
-
-
-@reads("pending_archives")
-def _archive_of(  # noqa: PLR0917 - the columns of PENDING
-    event: int, task: str, attempt: int, agent: str, first: int, last: int, size: int
-) -> PendingArchive:
-    return PendingArchive(
-        event, TaskId(task), count(attempt), AgentId(agent), MemoryId(first), MemoryId(last),
-        count(size),
-    )  # fmt: skip
 
 
 def _entries(

@@ -24,7 +24,7 @@ from ..memory.limits import require_room
 from ..memory.model.access import AgentId, Caller, Role
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.intents import IntentId, Standing
-from ..memory.model.rows import instant, micros, reads
+from ..memory.model.rows import UNSTORED, Column, RowOf, micros
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
@@ -86,13 +86,16 @@ class Intent(api.Detailed):
     depends_on: list[str]
     governance_policy: JsonObject | None
     status: Literal["active"] = "active"
-    version: int = 1
+    version: Annotated[int, UNSTORED] = 1
     created_by: AgentId
-    confidence: int = 0
+    confidence: Annotated[int, UNSTORED] = 0
     created_at: Time
-    updated_at: Time
+    updated_at: Annotated[Time, Column("created_at")]
 
     members: ClassVar = DETAILS_OF_INTENT
+
+
+_INTENT = RowOf(Intent, "intents")
 
 
 def operations(intents: "Intents") -> Sequence[Operation]:
@@ -149,11 +152,11 @@ def _create(tx: Transaction, eyes: Eyes, details: str, id_: str | None) -> Inten
     require_room(tx)
     if id_ is not None and _get(tx, IntentId(id_)) is not None:
         raise api.AlreadyThere
-    made = _intent((0, id_ or new_id(tx, "intent"), eyes.agent, str(details), micros(tx.now)))
-    tx[Sql].insert(
-        "intents", id=made.id, created_by=made.created_by, details=made.details,
-        created_at=micros(made.created_at),
+    made = Intent.whole(
+        id=IntentId(id_ or new_id(tx, "intent")), created_by=eyes.agent, details=str(details),
+        created_at=tx.now, updated_at=tx.now,
     )  # fmt: skip
+    tx[Sql].insert("intents", **_INTENT.values(made))
     return made
 
 
@@ -215,15 +218,9 @@ def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
 def _get(tx: Transaction, intent: IntentId) -> Intent | None:
     """The intent, whoever may see it."""
     return tx[Sql].first(
-        _intent,
-        f"""SELECT {tx[Sql].dialect.row}, id, created_by, details, created_at
+        _INTENT,
+        f"""SELECT {tx[Sql].dialect.row}, {_INTENT}
               FROM intents
              WHERE id = :id""",
         id=intent,
     )
-
-
-@reads("intents")
-def _intent(_: Any, id_: str, created_by: str, details: str, created_at: int) -> Intent:
-    at = instant(created_at)
-    return Intent.made(details, id=id_, created_by=created_by, created_at=at, updated_at=at)

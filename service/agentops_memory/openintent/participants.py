@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
@@ -18,12 +18,11 @@ from ..memory.changes import Written
 from ..memory.guardrails import Guardrails, guardrails_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
-from ..memory.model import rows
 from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
 from ..memory.model.memory import Lifecycle
-from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
+from ..memory.model.rows import Column, RowOf, micros
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
@@ -38,8 +37,6 @@ MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
 NO_COORDINATOR = "No such coordinator."
 NO_GRANT = "No such entry of the access list."
 NOT_YOURS = "Only who made the intent, or an administrator, may do that."
-COORDINATOR = "id, intent, agent, is_ended, details, version, granted_at, expires_at"
-GRANT = "id, intent, agent, permission, reason, granted_by, granted_at, expires_at"
 
 
 class GuardrailsBody(BaseModel):
@@ -79,8 +76,8 @@ class Coordinator(api.Detailed):
     """That an agent coordinates an intent; it does not lapse by silence."""
 
     id: CoordinatorId
-    intent_id: IntentId
-    agent_id: AgentId
+    intent_id: Annotated[IntentId, Column("intent")]
+    agent_id: Annotated[AgentId, Column("agent")]
     role: str
     supervisor_id: str | None
     coordinator_type: Literal["llm", "human", "composite", "system"]
@@ -90,7 +87,7 @@ class Coordinator(api.Detailed):
     metadata: api.JsonObject
     status: Literal["active", "completed"] = "active"  # when it is shown
     granted_at: Time
-    expires_at: Time | None
+    expires_at: Time | None = None
     version: int = 1
     is_ended: bool = Field(default=False, exclude=True)
 
@@ -118,7 +115,7 @@ class Grant(Shown):
     """That an agent may read an intent, its tasks, its log and their working memory."""
 
     id: GrantId
-    principal_id: AgentId
+    principal_id: Annotated[AgentId, Column("agent")]
     principal_type: Literal["agent"] = "agent"
     permission: Permission
     granted_by: AgentId
@@ -295,13 +292,12 @@ def _may_make(
 def _coordinate(tx: Transaction, eyes: Eyes, body: CoordinatorBody, details: str) -> Coordinator:
     intent = IntentId(body.intent_id)
     _may_make(tx, eyes, intent, body)
-    row: dict[str, Any] = {
-        "id": new_id(tx, "coord"), "intent": intent, "agent": body.agent_id, "is_ended": False,
-        "details": details, "version": 1, "granted_at": micros(tx.now),
-        "expires_at": optional_micros(instant_if_any(body.expires_at)),
-    }  # fmt: skip
-    tx[Sql].insert("coordinators", **row)
-    return _coordinator((0, *row.values()))
+    made = Coordinator.whole(
+        id=CoordinatorId(new_id(tx, "coord")), intent_id=intent, agent_id=body.agent_id,
+        details=details, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+    )  # fmt: skip
+    tx[Sql].insert("coordinators", **_COORDINATOR.values(made))
+    return made
 
 
 def seen_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
@@ -350,14 +346,13 @@ def _grant(
     tx: Transaction, eyes: Eyes, intent: IntentId, body: GrantBody, reason: str | None
 ) -> Grant:
     _may_make(tx, eyes, intent, body)
-    row: dict[str, Any] = {
-        "id": new_id(tx, "grant"), "intent": intent, "agent": body.principal_id,
-        "permission": body.permission, "reason": reason, "granted_by": eyes.agent,
-        "granted_at": micros(tx.now),
-        "expires_at": optional_micros(instant_if_any(body.expires_at)),
-    }  # fmt: skip
-    tx[Sql].insert("grants", **row)
-    return _grant_of((0, *row.values()))
+    made = Grant.whole(
+        id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
+        permission=Permission(body.permission), reason=reason, granted_by=eyes.agent,
+        granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+    )  # fmt: skip
+    tx[Sql].insert("grants", **_GRANTED.values(made))
+    return made
 
 
 def seen_grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
@@ -390,12 +385,15 @@ _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
 # Rows.
 
+_COORDINATOR = RowOf(Coordinator, "coordinators", check=lambda it: guardrails_of(it.details))
+_GRANTED = RowOf(Grant, "grants")
+
 
 def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
     """The coordinator, ended or not, whoever may see it."""
     return tx[Sql].first(
-        _coordinator,
-        f"SELECT {tx[Sql].dialect.row}, {COORDINATOR} FROM coordinators WHERE id = :id",
+        _COORDINATOR,
+        f"SELECT {tx[Sql].dialect.row}, {_COORDINATOR} FROM coordinators WHERE id = :id",
         id=coordinator,
     )
 
@@ -403,58 +401,33 @@ def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
 def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
     """All that an intent has had, the first first."""
     found = tx[Sql].run(
-        f"""SELECT {tx[Sql].dialect.row}, {COORDINATOR}
+        f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
               FROM coordinators
              WHERE intent = :intent
           ORDER BY granted_at, id""",
         intent=intent,
     )
-    return list(tx[Sql].intact(found, _coordinator))
+    return list(tx[Sql].intact(found, _COORDINATOR))
 
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
     """What bounds the memory of an intent: of each who coordinates it now."""
     found = tx[Sql].run(  # those too of which nobody can tell whether they are over
-        f"""SELECT {tx[Sql].dialect.row}, {COORDINATOR}
+        f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
               FROM coordinators
              WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
         intent=intent, now=micros(tx.now),
     )  # fmt: skip
-    return [guardrails_of(_coordinator(row).details) for row in found]
+    return [guardrails_of(_COORDINATOR(row).details) for row in found]
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     """Those on an intent, the first first."""
     found = tx[Sql].run(
-        f"""SELECT {tx[Sql].dialect.row}, {GRANT}
+        f"""SELECT {tx[Sql].dialect.row}, {_GRANTED}
               FROM grants
              WHERE intent = :intent
           ORDER BY granted_at, id""",
         intent=intent,
     )
-    return list(tx[Sql].intact(found, _grant_of))
-
-
-@reads("coordinators")
-def _coordinator(  # noqa: PLR0913, PLR0917 - its columns
-    _: Any, id_: str, intent: str, agent: str, is_ended: bool, details: str,
-    version: int, granted_at: int, expires_at: int | None,
-) -> Coordinator:  # fmt: skip
-    guardrails_of(details)
-    return Coordinator.made(
-        details, id=id_, intent_id=intent, agent_id=agent, version=count(version),
-        is_ended=rows.flag(is_ended), granted_at=instant(granted_at),
-        expires_at=optional_instant(expires_at),
-    )  # fmt: skip
-
-
-@reads("grants")
-def _grant_of(  # noqa: PLR0913, PLR0917 - its columns
-    _: Any, id_: str, intent: str, agent: str, permission: str, reason: str | None,
-    granted_by: str, granted_at: int, expires_at: int | None,
-) -> Grant:  # fmt: skip
-    return Grant.model_construct(
-        id=GrantId(id_), intent=IntentId(intent), principal_id=AgentId(agent),
-        permission=Permission(permission), reason=reason, granted_by=AgentId(granted_by),
-        granted_at=instant(granted_at), expires_at=optional_instant(expires_at),
-    )  # fmt: skip
+    return list(tx[Sql].intact(found, _GRANTED))

@@ -26,7 +26,7 @@ from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Binding, Eyes, Labels
 from ..memory.model.intents import OF_STATUS, EventType, IntentId, TaskId, TaskStatus
 from ..memory.model.liveness import expired
-from ..memory.model.rows import count, instant, micros, optional_instant, optional_micros, reads
+from ..memory.model.rows import Column, RowOf, micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import DETAILS_OF_TASK, FINISHED
@@ -42,8 +42,6 @@ from .participants import guardrails
 
 TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = "No such task."
-TASK = """t.id, t.intent, t.parent, t.agent, t.status, t.policy, t.details, t.version, t.attempt,
-          t.created_at, t.started_at, t.completed_at"""
 MOST_ENTRIES, MOST_SIZE = 10_000, 64 * 1024  # that a policy may name; KB
 REPORTED = {"output", "error", "blocked_reason"}  # by the agent of a task, beside its status
 
@@ -77,6 +75,15 @@ class MemoryPolicy(api.Nested):
     inherit_from_parent: bool = False
     max_entries: Annotated[int, Field(ge=0, le=MOST_ENTRIES)] | None = None
     max_total_size_kb: Annotated[int, Field(ge=0, le=MOST_SIZE)] | None = None
+
+
+def _policy_in(text: str) -> MemoryPolicy:
+    said = dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(text), strict=True))
+    return MemoryPolicy.model_construct(None, **said)
+
+
+def _policy_text(policy: MemoryPolicy) -> str:
+    return json.dumps(Policy(*(it for _, it in policy))._asdict())
 
 
 class ToolRequirement(api.Nested):
@@ -158,7 +165,7 @@ class Task(api.Detailed):
     is_tagged: ClassVar = True
 
     id: TaskId
-    intent_id: IntentId
+    intent_id: Annotated[IntentId, Column("t.intent")]
     name: str
     plan_id: str | None
     description: str | None
@@ -179,10 +186,13 @@ class Task(api.Detailed):
     max_attempts: int
     version: int = 1
     status: TaskStatus = TaskStatus.PENDING
-    state: TaskStatus = TaskStatus.PENDING  # the status, by another name
-    assigned_agent: AgentId | None = None
-    parent_task_id: TaskId | None = None
-    memory_policy: MemoryPolicy | None = None
+    # The status, by another name.
+    state: Annotated[TaskStatus, Column("t.status")] = TaskStatus.PENDING
+    assigned_agent: Annotated[AgentId | None, Column("t.agent")] = None
+    parent_task_id: Annotated[TaskId | None, Column("t.parent")] = None
+    memory_policy: Annotated[
+        MemoryPolicy | None, Column("t.policy", read=_policy_in, write=_policy_text)
+    ] = None
     attempt: int = 1
     created_at: Time
     started_at: Time | None = None
@@ -341,13 +351,13 @@ def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
 
 def _create(tx: Transaction, eyes: Eyes, body: TaskBody, details: str) -> Task:
     _draft(tx, eyes, body)
-    made = Task.made(
-        details, id=TaskId(body.id or intents.new_id(tx, "task")),
+    made = Task.whole(
+        details=details, id=TaskId(body.id or intents.new_id(tx, "task")),
         intent_id=IntentId(body.intent_id), parent_task_id=body.parent_task_id,
         assigned_agent=body.assigned_agent, memory_policy=body.memory_policy, created_at=tx.now,
         **_at_status(tx, TaskStatus(body.status), None),
     )  # fmt: skip
-    tx[Sql].insert("tasks", **row_of(made))
+    tx[Sql].insert("tasks", **_row(made))
     _tell(tx, eyes, EventType.TASK_CREATED, made, None)
     _assign(tx, eyes, made, None)
     _end(tx, eyes, made)
@@ -383,8 +393,8 @@ def _amend(
     core |= {name: getattr(body, name) for name in named}
     core |= _at_status(tx, status, before.started_at)
     core |= {"version": before.version + 1, "attempt": before.attempt + is_retry}
-    after = Task.made(_merged(core.pop("details"), details), **core)
-    tx[Sql].update("tasks", "id", row_of(after))
+    after = Task.whole(**core | {"details": _merged(before.details, details)})
+    tx[Sql].update("tasks", "id", _row(after))
     if status is not before.status:
         type_ = EventType.TASK_RETRYING if is_retry else OF_STATUS[status]
         _tell(tx, eyes, type_, after, before)
@@ -485,13 +495,13 @@ def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
 def _some(intent: IntentId, tx: Transaction, eyes: Eyes, ids: Sequence[TaskId]) -> list[Task]:
     intents.seen(tx, eyes, intent)
     rows = tx[Sql].run(
-        f"""SELECT t.{tx[Sql].dialect.row}, {TASK}
+        f"""SELECT t.{tx[Sql].dialect.row}, {_TASK}
               FROM {tx[Sql].dialect.texts("given")}
              {tx[Sql].dialect.leads} tasks t ON t.id = given.value
           ORDER BY given.key""",
         texts=json.dumps(ids),
     )
-    return list(tx[Sql].intact(rows, task_of))
+    return list(tx[Sql].intact(rows, _TASK))
 
 
 def _intent_of_others(
@@ -522,11 +532,13 @@ def bound_to(task: Task) -> Labels:
 
 # Rows.
 
+_TASK = RowOf(Task, "tasks", alias="t.")
+
 
 def task_with(tx: Transaction, task: TaskId) -> Task | None:
     """The task, whoever may see it."""
-    statement = f"SELECT t.{tx[Sql].dialect.row}, {TASK} FROM tasks t WHERE t.id = :id"
-    return tx[Sql].first(task_of, statement, id=task)
+    statement = f"SELECT t.{tx[Sql].dialect.row}, {_TASK} FROM tasks t WHERE t.id = :id"
+    return tx[Sql].first(_TASK, statement, id=task)
 
 
 def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:
@@ -552,33 +564,6 @@ def forget_tasks(tx: Transaction, tasks: Sequence[TaskId], until: datetime) -> i
     ).rowcount  # fmt: skip
 
 
-def row_of(task: Task) -> dict[str, object]:
+def _row(task: Task) -> dict[str, object]:
     policy = task.memory_policy
-    said = None if policy is None else Policy(*(it for _, it in policy))
-    return {
-        "id": task.id, "intent": task.intent_id, "parent": task.parent_task_id,
-        "agent": task.assigned_agent, "status": task.status.value,
-        "inherits": bool(said and said.inherits),
-        "policy": None if said is None else json.dumps(said._asdict()), "details": task.details,
-        "version": task.version, "attempt": task.attempt, "created_at": micros(task.created_at),
-        "started_at": optional_micros(task.started_at),
-        "completed_at": optional_micros(task.completed_at),
-    }  # fmt: skip
-
-
-@reads("tasks")
-def task_of(  # noqa: PLR0913, PLR0917 - the columns of TASK
-    _: Any, id_: str, intent: str, parent: str | None, agent: str | None, status: str,
-    policy: str | None, details: str, version: int, attempt: int, created_at: int,
-    started_at: int | None, completed_at: int | None,
-) -> Task:  # fmt: skip
-    state = TaskStatus(status)
-    return Task.made(
-        details, id=id_, intent_id=intent, parent_task_id=parent, assigned_agent=agent,
-        status=state, state=state, version=count(version), attempt=count(attempt),
-        memory_policy=None if policy is None else MemoryPolicy.model_construct(
-            None, **dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(policy), strict=True))
-        ),
-        created_at=instant(created_at), started_at=optional_instant(started_at),
-        completed_at=optional_instant(completed_at),
-    )  # fmt: skip
+    return {**_TASK.values(task, "t."), "inherits": bool(policy and policy.inherit_from_parent)}

@@ -21,7 +21,7 @@ from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
-from ..memory.model.rows import count, reads
+from ..memory.model.rows import Column, RowOf
 from ..memory.model.search import Filter
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql
@@ -53,9 +53,12 @@ MOST_RANKED = 1000  # of a search, among which a budget chooses
 class RefExtent(CamelRecord):
     """A ref, with how much it holds."""
 
-    memory_ref: MemoryRef
+    memory_ref: Annotated[MemoryRef, Column("ref")]
     entries: int  # that are not deleted
-    bytes: int  # of their contents
+    bytes: Annotated[int, Column("size")]  # of their contents
+
+
+_EXTENT = RowOf(RefExtent, "refs", "space_id")
 
 
 class RefEntryBody(BaseModel):
@@ -367,19 +370,14 @@ def search_entries(
 
 
 def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
-    statement = """SELECT space_id, ref, entries, size
+    statement = f"""SELECT {_EXTENT}
                      FROM refs
                     WHERE ref > :after AND entries > 0
                  ORDER BY ref
                     LIMIT :limit"""
     return tx[Sql].filled(
-        limit, lambda most: tx[Sql].run(statement, after=after, limit=most), _extent
+        limit, lambda most: tx[Sql].run(statement, after=after, limit=most), _EXTENT
     )
-
-
-@reads("refs")
-def _extent(_: int, ref: str, entries: int, size: int) -> RefExtent:
-    return RefExtent(memory_ref=MemoryRef(ref), entries=count(entries), bytes=count(size))
 
 
 def put_entry(

@@ -28,7 +28,7 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import EARLIEST, instant, micros, optional_instant, optional_micros, reads
+from ..memory.model.rows import EARLIEST, Column, RowOf, micros, optional_micros
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
@@ -64,18 +64,28 @@ class CommitmentState(StrEnum):
     CANCELLED = "cancelled"
 
 
+# One whose source is not live and current is shown as cancelled.
+_CURRENT = f"{refs.there(None)} AND NOT {refs.superseded(None)}"
+_STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
+
+
 class Commitment(CamelRecord):
     """A commitment: an entry, its condition, and what has become of it."""
 
-    id: str
-    memory_ref: str
-    memory_id: str
-    condition: ConditionKind
+    id: Annotated[str, Column("c.uid", read=lambda uid: f"cmt_{uid.replace('-', '')}")]
+    memory_ref: Annotated[str, Column("f.ref")]
+    memory_id: Annotated[str, Column("m.uid", read=refs.ref_entry_id, second="e.name")]
+    condition: Annotated[
+        ConditionKind, Column("CASE WHEN c.due_at IS NULL THEN 'predicate' ELSE 'time' END")
+    ]
     due_at: Milliseconds | None = None
     tag: str | None = None
-    state: CommitmentState
+    state: Annotated[CommitmentState, Column(_STATE)]
     created_at: Milliseconds
     fired_at: Milliseconds | None = None
+
+
+_COMMITMENT = RowOf(Commitment, "commitments", "c.id", alias="c.")
 
 
 class CommitmentBody(BaseModel):
@@ -398,10 +408,8 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: refs.Screen) -> None:
         rename_met(tx, source, tag, clean)
 
 
-# The rows. One whose source is not live and current is shown as cancelled.
+# The rows.
 
-_CURRENT = f"{refs.there(None)} AND NOT {refs.superseded(None)}"
-_STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
 
 
@@ -410,8 +418,7 @@ def _some(
 ) -> list[Commitment]:
     """Commitments; one that is damaged is left out, or refused with DamagedRow."""
     rows = tx[Sql].run(
-        f"""SELECT c.id, c.uid, f.ref, e.name, m.uid, c.due_at, c.tag, {_STATE}, c.created_at,
-                   c.fired_at
+        f"""SELECT {_COMMITMENT}
               FROM {which}
               JOIN ref_entries e ON e.memory_id = c.memory_id
               JOIN memories m ON m.id = c.memory_id
@@ -419,21 +426,7 @@ def _some(
              WHERE {condition}""",
         now=micros(tx.now), **values,
     )  # fmt: skip
-    return list(map(_commitment, rows) if is_strict else tx[Sql].intact(rows, _commitment))
-
-
-@reads("commitments")
-def _commitment(  # noqa: PLR0913, PLR0917 - its columns
-    _: int, uid: str, ref: str, name: str | None, of: str, due_at: int | None, tag: str | None,
-    state: str, created_at: int, fired_at: int | None,
-) -> Commitment:  # fmt: skip
-    due = optional_instant(due_at)
-    return Commitment(
-        id=f"cmt_{uid.replace('-', '')}", memory_ref=ref, memory_id=refs.ref_entry_id(of, name),
-        condition=ConditionKind.PREDICATE if due is None else ConditionKind.TIME, due_at=due,
-        tag=tag, state=CommitmentState(state),
-        created_at=instant(created_at), fired_at=optional_instant(fired_at),
-    )  # fmt: skip
+    return list(map(_COMMITMENT, rows) if is_strict else tx[Sql].intact(rows, _COMMITMENT))
 
 
 def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:

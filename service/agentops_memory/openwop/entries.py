@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from ..engine.engine import Transaction
 from ..errors import BadFields
 from ..memory.memories import SpaceTable
-from ..memory.model.memory import Lifecycle, Memory, MemoryId, Text, end_of
-from ..memory.model.rows import count, instant, micros, optional_micros, reads, texts_of
+from ..memory.model.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
+from ..memory.model.rows import Column, RowOf, count, instant, micros, optional_micros, reads
 from ..memory.model.space import MemoryRef, Space
 from ..memory.model.table import Sql, Table
 from ..memory.revisions import created
@@ -57,13 +57,13 @@ class RefDraft:
 class RefEntry(CamelRecord):
     """An entry of a ref."""
 
-    id: RefEntryId
-    memory: MemoryId = Field(exclude=True)
+    id: Annotated[RefEntryId, Column("m.uid", read=ref_entry_id, second="e.name")]
+    memory: Annotated[MemoryId, Column("m.id"), Field(exclude=True)]
     uid: str = Field(exclude=True)
     content: str
     tags: tuple[str, ...]
     created_at: Milliseconds
-    expires_at: Milliseconds | None = None
+    expires_at: Annotated[Milliseconds | None, EXPIRES_AT] = None
 
     @property
     def size(self) -> int:
@@ -73,6 +73,9 @@ class RefEntry(CamelRecord):
     def cursor(self) -> RefEntryId:
         """An id that no other entry ever has: a name may be given again."""
         return ref_entry_id(self.uid, None)
+
+
+ENTRY = RowOf(RefEntry, "ref_entries", "m.id", alias="m.")
 
 
 class Provenance(CamelRecord):
@@ -167,20 +170,6 @@ def _tag(sql: Sql, memory: Memory, space: int) -> None:
         sql.insert("ref_tags", memory_id=memory.id, space_id=space, tag=tag, created_at=at)
 
 
-ENTRY = "m.id, e.name, m.uid, m.content, m.tags, m.created_at, l.expires_at"
-
-
-@reads("ref_entries")
-def entry_of(  # noqa: PLR0917 - the columns of ENTRY
-    id_: int, name: str | None, uid: str, content: str, tags: str, created_at: int,
-    expires_at: int | None,
-) -> RefEntry:  # fmt: skip
-    return RefEntry(
-        id=ref_entry_id(uid, name), memory=MemoryId(id_), uid=uid, content=content,
-        tags=texts_of(tags), created_at=instant(created_at), expires_at=end_of(id_, expires_at),
-    )  # fmt: skip
-
-
 @reads("ref_entries")
 def sized(id_: int, size: int, length: int) -> ListedRef:
     return ListedRef(MemoryId(id_), count(size), count(length))
@@ -209,8 +198,8 @@ class RefTable(Table):
 
     def get(self, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None) -> RefEntry | None:
         """The entry, also one that others supersede."""
-        row = self._row(ENTRY, ref, id_, at)
-        return None if row is None else entry_of(row)
+        row = self._row(str(ENTRY), ref, id_, at)
+        return None if row is None else ENTRY(row)
 
     def some(self, memories: Sequence[MemoryId]) -> list[RefEntry]:
         """The entries that these memories are, in their order."""
@@ -223,7 +212,7 @@ class RefTable(Table):
               ORDER BY given.key""",
             ids=json.dumps(list(memories)),
         )
-        return list(self._intact(rows, entry_of))
+        return list(self._intact(rows, ENTRY))
 
     def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance | None:
         """Where the entry comes from."""

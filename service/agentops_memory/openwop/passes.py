@@ -35,7 +35,7 @@ from .adapter import removed
 from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
-from .entries import ENTRY, RefEntry, RefTable, entry_of
+from .entries import ENTRY, RefEntry, RefTable
 from .fields import CAMEL, ContentText, MemoryRefText, Zoned
 from .refs import MemoryChanged, Screen, ScreenOutdated, Turns, currency, screen_of, there, written
 from .runs import Run, RunEventType, RunId, RunTable
@@ -391,7 +391,7 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
 
     def archive(row: Any) -> IndexedArchive:
         *columns, sources, first, last = row
-        entry, span = entry_of(tuple(columns)), _span((row[0], sources, first, last))
+        entry, span = ENTRY(tuple(columns)), _span((row[0], sources, first, last))
         return IndexedArchive(
             memory_ref=ref, memory_id=entry.id, archive_checksum=sha256_of(entry.content),
             entry_count=span[0], from_=span[1], to=span[2], created_at=entry.created_at,

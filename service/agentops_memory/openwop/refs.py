@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NewType, TypeVar
+from typing import Annotated, NewType, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -18,7 +18,7 @@ from ..memory.changes import Written
 from ..memory.model.access import Caller, TenantId
 from ..memory.model.liveness import expired, superseded_in_ref
 from ..memory.model.memory import MemoryId, Text
-from ..memory.model.rows import MOST
+from ..memory.model.rows import MOST, Column
 from ..memory.model.space import MemoryRef
 from ..memory.redactor import Redaction, Redactor
 from ..recall.text.visible import has_controls
@@ -65,7 +65,7 @@ class Snapshot:
     a deletion is marked with the last event before it.
     """
 
-    offset: Offset
+    offset: Annotated[Offset, Column("log_offset")]
     high: MemoryId
     at: datetime
 

@@ -16,9 +16,18 @@ from pydantic import Field
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound, Refusal
 from ..memory.limits import require_margin
-from ..memory.model import rows
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import EARLIEST, LAST, count, instant, micros, reads, tag_array, texts_of
+from ..memory.model.rows import (
+    EARLIEST,
+    LAST,
+    Column,
+    RowOf,
+    count,
+    instant,
+    micros,
+    reads,
+    tag_array,
+)
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import written as compact_text
@@ -83,7 +92,7 @@ ENDS: Mapping[RunStatus, RunEventType] = {
 class Run(CamelRecord):
     """A run."""
 
-    id: RunId = Field(serialization_alias="runId")
+    id: Annotated[RunId, Column("name"), Field(serialization_alias="runId")]
     status: RunStatus
     started_at: Milliseconds
     ended_at: Milliseconds | None = None
@@ -91,7 +100,7 @@ class Run(CamelRecord):
     workflow: str | None = Field(default=None, serialization_alias="workflowId")
     kind: RunKind
     source: RunId | None = Field(default=None, serialization_alias="sourceRunId")
-    number: Internal[int]
+    number: Annotated[Internal[int], Column("id")]
     refs: Internal[tuple[str, ...]]  # that it was going to use
     wrote: Internal[tuple[str, ...]]  # that it has written to
     from_sequence: Internal[int]  # of the source, at which a fork begins
@@ -102,6 +111,9 @@ class Run(CamelRecord):
     @property
     def is_open(self) -> bool:
         return self.status is RunStatus.RUNNING
+
+
+RUN = RowOf(Run, "runs", "id")
 
 
 class RunEvent(CamelRecord):
@@ -276,8 +288,6 @@ def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
 
 # The rows.
 
-RUN = """id, name, kind, status, agent, workflow, refs, source, from_sequence, log_offset, high,
-         at, secrets, wrote, started_at, heard_at, ended_at"""
 _EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
             coalesce(v.copied, v.id), v.high, r.workflow, r.kind"""
 
@@ -293,7 +303,7 @@ class RunTable(Table):
     _uids: Uids
 
     def get(self, run: str) -> Run | None:
-        return self._first(run_of, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
+        return self._first(RUN, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
 
     def known(self, run: str) -> Run:
         """The run; NotFound."""
@@ -394,7 +404,7 @@ class RunTable(Table):
                  LIMIT :most""",
             until=micros(until), most=most,
         )  # fmt: skip
-        return [run.id for run in self._intact(found, run_of)]
+        return [run.id for run in self._intact(found, RUN)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
         """Runs that had ended by then, of which there are events still; or all of them."""
@@ -473,22 +483,6 @@ class RunTable(Table):
     def _high(self) -> int:
         """The newest memory."""
         return self._number("SELECT coalesce(max(id), 0) FROM memories")
-
-
-@reads("runs")
-def run_of(  # noqa: PLR0913, PLR0917 - the columns of RUN
-    number: int, id_: str, kind: str, status: str, agent: str | None, workflow: str | None,
-    refs: str, source: str | None, sequence: int, offset: int, high: int, at: int, secrets: str,
-    wrote: str, started_at: int, heard_at: int, ended_at: int | None,
-) -> Run:  # fmt: skip
-    return Run(
-        number=number, id=RunId(id_), kind=RunKind(kind), status=RunStatus(status), agent=agent,
-        workflow=workflow, refs=texts_of(refs), source=None if source is None else RunId(source),
-        from_sequence=count(sequence),
-        snapshot=Snapshot(offset=Offset(offset), high=MemoryId(high), at=instant(at)),
-        secrets=rows.counts_of(secrets), wrote=texts_of(wrote), started_at=instant(started_at),
-        heard_at=instant(heard_at), ended_at=rows.optional_instant(ended_at),
-    )  # fmt: skip
 
 
 @reads("run_events")

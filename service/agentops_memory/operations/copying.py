@@ -262,14 +262,9 @@ class Copied:
 
 
 def to_database(
-    files: Files,
-    url: str,
-    named: Sequence[TenantId],
-    *,
-    at: datetime,
-    by: By,
+    files: Files, url: str, named: Sequence[TenantId], *, at: datetime, by: By,
     progress: Progress = noop,
-) -> Iterator[Copied]:
+) -> Iterator[Copied]:  # fmt: skip
     """Copy the tenants of a service, all or those that are named, each with its keys.
 
     The audit goes with all of them. Each is compared, and kept, before the next begins.
@@ -285,14 +280,9 @@ def to_database(
 
 
 def to_files(
-    url: str,
-    files: Files,
-    named: Sequence[TenantId],
-    *,
-    at: datetime,
-    by: By,
+    url: str, files: Files, named: Sequence[TenantId], *, at: datetime, by: By,
     progress: Progress = noop,
-) -> Iterator[Copied]:
+) -> Iterator[Copied]:  # fmt: skip
     """Copy the tenants of a database to the files of a service, as above."""
     with (
         Database.opened(url, files.features, is_source=True) as database,
@@ -303,12 +293,7 @@ def to_files(
 
 
 def _all_copied(
-    source: Side,
-    target: Side,
-    named: Sequence[TenantId],
-    progress: Progress,
-    at: datetime,
-    by: By,
+    source: Side, target: Side, named: Sequence[TenantId], progress: Progress, at: datetime, by: By
 ) -> Iterator[Copied]:
     chosen = _chosen(source, named)
     there = [it for it in target.tenants() if it in chosen or not named]

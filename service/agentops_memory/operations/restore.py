@@ -129,14 +129,10 @@ class Restore:
                     audit.write(line(at, AUDIT_RESTORED, by))
                 _put_back(self.files[AUDIT], self.settings.audit_file)
             record(
-                self.settings.audit_file,
-                at,
-                "archive.restored",
-                by,
-                archive=self.archive.name,
+                self.settings.audit_file, at, "archive.restored", by, archive=self.archive.name,
                 made_at=self.manifest.made_at.isoformat(),
                 tenants=[it.part.tenant for it in self.replacements],
-            )
+            )  # fmt: skip
             if SEAL in self.files:
                 archived = seals.read(self.files[SEAL].read_bytes(), SEAL)
                 seals.SealFile(self.settings.seal_file, lambda: at).add(archived)
@@ -155,13 +151,9 @@ class Restore:
 
 @contextmanager
 def prepared(
-    settings: Settings,
-    archive: Path,
-    *,
-    with_keys: bool = False,
-    progress: Progress | None = None,
-    is_dry: bool = False,
-) -> Iterator[Restore]:
+    settings: Settings, archive: Path, *, with_keys: bool = False,
+    progress: Progress | None = None, is_dry: bool = False,
+) -> Iterator[Restore]:  # fmt: skip
     """A restore of all that the archive has, which was verified.
 
     Inside no service can begin on the database, unless it `is_dry`. Refused where a
@@ -177,13 +169,9 @@ def prepared(
 
 
 def _planned(
-    settings: Settings,
-    path: Path,
-    archive: Archive,
-    with_keys: bool,
-    progress: Progress | None,
+    settings: Settings, path: Path, archive: Archive, with_keys: bool, progress: Progress | None,
     held: ExitStack,
-) -> Restore:
+) -> Restore:  # fmt: skip
     manifest = archive.manifest
     total = sum(member.size for member in manifest.members)
     advance = meter(UNPACKED_AND_EXAMINED * total, progress)
@@ -223,17 +211,13 @@ def _planned(
         replacements.append(_replacement(part, database, draft))
     archived = {it.tenant for it in manifest.tenants}
     return Restore(
-        settings=settings,
-        archive=path,
-        manifest=manifest,
-        files=files,
+        settings=settings, archive=path, manifest=manifest, files=files,
         replacements=tuple(replacements),
         left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in after.erased),
         staying=tuple(it for it in tenants_of(settings.db_path) if it not in archived),
-        is_known=after.is_known,
-        put_back=tuple(put_back),
+        is_known=after.is_known, put_back=tuple(put_back),
         keys=_keys_plan(settings, files, after) if with_keys else None,
-    )
+    )  # fmt: skip
 
 
 def _missing(settings: Settings, manifest: Manifest) -> dict[str, Path]:
@@ -267,16 +251,10 @@ def _replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
     known, _ = erasures_at(draft)
     present, is_all = erasures_at(path) if is_there else ({}, True)
     return Replacement(
-        part=part,
-        path=path,
-        draft=draft,
-        is_there=is_there,
-        is_done=is_done,
-        size=size_of(path),
-        now=contents_at(path) if is_there else None,
+        part=part, path=path, draft=draft, is_there=is_there, is_done=is_done, size=size_of(path),
+        now=contents_at(path) if is_there else None, is_all_erased=is_all,
         erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
-        is_all_erased=is_all,
-    )
+    )  # fmt: skip
 
 
 def _is_same(part: TenantPart, path: Path) -> bool:

@@ -144,12 +144,9 @@ def size(tx: Transaction) -> int:
 
 
 def scan_page(
-    tx: Transaction,
-    records: Records,
-    after: Any,
-    rules: Rules,
+    tx: Transaction, records: Records, after: Any, rules: Rules,
     done: list[tuple[SecretFinding, int]] | None = None,
-) -> tuple[Any, ScanPage] | None:
+) -> tuple[Any, ScanPage] | None:  # fmt: skip
     """The next page, and the place after which the one after it begins; None at the end.
 
     With a list of what is `done` the secrets are taken out, and added to it.
@@ -182,18 +179,11 @@ def redact_page(
     for project, group in groupby(done, key=lambda it: it[0].project):
         places, revisions = zip(*group, strict=True)
         memories = tuple(it.memory for it in places if it.memory is not None)
-        tx[ReceiptTable].add(
-            Erasure(
-                id=ErasureId(tx.new_uid(tx.now)),
-                kind=ErasureKind.REDACTION,
-                project=project,
-                memories=memories,
-                observations=len(memories),
-                revisions=sum(revisions),
-                sessions=sum(it.session is not None for it in places),
-                erased_at=tx.now,
-            )
-        )
+        tx[ReceiptTable].add(Erasure(
+            id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=project,
+            memories=memories, observations=len(memories), revisions=sum(revisions),
+            sessions=sum(it.session is not None for it in places), erased_at=tx.now,
+        ))  # fmt: skip
     return page
 
 
@@ -233,12 +223,10 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
         return len(changed)
 
     return Record(
-        place=SecretFinding(project=memory.space.project, memory=memory.id),
-        clean=clean,
-        write=write,
-        name=lambda names: names.text(memory.space.scope, MAX_SCOPE),
+        place=SecretFinding(project=memory.space.project, memory=memory.id), clean=clean,
+        write=write, name=lambda names: names.text(memory.space.scope, MAX_SCOPE),
         size=sum(len(it.content) for it in (text, *(text for _, text in earlier))),
-    )
+    )  # fmt: skip
 
 
 def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:
@@ -269,11 +257,9 @@ def _ref_entry(tx: Transaction, memory: Memory) -> Record:
         screen_tags(tx, memory.id, Screen(again))
 
     return Record(
-        place=SecretFinding(memory=memory.id),
-        clean=clean,
-        write=write,
+        place=SecretFinding(memory=memory.id), clean=clean, write=write,
         size=len(memory.text.content),
-    )
+    )  # fmt: skip
 
 
 def _entry(tx: Transaction, memory: Memory) -> Record:
@@ -291,12 +277,10 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
         _replace(tx, memory, clean)
 
     return Record(
-        place=SecretFinding(memory=memory.id, store=store, entry=EntryId(memory.uid)),
-        clean=clean,
-        write=write,
-        name=lambda names: names.whole(memory.text.title),
+        place=SecretFinding(memory=memory.id, store=store, entry=EntryId(memory.uid)), clean=clean,
+        write=write, name=lambda names: names.whole(memory.text.title),
         size=len(memory.text.content),
-    )
+    )  # fmt: skip
 
 
 def _versions(
@@ -322,12 +306,9 @@ def _earlier_versions(tx: Transaction, versions: Sequence[Past]) -> Record:
         return len(clean)
 
     return Record(
-        place=SecretFinding(memory=first.memory, store=first.store, entry=first.entry),
-        clean=clean,
-        write=write,
-        numbers=lambda clean: tuple(number for number, _ in clean),
-        rows=0,
-    )
+        place=SecretFinding(memory=first.memory, store=first.store, entry=first.entry), clean=clean,
+        write=write, numbers=lambda clean: tuple(number for number, _ in clean), rows=0,
+    )  # fmt: skip
 
 
 def _redacted_content(redactor: Redactor, text: Text) -> Text:
@@ -366,14 +347,8 @@ def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, R
     for store in stores_of(tx, Page(limit=PAGE, after=after)).items:
         # An id that is not UTF-8 reads as another one, after which it may come again.
         if after is None or store.id < after:
-            yield (
-                store.id,
-                Record(
-                    place=SecretFinding(store=store.id),
-                    clean=partial(_redacted_store, store),
-                    write=write,
-                ),
-            )
+            clean = partial(_redacted_store, store)
+            yield store.id, Record(place=SecretFinding(store=store.id), clean=clean, write=write)
 
 
 def _redacted_store(store: Store, redactor: Redactor) -> Store:

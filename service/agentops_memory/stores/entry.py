@@ -6,7 +6,7 @@ Each write is one transaction with its version.
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller
 from ..memory.model.liveness import live
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text
-from ..memory.model.rows import count, instant, micros, pairs_of, reads
+from ..memory.model.rows import Column, RowOf, micros
 from ..memory.model.space import Space, StoreId, in_no_session
 from ..memory.model.table import Sql
 from ..memory.revisions import changed_at, created, revised
@@ -38,17 +38,19 @@ LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many
 class Entry(Record):
     """A memory of a store at its path; its content is absent where it was not read."""
 
-    id: rules.ShownEntry
+    id: Annotated[rules.ShownEntry, Column("m.uid")]
     type: Literal["memory"] = "memory"
-    memory: MemoryId = Field(exclude=True)
-    store: rules.ShownStore = Field(serialization_alias="store_id")
-    path: str
-    size: int  # bytes of the content in UTF-8
-    sha256: str = Field(serialization_alias="content_sha256")  # their hash in hexadecimal
-    number: int = Field(serialization_alias="version")  # of its versions, from 1
-    version: rules.VersionId = Field(exclude=True)  # the newest
-    metadata: Mapping[str, str]
-    content: str | None = None
+    memory: Annotated[MemoryId, Column("m.id"), Field(exclude=True)]
+    store: Annotated[rules.ShownStore, Column("t.uid"), Field(serialization_alias="store_id")]
+    path: Annotated[str, Column("m.key")]
+    size: Annotated[int, Column("v.size")]  # bytes of the content in UTF-8
+    # Their hash in hexadecimal.
+    sha256: Annotated[str, Column("v.sha256"), Field(serialization_alias="content_sha256")]
+    # Of its versions, from 1.
+    number: Annotated[int, Column("m.revision"), Field(serialization_alias="version")]
+    version: Annotated[rules.VersionId, Column("v.uid"), Field(exclude=True)]  # the newest
+    metadata: Annotated[Mapping[str, str], Column("m.extras")]
+    content: Annotated[str | None, Column("m.content")] = None
     created_at: Microseconds
     updated_at: Microseconds
 
@@ -110,7 +112,7 @@ def list_entries(
     which = f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most"
     given = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
     found = tx[Sql].filled(
-        page.limit + 1, lambda most: _rows(tx, which, "NULL", most=most, **given), _entry
+        page.limit + 1, lambda most: _rows(tx, which, most=most, **given), _ENTRY
     )
     return page.sliced(found)
 
@@ -130,7 +132,7 @@ def tree(
     items: list[Entry | str] = []
     while (wanted := most + 1 - len(items)) > 0:
         rows = _from_path(tx, store, first, prefix)
-        entries = islice(tx[Sql].intact(rows, _entry), wanted)
+        entries = islice(tx[Sql].intact(rows, _ENTRY), wanted)
         some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
         items += some
         if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
@@ -268,10 +270,10 @@ def _require_free(
     paths = [path, *("/".join(steps[:count]) for count in above)]
     held: list[Any] = []
     for each in paths:
-        held += _rows(tx, "m.key = :path", "NULL", store=store, path=each)
+        held += _rows(tx, "m.key = :path", store=store, path=each)
     if not policy.paths_nest:
         held += islice(_from_path(tx, store, "", f"{path}/"), 2)
-    for other in map(_entry, held):
+    for other in map(_ENTRY, held):
         if other.id != but:
             raise PathTaken("Another memory holds this path.", other.id, other.path)
 
@@ -288,17 +290,16 @@ def _text(path: str, content: str) -> Text:
 
 # The rows: live memories of stores, with what their newest versions say of them.
 
-ENTRY = """m.id, m.uid, t.uid, m.key, v.size, v.sha256, m.revision, v.uid, m.extras,
-           m.created_at, m.updated_at"""
+_ENTRY = RowOf(Entry, "memories", "m.id", alias="m.")
 
 
-def _rows(tx: Transaction, condition: str, content: str, **values: object) -> Iterable[Any]:
-    return tx[Sql].run(_selecting(tx, condition, content), now=micros(tx.now), **values)
+def _rows(tx: Transaction, condition: str, **values: object) -> Iterable[Any]:
+    return tx[Sql].run(_selecting(tx, condition), now=micros(tx.now), **values)
 
 
-def _selecting(tx: Transaction, condition: str, content: str) -> str:
+def _selecting(tx: Transaction, condition: str, but: str = "content") -> str:
     # The store leads. The newest version always has a size and a hash of its own.
-    return f"""SELECT {ENTRY}, {content}
+    return f"""SELECT {_ENTRY.but(but)}
                  FROM stores t
                 {tx[Sql].dialect.leads} memories m
                       ON m.space_id = t.space_id AND {live("m")} AND {in_no_session("m")}
@@ -307,8 +308,8 @@ def _selecting(tx: Transaction, condition: str, content: str) -> str:
 
 
 def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | None:
-    rows = _rows(tx, "m.uid = :uid", "m.content", store=store, uid=entry)
-    return next(map(_entry, rows), None)
+    statement = _selecting(tx, "m.uid = :uid", but="")
+    return tx[Sql].first(_ENTRY, statement, store=store, uid=entry, now=micros(tx.now))
 
 
 def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iterable[Any]:
@@ -317,19 +318,7 @@ def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iter
     The prefix is empty or ends with a slash.
     """
     return tx[Sql].stream(
-        _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key", "NULL"),
+        _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key"),
         now=micros(tx.now), store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
-    )  # fmt: skip
-
-
-@reads("memories")
-def _entry(  # noqa: PLR0913, PLR0917 - the columns of ENTRY and its content, or NULL in its place
-    id_: int, uid: str, store: str, path: str, size: int, sha256: str, number: int, version: str,
-    metadata: str, created_at: int, updated_at: int, content: str | None,
-) -> Entry:  # fmt: skip
-    return Entry(
-        id=EntryId(uid), memory=MemoryId(id_), store=StoreId(store), path=path, content=content,
-        size=count(size), sha256=sha256, number=count(number), version=rules.VersionId(version),
-        metadata=pairs_of(metadata), created_at=instant(created_at), updated_at=instant(updated_at),
     )  # fmt: skip

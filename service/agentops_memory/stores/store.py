@@ -25,7 +25,7 @@ from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model import rows
 from ..memory.model.access import Caller
 from ..memory.model.memory import ANY_STATE, Expected, MemoryId
-from ..memory.model.rows import micros, reads
+from ..memory.model.rows import Column, RowOf, micros, reads
 from ..memory.model.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.model.table import Sql
 from ..memory.redactor import Redactor, RulesOf, default_rules
@@ -222,7 +222,7 @@ def clean_pairs(redactor: Redactor, pairs: Mapping[str, Any]) -> dict[str, Any]:
 class Store(Record):
     """A memory store."""
 
-    id: ShownStore
+    id: Annotated[ShownStore, Column("uid")]
     type: Literal["memory_store"] = "memory_store"
     name: str
     description: str = ""
@@ -272,8 +272,8 @@ def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
     """The store, archived or not; Denied for callers who may not read stores."""
     tx.caller.require_stores()
     found = tx[Sql].first(
-        _store,
-        f"SELECT {COLUMNS} FROM stores WHERE uid = :uid AND erasure_id IS NULL",
+        _STORE,
+        f"SELECT {_STORE} FROM stores WHERE uid = :uid AND erasure_id IS NULL",
         uid=store,
     )
     if found is None:
@@ -296,7 +296,7 @@ def create_store(tx: Transaction, parts: Parts) -> Store:
     store = Store(id=id_, created_at=tx.now, updated_at=tx.now, **parts)
     # With its place in the index: a search may come before anything is written.
     space, _ = tx[SpaceTable].placed(Space.of_store(store.id))
-    tx[Sql].insert("stores", space_id=space, created_at=micros(store.created_at), **_row(store))
+    tx[Sql].insert("stores", space_id=space, **_STORE.values(store))
     return store
 
 
@@ -313,14 +313,14 @@ def stores_of(
 ) -> Slice[Store]:
     archived = "" if with_archived else " AND archived_at IS NULL"
     found = tx[Sql].stream(
-        f"""SELECT {COLUMNS}
+        f"""SELECT {_STORE}
               FROM stores
              WHERE erasure_id IS NULL{archived}{page.window("uid", "created_at")}""",
         **page.values,
     )
     prefix = (name or "").casefold()
     # Row by row until the page is full: SQLite folds the case of ASCII alone.
-    stores = tx[Sql].intact(found, _store)
+    stores = tx[Sql].intact(found, _STORE)
     return page.sliced(store for store in stores if store.name.casefold().startswith(prefix))
 
 
@@ -347,9 +347,11 @@ def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
 
 
 def replace_store(tx: Transaction, store: Store, **instants: datetime) -> Store:
-    """Update a store's name, description, metadata and instants."""
+    """Update a store's name, description, metadata and instants; the counts are `grow`'s."""
     after = store.model_copy(update=instants)
-    tx[Sql].update("stores", "uid", _row(after))
+    counts = {"entries", "size"}
+    row = {name: it for name, it in _STORE.values(after).items() if name not in counts}
+    tx[Sql].update("stores", "uid", row)
     return after
 
 
@@ -435,33 +437,9 @@ _CREATE, _AMEND = once(create_store, check=require_stores), once(amend_store, ch
 _ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, check=require_stores)
 
 
-COLUMNS = """space_id, uid, name, description, metadata, entries, size, created_at, updated_at,
-             archived_at"""
-
-
 @reads("stores")
 def _erasure(_: int, erasure: str) -> ErasureId:
     return ErasureId(erasure)
 
 
-@reads("stores")
-def _store(  # noqa: PLR0913, PLR0917 - its columns
-    _: int, uid: str, name: str, description: str, metadata: str, entries: int, size: int,
-    created_at: int, updated_at: int, archived_at: int | None,
-) -> Store:  # fmt: skip
-    return Store(
-        id=StoreId(uid), name=name, description=description, metadata=rows.pairs_of(metadata),
-        entries=rows.count(entries), size=rows.count(size), created_at=rows.instant(created_at),
-        updated_at=rows.instant(updated_at), archived_at=rows.optional_instant(archived_at),
-    )  # fmt: skip
-
-
-def _row(store: Store) -> dict[str, object]:
-    return {
-        "uid": store.id,
-        "name": store.name,
-        "description": store.description,
-        "metadata": rows.json_of(store.metadata),
-        "updated_at": micros(store.updated_at),
-        "archived_at": rows.optional_micros(store.archived_at),
-    }
+_STORE = RowOf(Store, "stores", "space_id")

@@ -4,7 +4,7 @@ The versions of deleted entries stay.
 """
 
 import asyncio
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_serializer
 
@@ -17,6 +17,7 @@ from ..memory.model import rows
 from ..memory.model.access import Caller, KeyId
 from ..memory.model.liveness import live
 from ..memory.model.memory import ChangeKind, MemoryId, Text
+from ..memory.model.rows import UNSTORED, Column
 from ..memory.model.space import NO_PROJECT, ErasureKind, StoreId, in_no_session
 from ..memory.model.table import Sql
 from ..record import Microseconds, Record
@@ -33,20 +34,29 @@ class Version(Record):
     and hash are empty if they were taken out as well.
     """
 
-    id: rules.ShownVersion
+    id: Annotated[rules.ShownVersion, Column("v.uid")]
     type: Literal["memory_version"] = "memory_version"
-    store: rules.ShownStore = Field(serialization_alias="store_id")
-    entry: rules.ShownEntry = Field(serialization_alias="entry_id")
-    memory: MemoryId = Field(exclude=True)
+    store: Annotated[rules.ShownStore, Column("t.uid"), Field(serialization_alias="store_id")]
+    entry: Annotated[rules.ShownEntry, Column("m.uid"), Field(serialization_alias="entry_id")]
+    memory: Annotated[MemoryId, Column("v.memory_id"), Field(exclude=True)]
     number: int = Field(exclude=True)
-    path: str = Field(serialization_alias="entry_path")
-    size: int
-    sha256: str = Field(serialization_alias="content_sha256")
-    deed: ChangeKind = Field(serialization_alias="action")
-    redacted: bool = False  # what it is sent as follows from the instant
+    path: Annotated[str, Column("coalesce(v.path, '')"), Field(serialization_alias="entry_path")]
+    size: Annotated[int, Column("coalesce(v.size, 0)")]
+    sha256: Annotated[
+        str, Column("coalesce(v.sha256, '')"), Field(serialization_alias="content_sha256")
+    ]
+    deed: Annotated[ChangeKind, Column("r.deed"), Field(serialization_alias="action")]
+    redacted: Annotated[bool, UNSTORED] = False  # what it is sent as follows from the instant
     redacted_at: Microseconds | None = None
-    content: str | None = None
-    at: Microseconds = Field(serialization_alias="created_at")
+    # The newest revision has no text of its own: the memory's row is its text.
+    content: Annotated[
+        str | None,
+        Column("""CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
+                       WHEN r.type IS NULL THEN m.content
+                       ELSE r.content
+                  END"""),
+    ] = None
+    at: Annotated[Microseconds, Column("r.at"), Field(serialization_alias="created_at")]
     author: KeyId | None = Field(default=None, exclude=True)
     redacted_by: KeyId | None = Field(default=None, exclude=True)
 
@@ -85,8 +95,8 @@ def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Versio
     """The version, with its content if it has one."""
     rules.known_store(tx, store)
     found = tx[Sql].first(
-        _version,
-        f"SELECT {VERSION}, {CONTENT} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid",
+        VERSION,
+        f"SELECT {VERSION} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid",
         store=store, uid=version,
     )  # fmt: skip
     if found is None:
@@ -105,12 +115,12 @@ def list_versions(
     leading = OF_STORE if entry is None else OF_ENTRY
     of_deed = "" if deed is None else " AND r.deed = :deed"
     of_author = "" if author is None else " AND v.author = :author"
-    statement = f"""SELECT {VERSION}, {CONTENT if with_content else "NULL"}
+    statement = f"""SELECT {VERSION.but("" if with_content else "content")}
                       FROM {_joined(tx, leading)}{of_deed}{of_author}{page.window("v.uid", "r.at")}
                      LIMIT :most"""
     given = {"store": store, "entry": entry, "deed": deed, "author": author, **page.values}
     found = tx[Sql].filled(
-        page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **given), _version
+        page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **given), VERSION
     )
     return page.sliced(found)
 
@@ -237,13 +247,7 @@ def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: s
     )  # fmt: skip
 
 
-VERSION = """v.uid, t.uid, m.uid, v.memory_id, v.number, r.deed, v.path, v.size, v.sha256, r.at,
-             v.author, v.redacted_at, v.redacted_by"""
-# The newest revision has no text of its own: the memory's row is its text.
-CONTENT = """CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
-                  WHEN r.type IS NULL THEN m.content
-                  ELSE r.content
-             END"""
+VERSION = rows.RowOf(Version, "versions", "v.uid", alias="v.")
 # What leads: the store's versions in the order of their ids, or those of one entry alone.
 OF_STORE = "v.store_id = t.space_id"
 OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
@@ -257,22 +261,6 @@ def _joined(tx: Transaction, leading: str) -> str:
                {leads} revisions r ON r.memory_id = v.memory_id AND r.number = v.number
                {leads} memories m ON m.id = v.memory_id
                WHERE t.uid = :store AND t.erasure_id IS NULL"""
-
-
-@rows.reads("versions")
-def _version(  # noqa: PLR0913, PLR0917 - the columns of VERSION and its content, or NULL in its place
-    uid: str, store: str, entry: str, memory: int, number: int, deed: str, path: str | None,
-    size: int | None, sha256: str | None, at: int, author: str | None, redacted_at: int | None,
-    redacted_by: str | None, content: str | None,
-) -> Version:  # fmt: skip
-    return Version(
-        id=VersionId(uid), store=StoreId(store), entry=EntryId(entry), memory=MemoryId(memory),
-        number=rows.count(number), deed=ChangeKind(deed), at=rows.instant(at),
-        path=path or "", size=rows.count(size or 0), sha256=sha256 or "", content=content,
-        author=None if author is None else KeyId(author),
-        redacted_at=rows.optional_instant(redacted_at),
-        redacted_by=None if redacted_by is None else KeyId(redacted_by),
-    )  # fmt: skip
 
 
 @rows.reads("memories")

@@ -17,7 +17,7 @@ from ...errors import DamagedRow
 from ...lazy import Lazy
 from ...memory import sight
 from ...memory.model.access import Caller
-from ...memory.model.agent_memory import Access, Binding, Priority, Sensitivity, Tier, require_value
+from ...memory.model.agent_memory import Access, Binding, Priority, Sensitivity, Tier
 from ...memory.model.intents import LOGGED, EventType, Permission, TaskStatus
 from ...memory.model.retention import LARGEST_CAPACITY
 from ...memory.model.rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
@@ -124,7 +124,7 @@ def _is_bound(row: Mapping[str, Any]) -> bool:
 
 def _has_value(row: Mapping[str, Any]) -> None:
     if row["content"] is not None:
-        require_value(row["content"], row["sensitivity"])
+        sight.require_value(row["content"], row["sensitivity"])
 
 
 ROWS: Mapping[str, Mapping[str, Check]] = {

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NewType
 
-from ...recall.text.json_words import object_of
 from .access import AgentId
 
 AgentEntryId = NewType("AgentEntryId", str)
@@ -44,14 +43,6 @@ class Sensitivity(StrEnum):
 
 SEALED = frozenset({Sensitivity.CONFIDENTIAL, Sensitivity.RESTRICTED})
 """Whose values are stored encrypted, and never put into a prompt."""
-
-
-def require_value(value: str, sensitivity: str | None) -> None:
-    """ValueError unless it is what is stored of a value of this sensitivity: JSON, or a mark."""
-    if sensitivity not in SEALED:
-        object_of(value)
-    elif value.startswith("{"):
-        raise ValueError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

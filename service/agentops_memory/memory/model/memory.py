@@ -11,6 +11,7 @@ from ...errors import DamagedRow, Unreadable
 from ...recall.text.normalization import fingerprint, sha256_of
 from .rows import (
     UNREADABLE,
+    Column,
     count,
     damaged_row,
     instant,
@@ -326,6 +327,9 @@ def text_row(text: Text) -> dict[str, object]:
 def _space(kind: str, project: str | None, scope: str) -> Space:
     named = Project(NO_PROJECT if project is None else _text(project))
     return Space(project=named, scope=_text(scope), kind=SpaceKind(kind))
+
+
+EXPIRES_AT = Column("l.expires_at", beside=("lifecycles", "m.id"))
 
 
 def end_of(memory: int, expires_at: int | None) -> datetime | None:

@@ -12,15 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ...engine.files import (
-    Stamp,
-    created,
-    locked,
-    opened,
-    os_errors_as,
-    replaced,
-    stamp_of,
-)
+from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import Invalid, Unavailable
 from ...memory.model.access import Role, agent_patterns, patterns, tenant_id
 from ...memory.model.keys import (

@@ -13,15 +13,7 @@ from threading import Lock
 from typing import Any
 
 from ...engine.engine import Sealer
-from ...engine.files import (
-    Stamp,
-    created,
-    locked,
-    opened,
-    os_errors_as,
-    replaced,
-    stamp_of,
-)
+from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import StartRefused, Unavailable
 from ...memory.model.agent_memory import Sealed
 from ...recall.text.instants import rendered
