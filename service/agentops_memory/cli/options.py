@@ -141,6 +141,11 @@ def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - cl
     return click.option("--tenant", default="default", show_default=True, help=help)
 
 
+def answer_options(command: Command) -> Command:
+    """The options of a command on memories whose answer can be printed as it is."""
+    return target_options(json_option("Print the JSON that the REST API returns.")(command))
+
+
 url_option = click.option(
     "--url", metavar="URL", help=f"Address of a running service; its key is in {KEY}. [{URL}]"
 )

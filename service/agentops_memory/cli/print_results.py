@@ -2,11 +2,11 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,7 +14,6 @@ from agentops_memory_client.contract.models import (
     Context,
     Explanation,
     Found,
-    Observation,
     Revision,
     Saved,
 )
@@ -23,6 +22,7 @@ from agentops_memory_client.contract.service import MemoryService
 from ..memory.model.space import project_name
 from ..recall.text.instants import parsed, rendered
 from .output import ago, counted, lines, one_line, print_table, say, show
+from .target import run_on_target, taken_from
 
 if TYPE_CHECKING:
     from ..memory.model.keys import Key
@@ -49,7 +49,7 @@ STRANGE = "This version cannot show this kind of explanation."
 FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
 
-
+T = TypeVar("T")
 Record = Mapping[str, Any]
 
 
@@ -90,6 +90,21 @@ def cells(record: Record) -> dict[str, object]:
 def _cell(name: str, part: object) -> object:
     at = parsed(str(part)) if name.endswith(INSTANTS) else None
     return part if at is None else ago(at)
+
+
+def answered(
+    given: dict[str, Any], work: Callable[[MemoryService], Awaitable[T]], **how: bool
+) -> T:
+    """What work answers; with --json it is printed, and the command is done.
+
+    What says where the memories are, and how they are printed, is taken out of the options.
+    """
+    is_json, where = given.pop("as_json"), taken_from(given)
+    answer = run_on_target(where, work, **how)
+    if is_json:
+        print_json(answer)
+        click.get_current_context().exit()
+    return answer
 
 
 def print_json(noun: object) -> None:
@@ -177,60 +192,40 @@ def print_context(context: Context, *, as_json: bool) -> None:
     _say_omitted(context.omitted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """What an answer without rows leaves out, so that nobody takes it for all there is."""
+async def nothing(
+    memories: MemoryService, sentence: str, options: Mapping[str, Any], replaced: int = 0
+) -> list[str]:
+    """That there is nothing, where, and what is left out: nobody takes it for all there is.
 
-    in_project: int
-    projects: Sequence[str]  # the others, by name
-    project: str | None
-    replaced: int  # memories that would have been found, had others not replaced them
-
-
-async def elsewhere(memories: MemoryService, project: str | None, replaced: int = 0) -> Elsewhere:
-    stats = await memories.stats(project)
-    own = project_name(project or "") or None
-    others = [it for it in stats.projects if it != own]
-    return Elsewhere(
-        in_project=stats.total_observations, projects=others, project=own, replaced=replaced
-    )
-
-
-def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> None:
-    """Say that there is nothing, where, and what the options have left out."""
-    where = f" in the project {other.project}" if other.project else ""
-    held = f", which has {counted(other.in_project, 'memory', 'memories')}" if where else ""
-    say(one_line(f"{sentence}{where}{held}."))
+    `replaced` is how many memories would have been found, had others not replaced them.
+    """
+    stats = await memories.stats(options["project"])
+    in_project, own = stats.total_observations, project_name(options["project"] or "")
+    held = f" in the project {own}, which has {_memories(in_project)}" if own else ""
+    said = [f"{sentence}{held}."]
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
-    if filters and other.in_project:
-        say(f"Filtered out: memories that do not match {' and '.join(filters)}.")
-    if other.replaced:
-        replaced = counted(other.replaced, "memory", "memories")
-        say(f"Hidden: {replaced} replaced by another; --superseded shows them.")
-    if other.projects and other.project:
-        named = ", ".join(other.projects[:MOST_NAMED])
-        more = len(other.projects) - MOST_NAMED
-        say(one_line(f"Other projects: {named}{f' and {more:,} more' if more > 0 else ''}. "
-                     "--project '' searches all projects."))  # fmt: skip
+    if filters and in_project:
+        said.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
+    if replaced:
+        said.append(f"Hidden: {_memories(replaced)} replaced by another; --superseded shows them.")
+    others = [it for it in stats.projects if it != own]
+    if others and own:
+        more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+        named = f"{', '.join(others[:MOST_NAMED])}{more}"
+        said.append(f"Other projects: {named}. --project '' searches all projects.")
+    return said
 
 
-def print_observations(found: Sequence[Observation]) -> None:
-    """The rows of a list: what each is, in a line."""
-    if found:
-        rows = [(f"#{it.id}", ago(it.updated_at), it.type, _marked(it))
-                for it in found]  # fmt: skip
-        print_table(("ID", "CHANGED", "TYPE", "TITLE"), rows)
+def _memories(count: int) -> str:
+    return counted(count, "memory", "memories")
 
 
-def _marked(it: Observation) -> str:
-    marks = {"pinned": it.pinned, "replaced": it.superseded_by}
-    return "".join(f"({mark}) " for mark, has_it in marks.items() if has_it) + it.title
+def say_each(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(one_line(sentence))
 
 
-def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
-    if as_json:
-        print_json(revisions)
-        return
+def print_history(revisions: Sequence[Revision]) -> None:
     for revision, earlier in pairwise([*revisions, None]):
         assert revision is not None  # that is the last alone
         at = ago(revision.created_at)

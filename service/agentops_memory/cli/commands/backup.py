@@ -27,7 +27,7 @@ from ..errors import file_errors
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..target import taken_from
-from .memories import print_restored, restored
+from .memories import restore_memory
 
 STDOUT = "-"
 
@@ -159,7 +159,7 @@ AGAIN = {
 @options.file_tenant_option
 @options.json_option()
 @click.pass_context
-def restore(context: click.Context, /, what: str, as_json: bool, **given: Any) -> None:
+def restore(context: click.Context, /, what: str, **given: Any) -> None:
     """Bring back the deleted memory ID, or put the databases of ARCHIVE in their place.
 
     A number is the ID of a memory, never a file: an archive of that name is ./12.
@@ -174,12 +174,12 @@ def restore(context: click.Context, /, what: str, as_json: bool, **given: Any) -
             option = next(it.opts[0] for it in context.command.params if it.name == name)
             kind = "an archive" if is_memory else "a memory"
             raise click.UsageError(f"{option} is for {kind}; {what} is {NOT_BOTH[is_memory]}.")
-    where, revision = taken_from(given), given.pop("revision")
+    revision = given.pop("revision")
     if is_memory:
-        memory = int(what.removeprefix("#"))
-        print_restored(restored(memory, revision, where), as_json=as_json)
+        restore_memory(int(what.removeprefix("#")), revision, given)
     else:
-        _restore(what, as_json=as_json, db_path=where["db_path"], **given)
+        db_path = taken_from(given)["db_path"]
+        _restore(what, db_path=db_path, **given)
 
 
 def _restore(

@@ -30,7 +30,7 @@ from ...memory.model.space import UNKNOWN_PROJECT
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ..catalog import command
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
-from ..options import force_option, json_option, project_option, target_options
+from ..options import answer_options, force_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
 from ..place import refuse_own, written
 from ..print_results import print_json
@@ -199,8 +199,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 @command("import")
 @click.argument("file", type=FILE)
 @click.option("--dry-run", is_flag=True, help="Show what would be stored, and store nothing.")
-@target_options
-@json_option("Print the JSON that the REST API returns.")
+@answer_options
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Store what the export in FILE holds and is not there yet.
 
