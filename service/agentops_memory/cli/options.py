@@ -21,6 +21,7 @@ KEY, PROJECT = "MEMORY_API_KEY", "MEMORY_PROJECT"
 
 T = TypeVar("T")
 Command = Callable[..., Any]
+flag = partial(click.option, is_flag=True)
 SHOWN = 50  # memories among which a shell completes an id
 SEEN = 500  # memories whose types are offered
 
@@ -134,7 +135,7 @@ def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
 
 
 def json_option(help: str = "Print JSON.") -> Callable[[Command], Command]:  # noqa: A002 - click's
-    return click.option("--json", "as_json", is_flag=True, help=help)
+    return flag("--json", "as_json", help=help)
 
 
 def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
@@ -212,8 +213,11 @@ scope_name_option = click.option(
 scope_option = click.option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
 )
-force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
-)
-yes_option = click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")
+force_option = flag("--force", help="Overwrite an existing file.")
+dry_run_option = flag("--dry-run", help="Show what would be done, and change nothing.")
+yes_option = flag("--yes", "is_meant", help="Do not ask.")
+
+
+def careful_options(command: Command) -> Command:
+    """The options of a command that cannot be undone."""
+    return dry_run_option(yes_option(json_option()(command)))

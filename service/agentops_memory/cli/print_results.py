@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import fields, is_dataclass
 from datetime import datetime
 from itertools import pairwise
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -21,7 +22,7 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ..memory.model.space import project_name
 from ..recall.text.instants import parsed, rendered
-from .output import ago, counted, lines, one_line, print_table, say, show
+from .output import ago, count_memories, counted, lines, one_line, print_table, say, show
 from .target import run_on_target, taken_from
 
 if TYPE_CHECKING:
@@ -68,9 +69,9 @@ def print_records(
 
 
 def parts(noun: object, names: str) -> dict[str, Any]:
-    """The named parts of a noun, as JSON has them; `shown=own` shows a part by another name."""
+    """The named parts of a noun, as JSON has them; `shown=own.part` shows one by another name."""
     split = (name.partition("=") for name in names.split())
-    values = {shown: getattr(noun, own or shown) for shown, _, own in split}
+    values = {shown: attrgetter(own or shown)(noun) for shown, _, own in split}
     return {name: rendered(it) if isinstance(it, datetime) else it for name, it in values.items()}
 
 
@@ -171,8 +172,8 @@ def print_found(found: Found, *, as_json: bool) -> None:
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
-            _explain(hit.explain)
-        _understand(found.explanation)
+            _show_reasons(hit.explain)
+        _show_understood(found.explanation)
     _say_omitted(found.omitted)
 
 
@@ -187,8 +188,8 @@ def print_context(context: Context, *, as_json: bool) -> None:
             click.echo(line)
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
-            _explain(memory.explain)
-        _understand(context.explanation)
+            _show_reasons(memory.explain)
+        _show_understood(context.explanation)
     _say_omitted(context.omitted)
 
 
@@ -201,23 +202,21 @@ async def nothing(
     """
     stats = await memories.stats(options["project"])
     in_project, own = stats.total_observations, project_name(options["project"] or "")
-    held = f" in the project {own}, which has {_memories(in_project)}" if own else ""
+    held = f" in the project {own}, which has {count_memories(in_project)}" if own else ""
     said = [f"{sentence}{held}."]
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
     if filters and in_project:
         said.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
     if replaced:
-        said.append(f"Hidden: {_memories(replaced)} replaced by another; --superseded shows them.")
+        said.append(
+            f"Hidden: {count_memories(replaced)} replaced by another; --superseded shows them."
+        )
     others = [it for it in stats.projects if it != own]
     if others and own:
         more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
         named = f"{', '.join(others[:MOST_NAMED])}{more}"
         said.append(f"Other projects: {named}. --project '' searches all projects.")
     return said
-
-
-def _memories(count: int) -> str:
-    return counted(count, "memory", "memories")
 
 
 def say_each(sentences: Iterable[str]) -> None:
@@ -307,12 +306,12 @@ def _block(name: str, entries: Sequence[str]) -> Iterator[str]:
         yield f"</memory:{name}>"
 
 
-def _explain(explanation: Explanation | None) -> None:
+def _show_reasons(explanation: Explanation | None) -> None:
     for sentence in reasons(explanation) if explanation else ():
         show(one_line(sentence), INDENT, dim=True)
 
 
-def _understand(explanation: Explanation | None) -> None:
+def _show_understood(explanation: Explanation | None) -> None:
     for sentence in understood(explanation) if explanation else ():
         show(one_line(sentence), dim=True)
 

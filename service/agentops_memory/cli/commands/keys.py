@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, BinaryIO
@@ -34,9 +34,13 @@ from ..catalog import group
 from ..errors import file_errors
 from ..output import confirm, counted, say
 from ..place import Place, now, on_tenant, place_of, refuse_own, user, written
-from ..print_results import cells, named, print_records, tell
+from ..print_results import cells, named, parts, print_records, tell
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
+KEY = (
+    "id name tenant role projects=projects.names agents=agents.names coordinates created_at "
+    "revoked_at"
+)
 ROLES = tuple(role.value for role in Role)
 
 
@@ -61,57 +65,34 @@ def keys() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do.")
 @options.tenant_option("The tenant that the key gives access to.")
 @click.option(
-    "--project",
-    "projects",
-    metavar="PATTERN",
-    multiple=True,
-    default=("*",),
+    "--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
     help="A project that the key may use, such as billing or billing-*; may be repeated. "
     "[default: *]",
-)
+)  # fmt: skip
 @click.option(
-    "--agent",
-    "agents",
-    metavar="PATTERN",
-    multiple=True,
+    "--agent", "agents", metavar="PATTERN", multiple=True,
     help="An agent that the key may act as, such as coder or team-*; may be repeated. [default: "
     "none]",
-)
-@click.option(
+)  # fmt: skip
+@options.flag(
     "--coordinator",
     "coordinates",
-    is_flag=True,
     help="Let the key create intents and assign their coordinators. An admin key always may.",
 )
 @options.json_option("Print the key with its record, as JSON.")
-def create(
-    *,
-    name: str,
-    role: str,
-    tenant: str,
-    projects: Sequence[str],
-    agents: Sequence[str],
-    coordinates: bool,
-    as_json: bool,
-    **files: str | None,
-) -> None:
+def create(name: str, role: str, tenant: str, as_json: bool, **given: Any) -> None:
     """Make a key and print it, once: only a digest is kept.
 
     \b
     Standard output is the key alone, so that it can be assigned:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    patterns = new_patterns(tuple(map(clean, projects)))
+    patterns = new_patterns(tuple(map(clean, given["projects"])))
     key, token = issued(
-        name,
-        tenant_id(tenant),
-        Role(role),
-        patterns,
-        now(),
-        agents=agent_patterns(agents),
-        coordinates=coordinates,
-    )
-    place = place_of(files)
+        name, tenant_id(tenant), Role(role), patterns, now(),
+        agents=agent_patterns(given["agents"]), coordinates=given["coordinates"],
+    )  # fmt: skip
+    place = place_of(given)
     place.prepare()
     if place.keys.are_lost():
         say("The keys created earlier are lost; none of them works any more.")
@@ -122,7 +103,7 @@ def create(
 
 @keys.command("list", short_help="List the keys, without their secrets.")
 @_files
-@click.option("--all", "with_revoked", is_flag=True, help="Include revoked keys.")
+@options.flag("--all", "with_revoked", help="Include revoked keys.")
 @options.json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """List the keys, without their secrets."""
@@ -166,9 +147,7 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
 
 @keys.command(short_help="Delete all keys, and open the service to everyone again.")
 @_files
-@click.option(
-    "--open", "is_meant", is_flag=True, help="Confirm that the service is to be open to everyone."
-)
+@options.flag("--open", "is_meant", help="Confirm that the service is to be open to everyone.")
 def reset(is_meant: bool, **files: str | None) -> None:
     """Forget all keys, revoked and lost ones too, as if none had ever been made.
 
@@ -200,18 +179,8 @@ def _explain(key: Key, place: Place, *, is_first: bool) -> None:
 
 def _shown(key: Key) -> dict[str, object]:
     ends = [secret.until for secret in key.secrets if secret.until is not None]
-    return {
-        "id": key.id,
-        "name": key.name,
-        "tenant": key.tenant,
-        "role": key.role,
-        "projects": key.projects.names,
-        "agents": key.agents.names,
-        "coordinates": key.coordinates,
-        "created_at": rendered(key.created_at),
-        "revoked_at": key.revoked_at and rendered(key.revoked_at),
-        "old_secret_until": rendered(max(ends)) if ends and max(ends) > now() else None,
-    }
+    old = rendered(max(ends)) if ends and max(ends) > now() else None
+    return parts(key, KEY) | {"old_secret_until": old}
 
 
 def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
@@ -315,9 +284,7 @@ def export(name: str, to: str, **files: str | None) -> None:
 @tenants.command(short_help="Erase a tenant permanently.")
 @_files
 @click.argument("name")
-@options.dry_run_option
-@options.yes_option
-@options.json_option()
+@options.careful_options
 def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
     """Revoke every key of the tenant NAME, then remove its database for good.
 
@@ -358,15 +325,9 @@ def _every(place: Place) -> list[TenantId]:
 
 def _tenant(tenant: TenantId, place: Place) -> dict[str, Any]:
     counts = place.counted(tenant)
-    keys = place.keys.ring().working(tenant)
-    return {
-        "tenant": tenant,
-        "bytes": counts and counts.size,
-        "observations": counts and counts.memories,
-        "sessions": counts and counts.sessions,
-        "stores": counts and counts.stores,
-        "keys": named(keys),
-    }
+    known = parts(counts, "bytes=size observations=memories sessions stores") if counts else {}
+    keys = named(place.keys.ring().working(tenant))
+    return {"tenant": tenant, **dict.fromkeys(("bytes", *COUNTS)), **known, "keys": keys}
 
 
 def _tenant_row(shown: Mapping[str, Any]) -> list[str]:

@@ -22,7 +22,7 @@ from ..target import OPTIONS, run_on_target, taken_from
 
 LONGEST_TITLE = 60  # characters that a title has which is taken from its text
 
-_explain = click.option("--explain", is_flag=True, help="Explain why each memory was found.")
+_explain = options.flag("--explain", help="Explain why each memory was found.")
 
 
 @command()
@@ -40,7 +40,7 @@ _explain = click.option("--explain", is_flag=True, help="Explain why each memory
               help="Session to save it in. [default: cli:PROJECT:DATE]")  # fmt: skip
 @click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
               help="How long the memory stays valid, such as 30d.")  # fmt: skip
-@click.option("--pinned", is_flag=True, help="Show it first in every context of the project.")
+@options.flag("--pinned", help="Show it first in every context of the project.")
 @click.option("--supersedes", multiple=True, metavar="ID", type=options.MemoryId(),
               shell_complete=options.ids,
               help="A memory that this one replaces; may be repeated.")  # fmt: skip
@@ -159,7 +159,7 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 @options.tag_option
 @options.scope_name_option
 @options.limit_option(default=10)
-@click.option("--superseded", is_flag=True, help="Include memories that another one replaces.")
+@options.flag("--superseded", help="Include memories that another one replaces.")
 @_explain
 @options.answer_options
 def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
@@ -246,7 +246,7 @@ def sessions(**given: Any) -> None:
 
 @command()
 @options.project_option
-@click.option("--storage", is_flag=True, help="Show how the tenants' files use their space.")
+@options.flag("--storage", help="Show how the tenants' files use their space.")
 @options.answer_options
 def stats(project: str | None, storage: bool, **given: Any) -> None:
     """Show how much is stored, in the project or in all.
