@@ -4,9 +4,9 @@ Their fields stand in the order of the JSON; `redacted`, `omitted` and `warning`
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, dataclass_transform
 
 Action = Literal["created", "updated", "deduplicated"]
 Explanation = Mapping[str, Any]  # as docs/api.md describes it
@@ -15,16 +15,22 @@ Progress = Callable[[int, int | None], None]
 """What is told of a transfer after each piece: bytes done, and bytes in all if they are known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Noun:
+    """Each is a frozen dataclass, made by keywords."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Message(Noun):
     """One message of a session's transcript."""
 
     role: str
     content: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Noun):
     """A session as it is stored; it has a summary once it ended with messages."""
 
     id: str
@@ -37,16 +43,14 @@ class Session:
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class Appended(Noun):
     """What became of messages that were added to a session's transcript: they are kept."""
 
     redacted: int = 0  # secrets that were kept out of what was sent
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnd:
+class SessionEnd(Noun):
     """What became of a session at its end."""
 
     session_id: str
@@ -56,8 +60,7 @@ class SessionEnd:
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Similar:
+class Similar(Noun):
     """A memory that says nearly the same; a score of 1 is the same words."""
 
     id: int
@@ -67,8 +70,7 @@ class Similar:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class Saved(Noun):
     """What became of a save: a new memory, a new state of one, or one that was there already."""
 
     id: int
@@ -81,8 +83,7 @@ class Saved:
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Noun):
     """A memory in full. What superseded it are live memories; an expired one is in no list."""
 
     id: int
@@ -111,8 +112,7 @@ class Observation:
     redacted: int = 0  # secrets that were kept out of what was sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewItem:
+class ReviewItem(Noun):
     """A memory that somebody should look at: why, and since when; look-alikes come in pairs."""
 
     reason: str  # review_due, expires_soon or similar
@@ -122,16 +122,14 @@ class ReviewItem:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewList:
+class ReviewList(Noun):
     """What somebody should look at, the newest reason first."""
 
     items: tuple[ReviewItem, ...]
     next: str | None = None  # what `before` takes, if there is more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class Revision(Noun):
     """One change of a memory; a deletion has no text."""
 
     revision: int
@@ -143,8 +141,7 @@ class Revision:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Noun):
     """A found memory; the lower its rank, the better."""
 
     id: int
@@ -157,8 +154,7 @@ class Hit:
     explain: Explanation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Noun):
     """The hits of a search, best first."""
 
     hits: tuple[Hit, ...] = ()
@@ -172,8 +168,7 @@ class Found:
         return len(self.hits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Noun):
     """A memory in a context, its content cut; its age is in seconds."""
 
     type: str
@@ -184,8 +179,7 @@ class Line:
     explain: Explanation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Noun):
     """What an agent is reminded of: the summaries of sessions, then memories."""
 
     summaries: tuple[str, ...] = ()
@@ -194,8 +188,7 @@ class Context:
     explanation: Explanation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
+class TimelineEntry(Noun):
     """A memory in a timeline."""
 
     id: int
@@ -205,8 +198,7 @@ class TimelineEntry:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Noun):
     """How much is stored; the projects are always all that the caller may see."""
 
     total_sessions: int
@@ -214,8 +206,7 @@ class Stats:
     projects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(Noun):
     """What an import added."""
 
     imported_sessions: int
@@ -224,8 +215,7 @@ class Imported:
     redacted: int = 0  # secrets that were kept out of what was sent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportConflict:
+class ImportConflict(Noun):
     """An observation of a document that is not as the stored one, and which of them stays."""
 
     place: int  # in the document's observations, from 0
@@ -236,8 +226,7 @@ class ImportConflict:
     title: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportPlan:
+class ImportPlan(Noun):
     """What an import would do; it is stored whole or not at all."""
 
     new_sessions: int

@@ -4,11 +4,13 @@ Names and meanings are OpenWOP's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, dataclass_transform
+from dataclasses import field
+from typing import Annotated, Any, ClassVar
 
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+
+from ..contract import models
 
 __all__ = [
     "ArtifactPage", "Commitment", "CommitmentPage", "Compaction", "Consolidation", "Distillation",
@@ -27,14 +29,10 @@ ASKED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Noun:
-    """Each is a frozen dataclass, made by keywords, and read by the protocol's names of fields."""
+class Noun(models.Noun):
+    """Read by the protocol's names of fields."""
 
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class MemoryEntry(Noun):
