@@ -160,13 +160,13 @@ file_tenant_option = click.option(
 
 def to_option(metavar: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
     """Where something is written, which must have a name."""
-    return click.option("--to", metavar=metavar, required=True, help=help, callback=_required_name)
 
+    def named(context: click.Context, _: click.Parameter, to: str) -> str:
+        if not to:
+            raise click.UsageError("--to needs a name.", context)
+        return to
 
-def _required_name(context: click.Context, _: click.Parameter, to: str) -> str:
-    if not to:
-        raise click.UsageError("--to needs a name.", context)
-    return to
+    return click.option("--to", metavar=metavar, required=True, help=help, callback=named)
 
 
 def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -206,10 +206,9 @@ excluded_option = click.option(
 )  # fmt: skip
 tag_option = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
 scope_name_option = click.option(
-    "--scope",
-    metavar="NAME",
+    "--scope", metavar="NAME",
     help="Only this scope; global means the memories shared by all projects.",
-)
+)  # fmt: skip
 scope_option = click.option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
 )

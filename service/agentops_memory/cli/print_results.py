@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agentops_memory_client.contract.models import (
-    Context,
-    Explanation,
-    Found,
-    Revision,
-    Saved,
-)
+from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import MemoryService
 
 from ..memory.model.space import project_name
@@ -85,12 +79,11 @@ def tell(document: object, sentence: str, *, as_json: bool) -> None:
 
 def cells(record: Record) -> dict[str, object]:
     """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
-    return {name: "" if part is None else _cell(name, part) for name, part in record.items()}
-
-
-def _cell(name: str, part: object) -> object:
-    at = parsed(str(part)) if name.endswith(INSTANTS) else None
-    return part if at is None else ago(at)
+    ats = {name: parsed(str(part)) for name, part in record.items() if name.endswith(INSTANTS)}
+    return {
+        name: ago(at) if (at := ats.get(name)) else "" if part is None else part
+        for name, part in record.items()
+    }
 
 
 def answered(
@@ -114,9 +107,9 @@ def print_json(noun: object) -> None:
 
 def json_of(noun: object) -> Any:
     """A noun, or several, as the API answers them; parts without a value are absent."""
-    if isinstance(noun, Found):
+    if isinstance(noun, m.Found):
         return _found(noun)
-    if isinstance(noun, Context):
+    if isinstance(noun, m.Context):
         return _context(noun)
     if isinstance(noun, datetime):
         return noun.isoformat().replace("+00:00", "Z")
@@ -128,12 +121,12 @@ def json_of(noun: object) -> Any:
     return noun
 
 
-def _found(found: Found) -> Any:
+def _found(found: m.Found) -> Any:
     hits = json_of(found.hits)
     return _explained({"results": hits}, found.explanation) if found.explanation else hits
 
 
-def _context(context: Context) -> Any:
+def _context(context: m.Context) -> Any:
     answer = {
         "recent_sessions": [{"summary": summary} for summary in context.summaries],
         "recent_observations": json_of(context.observations),
@@ -150,7 +143,7 @@ def _is_shown(name: str, part: object) -> bool:
     return name not in HEADERS and not is_unset
 
 
-def print_saved(saved: Saved, where: str, *, as_json: bool) -> None:
+def print_saved(saved: m.Saved, where: str, *, as_json: bool) -> None:
     """What became of a save; on standard error, what the service did not store or warns of."""
     if as_json:
         print_json(saved)
@@ -162,7 +155,7 @@ def print_saved(saved: Saved, where: str, *, as_json: bool) -> None:
         say(one_line(f"Warning: {saved.warning}."))
 
 
-def print_found(found: Found, *, as_json: bool) -> None:
+def print_found(found: m.Found, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
@@ -177,7 +170,7 @@ def print_found(found: Found, *, as_json: bool) -> None:
     _say_omitted(found.omitted)
 
 
-def print_context(context: Context, *, as_json: bool) -> None:
+def print_context(context: m.Context, *, as_json: bool) -> None:
     """The blocks that an agent runtime puts before a prompt, and why each line is in them."""
     if as_json:
         print_json(context)
@@ -208,9 +201,8 @@ async def nothing(
     if filters and in_project:
         said.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
     if replaced:
-        said.append(
-            f"Hidden: {count_memories(replaced)} replaced by another; --superseded shows them."
-        )
+        by_others = f"{count_memories(replaced)} replaced by another"
+        said.append(f"Hidden: {by_others}; --superseded shows them.")
     others = [it for it in stats.projects if it != own]
     if others and own:
         more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
@@ -224,7 +216,7 @@ def say_each(sentences: Iterable[str]) -> None:
         say(one_line(sentence))
 
 
-def print_history(revisions: Sequence[Revision]) -> None:
+def print_history(revisions: Sequence[m.Revision]) -> None:
     for revision, earlier in pairwise([*revisions, None]):
         assert revision is not None  # that is the last alone
         at = ago(revision.created_at)
@@ -233,16 +225,16 @@ def print_history(revisions: Sequence[Revision]) -> None:
             show(line, indent=3)
 
 
-def reasons(explanation: Explanation) -> list[str]:
+def reasons(explanation: m.Explanation) -> list[str]:
     return _sentences(_reasons, explanation)
 
 
-def understood(explanation: Explanation) -> list[str]:
+def understood(explanation: m.Explanation) -> list[str]:
     return _sentences(_understood, explanation)
 
 
 def _sentences(
-    explain: Callable[[Explanation], Iterator[str]], explanation: Explanation
+    explain: Callable[[m.Explanation], Iterator[str]], explanation: m.Explanation
 ) -> list[str]:
     """Of an explanation, which another service may have in another shape: no model bounds it."""
     try:
@@ -251,7 +243,7 @@ def _sentences(
         return [STRANGE]
 
 
-def _reasons(explanation: Explanation) -> Iterator[str]:
+def _reasons(explanation: m.Explanation) -> Iterator[str]:
     method = METHODS.get(explanation.get("method", ""), BY_WORDS)
     tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
     yield f"Place {explanation.get('place', '?')}, {method}{tier}."
@@ -259,10 +251,9 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield f"Matched: {', '.join(dict.fromkeys(map(_term, matched)))}."
     if fields := explanation.get("fields"):
         shares = sorted(fields.items(), key=lambda it: -it[1])
-        where = ", ".join(
-            f"{FIELDS.get(name, name)} {share:.0%}" for name, share in shares if share >= 0.005
-        )
-        yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
+        names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
+        score = f"Score {explanation.get('score', 0):.3g}; lower is better."
+        yield f"Where: {', '.join(names)}. {score}"
     if following := explanation.get("following"):
         share = sum(it["share"] for it in following)
         ids = ids_of([it["id"] for it in following])
@@ -275,7 +266,7 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield "The content is cut here."
 
 
-def _understood(explanation: Explanation) -> Iterator[str]:
+def _understood(explanation: m.Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
         yield f"Searched for: {', '.join(terms)}."
@@ -306,12 +297,12 @@ def _block(name: str, entries: Sequence[str]) -> Iterator[str]:
         yield f"</memory:{name}>"
 
 
-def _show_reasons(explanation: Explanation | None) -> None:
+def _show_reasons(explanation: m.Explanation | None) -> None:
     for sentence in reasons(explanation) if explanation else ():
         show(one_line(sentence), INDENT, dim=True)
 
 
-def _show_understood(explanation: Explanation | None) -> None:
+def _show_understood(explanation: m.Explanation | None) -> None:
     for sentence in understood(explanation) if explanation else ():
         show(one_line(sentence), dim=True)
 
@@ -321,7 +312,7 @@ def _say_omitted(count: int) -> None:
         say(f"{counted(count, 'more', 'more')} did not fit into one response.")
 
 
-def _diff(earlier: Revision | None, revision: Revision) -> Iterator[str]:
+def _diff(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
     if revision.content is None:
         return  # a deletion
     if earlier is None or earlier.content is None:
@@ -337,7 +328,7 @@ def _diff(earlier: Revision | None, revision: Revision) -> Iterator[str]:
         yield from _content_diff(list(lines(earlier.content)), list(lines(revision.content)))
 
 
-def _first(revision: Revision) -> Iterator[str]:
+def _first(revision: m.Revision) -> Iterator[str]:
     yield f"title: {one_line(revision.title or '')}"
     if revision.tags:
         yield f"tags: {_tags(revision)}"
@@ -355,5 +346,5 @@ def _content_diff(before: list[str], after: list[str]) -> Iterator[str]:
         yield "content: only invisible characters changed"
 
 
-def _tags(revision: Revision) -> str:
+def _tags(revision: m.Revision) -> str:
     return one_line(", ".join(revision.tags)) or "none"

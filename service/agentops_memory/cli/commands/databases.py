@@ -79,8 +79,12 @@ def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
     try:
         plan = planned(tenant_file(settings.db_path, tenant), settings.recall)
         lines.append(_summary(plan))
-        if plan.is_due:
-            lines.append(_trial(plan, settings))
+        if plan.is_due and not plan.has_room_for_trial:
+            lines.append("not tried: there is not enough space for a copy.")
+        elif plan.is_due:
+            with silent(logging.getLogger("agentops_memory")):
+                took = tried(plan, now(), settings.recall)
+            lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
         is_possible = plan.has_room
     except Refusal as refusal:
         lines.append(f"refused. {refusal}")
@@ -115,14 +119,6 @@ def _summary(plan: Plan) -> str:
 def _room(plan: Plan) -> str:
     verdict = "" if plan.has_room else " That is not enough."
     return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
-
-
-def _trial(plan: Plan, settings: Settings) -> str:
-    if not plan.has_room_for_trial:
-        return "not tried: there is not enough space for a copy."
-    with silent(logging.getLogger("agentops_memory")):
-        took = tried(plan, now(), settings.recall)
-    return f"tested on a copy in {took.total_seconds():.1f} s and is sound."
 
 
 async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
@@ -193,7 +189,10 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
     with file_errors(), quiet:
         every = _copied(chosen, to, named, tell)
         while it := _next(every, bars):
-            shown.append(_copy_document(it))
+            projects = it.tally.digests.items()
+            digests = [{"project": name, "digest": digest} for name, digest in projects]
+            rows = parts(it, "tenant was_there rows=tally.counts")
+            shown.append({**rows, "projects": digests})
             if not as_json:
                 _print_copied(it)
     if as_json:
@@ -235,11 +234,6 @@ def _print_copied(it: "Copied") -> None:
         print_table(OF_TABLES, [(name, count) for name, count in counts.items() if count])
         named = ((NO_PROJECT if it is None else it, digest) for it, digest in digests.items())
         print_table(OF_PROJECTS, [*named])
-
-
-def _copy_document(it: "Copied") -> dict[str, Any]:
-    digests = [{"project": name, "digest": digest} for name, digest in it.tally.digests.items()]
-    return {**parts(it, "tenant was_there rows=tally.counts"), "projects": digests}
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")

@@ -123,7 +123,10 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     """
     place = place_of(flags)
     findings = on_tenant(place, tenant_id(tenant), partial(_found, place, redact))
-    for line in _as_json(findings) if as_json else _secrets(findings, redact=redact):
+    for finding in findings if as_json else ():
+        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
+        click.echo(json.dumps(dict(_secret_names(finding)) | counts))
+    for line in () if as_json else _secrets(findings, redact=redact):
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
@@ -151,24 +154,15 @@ def _secrets(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
     for finding in findings:
         kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
         names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
-        yield f"{_secret_place(finding)}: {', '.join(kinds + names)}"
+        steps = reversed([f"{kind} {name}" for kind, name in _secret_names(finding)])
+        where = " of ".join(steps).replace(" of project ", " of ")
+        yield f"{where}: {', '.join(kinds + names)}"
     total = sum(sum(finding.kinds.values()) for finding in findings)
     left = sum(sum(finding.in_names.values()) for finding in findings)
     done = "taken out" if redact else "found; --redact removes them"
     yield f"{total} secrets {done}" if total else "no secrets found in texts"
     if left:
         yield f"{left} in names and paths remain: they cannot be removed"
-
-
-def _as_json(findings: list[SecretFinding]) -> Iterator[str]:
-    for finding in findings:
-        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
-        yield json.dumps(dict(_secret_names(finding)) | counts)
-
-
-def _secret_place(finding: SecretFinding) -> str:
-    names = [f"{kind} {name}" for kind, name in _secret_names(finding)]
-    return " of ".join(reversed(names)).replace(" of project ", " of ")
 
 
 def _secret_names(finding: SecretFinding) -> Iterator[tuple[str, object]]:

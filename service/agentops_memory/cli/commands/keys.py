@@ -12,17 +12,8 @@ import click
 from ...engine.engine import Engine
 from ...engine.files import make_folder
 from ...errors import NotFound, Refusal, Unavailable
-from ...memory.model.access import (
-    DEFAULT_TENANT,
-    OPERATOR,
-    Caller,
-    KeyId,
-    Role,
-    TenantId,
-    agent_patterns,
-    new_patterns,
-    tenant_id,
-)
+from ...memory.model import access
+from ...memory.model.access import DEFAULT_TENANT, Caller, Role, TenantId, tenant_id
 from ...memory.model.keys import Key, issued
 from ...operations.files.seals import SealFile
 from ...recall.text.instants import rendered
@@ -87,10 +78,10 @@ def create(name: str, role: str, tenant: str, as_json: bool, **given: Any) -> No
     Standard output is the key alone, so that it can be assigned:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    patterns = new_patterns(tuple(map(clean, given["projects"])))
+    patterns = access.new_patterns(tuple(map(clean, given["projects"])))
     key, token = issued(
         name, tenant_id(tenant), Role(role), patterns, now(),
-        agents=agent_patterns(given["agents"]), coordinates=given["coordinates"],
+        agents=access.agent_patterns(given["agents"]), coordinates=given["coordinates"],
     )  # fmt: skip
     place = place_of(given)
     place.prepare()
@@ -122,7 +113,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Let the key with this ID open nothing any more, from the next request on."""
-    key = place_of(files).keys.revoke(KeyId(id), at=now(), by=user())
+    key = place_of(files).keys.revoke(access.KeyId(id), at=now(), by=user())
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
 
@@ -139,7 +130,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
     """Give the key with this ID a new secret and print the new key, once."""
     at = now()
-    key, token = place_of(files).keys.rotate(KeyId(id), keep_old, at=at, by=user())
+    key, token = place_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
     end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
     say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
     click.echo(token)
@@ -160,7 +151,7 @@ def reset(is_meant: bool, **files: str | None) -> None:
             "add --open."
         )
     count = place_of(files).keys.reset(at=now(), by=user())
-    click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; no key is left.")
+    click.echo(f"Forgot {counted(count, 'key')}; no key is left.")
 
 
 def _explain(key: Key, place: Place, *, is_first: bool) -> None:
@@ -220,7 +211,7 @@ def rotate_seal(as_json: bool, **files: str | None) -> None:
         path = place.settings.seal_file
         make_folder(path.parent)
         file = SealFile(path, now)
-        key = file.rotate(lambda id_: place.audit(OPERATOR, "seal.rotated", key=id_))
+        key = file.rotate(lambda id_: place.audit(access.OPERATOR, "seal.rotated", key=id_))
         count = len(file.keys().keys)
     sentence = f"The key {key} encrypts from now on; {path} has {counted(count, 'key')}."
     tell({"key": key, "keys": count}, sentence, as_json=as_json)
@@ -258,7 +249,9 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
     Exits with 1 if a database is there that cannot be read.
     """
     place = place_of(files)
-    shown = [_tenant(tenant, place) for tenant in _every(place)]
+    keyed = {key.tenant for key in place.keys.ring().keys.values() if not key.revoked_at}
+    tenants = dict.fromkeys([*place.tenants(), *sorted(keyed)])
+    shown = [_tenant(tenant, place) for tenant in tenants]
     print_records(shown, OF_TENANTS, _tenant_row, as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
@@ -315,12 +308,6 @@ def rewrite(name: str, **files: str | None) -> None:
     place.require_usable(tenant)
     place.rewrite(tenant)
     click.echo(f"No erased data is left in {place.name_of(tenant)}.")
-
-
-def _every(place: Place) -> list[TenantId]:
-    keys = place.keys.ring().keys.values()
-    with_keys = {key.tenant for key in keys if not key.revoked_at}
-    return list(dict.fromkeys([*place.tenants(), *sorted(with_keys)]))
 
 
 def _tenant(tenant: TenantId, place: Place) -> dict[str, Any]:

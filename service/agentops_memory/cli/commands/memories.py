@@ -269,7 +269,7 @@ def stats(project: str | None, storage: bool, **given: Any) -> None:
         output.show(output.one_line(name), indent=2)
 
 
-Work = Callable[[MemoryService, int], Awaitable[Observation | None]]
+Work = Callable[[MemoryService, int], Awaitable[Observation | str | None]]
 
 
 def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa: A002 - click's
@@ -282,7 +282,8 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
         async def done(service: MemoryService) -> list[Observation | None]:
             for it in memories:
                 await service.get(it)  # all of them, or none
-            return [await work(service, it) for it in memories]
+            answers = [await work(service, it) for it in memories]
+            return [it if isinstance(it, Observation) else None for it in answers]
 
         answers = run_on_target(where, done)
         if as_json:
@@ -295,14 +296,10 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
     return changed
 
 
-async def _deleted(memories: MemoryService, memory: int) -> None:
-    await memories.delete(memory)
-
-
 delete = _each(
     "delete", "Deleted",
     "Delete the memories ID. `restore ID` brings one back while MEMORY_KEEP_DELETED lasts.",
-    _deleted,
+    lambda memories, it: memories.delete(it),
 )  # fmt: skip
 pin = _each(
     "pin", "Pinned", "Pin the memories ID: they come first in every context of their project.",

@@ -1,7 +1,6 @@
 """`projects` and `agents`: listed, renamed, limited, exported and erased at the terminal."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
@@ -12,7 +11,7 @@ import click
 
 from agentops_memory_client.contract.call import Call, given
 from agentops_memory_client.contract.method import asking
-from agentops_memory_client.contract.reading import Headers
+from agentops_memory_client.contract.reading import json_object
 
 from ...engine.callbacks import noop
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
@@ -211,15 +210,10 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
 LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one goes on
 
 
-def _fields_of(body: bytes, _: Headers) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(body)
-    return fields
-
-
 def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
     return Call(
-        operation="delete_project", method="DELETE", path=("projects", project), read=_fields_of,
-        query=given(hard=True, dry_run=dry_run), within=LONGEST,
+        operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
+        query=given(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
     )  # fmt: skip
 
 

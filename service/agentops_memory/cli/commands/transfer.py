@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -89,7 +89,9 @@ def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
             left_out[why] += 1
             continue
         if isinstance(row, dict):
-            left_out["cut"] += _is_long(row)
+            longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
+            cut = (_fitting(row.get(name), most) != row.get(name) for name, most in longest)
+            left_out["cut"] += any(cut)
             yield comma + _json(_observation(row, projects))
         else:
             yield comma + _json(row)
@@ -105,10 +107,12 @@ def _session(row: Row) -> dict[str, Any]:
 def _observation(row: Row, projects: Mapping[object, object]) -> dict[str, Any]:
     kept = {name: row.get(name) for name in _KEPT}
     project = row.get("project") or projects.get(_known(row.get("session_id")))
-    tool = row.get("tool_name")
+    tool, first = row.get("tool_name"), row.get("content")
+    if isinstance(first, str):
+        first = first.strip().partition("\n")[0][:MAX_TITLE]
     return kept | {
         "uid": None if row.get("topic_key") or row.get("id") is None else _uid(row),
-        "title": _fitting(row.get("title"), MAX_TITLE) or _first_line(row.get("content")),
+        "title": _fitting(row.get("title"), MAX_TITLE) or first,
         "content": _fitting(row.get("content"), MAX_CONTENT),
         "project": project or UNKNOWN_PROJECT,
         "tags": [tool[:MAX_TAG]] if isinstance(tool, str) and tool.strip() else None,
@@ -130,15 +134,6 @@ def _why_left_out(name: str, row: object) -> str | None:
 def _uid(row: Row) -> str:
     whose = [row.get(name) for name in ("session_id", "id", "created_at")]
     return str(uuid5(_IDS, json.dumps(whose, default=str)))
-
-
-def _first_line(content: object) -> object:
-    return content.strip().partition("\n")[0][:MAX_TITLE] if isinstance(content, str) else content
-
-
-def _is_long(row: Row) -> bool:
-    longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
-    return any(_fitting(row.get(name), most) != row.get(name) for name, most in longest)
 
 
 def _fitting(text: object, most: int) -> object:
@@ -278,12 +273,19 @@ def _document(file: str, target: Target) -> Iterator[Path]:
 @contextmanager
 def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
     """The file, and where it is; of what can be read only once, a copy."""
-    with _source(file) as source:
-        if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            yield source, Path(file)
-            return
-        with _temporary(target, _arriving(source)) as copy:
-            yield copy, Path(copy.name)
+    with ExitStack() as stack:
+        if file != "-":
+            with os_errors_as(FileRefused, f"{file} cannot be read"):
+                source: BinaryIO = stack.enter_context(Path(file).open("rb"))
+            if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                yield source, Path(file)
+                return
+        elif sys.stdin is None or is_terminal(sys.stdin):
+            raise click.UsageError("- reads standard input, but standard input is empty.")
+        else:
+            source = sys.stdin.buffer
+        copy = stack.enter_context(_temporary(target, _arriving(source)))
+        yield copy, Path(copy.name)
 
 
 def _arriving(source: BinaryIO) -> Iterator[bytes]:
@@ -293,27 +295,12 @@ def _arriving(source: BinaryIO) -> Iterator[bytes]:
     """
     read1 = cast(BufferedReader, source).read1
     while True:
-        while not _has_come(source):
-            pass
+        with suppress(UnsupportedOperation):  # it is in memory
+            while not select.select([source], [], [], SIGNALS)[0]:
+                pass
         if not (piece := read1(PIECE)):
             return
         yield piece
-
-
-def _has_come(source: BinaryIO) -> bool:
-    try:
-        return bool(select.select([source], [], [], SIGNALS)[0])
-    except UnsupportedOperation:  # it is in memory
-        return True
-
-
-def _source(file: str) -> AbstractContextManager[BinaryIO]:
-    if file == "-":
-        if sys.stdin is None or is_terminal(sys.stdin):
-            raise click.UsageError("- reads standard input, but standard input is empty.")
-        return nullcontext(sys.stdin.buffer)
-    with os_errors_as(FileRefused, f"{file} cannot be read"):
-        return Path(file).open("rb")
 
 
 @contextmanager

@@ -4,9 +4,9 @@ Their fields stand in the order of the JSON; `redacted`, `omitted` and `warning`
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, dataclass_transform
+from typing import Any, Literal
 
 Action = Literal["created", "updated", "deduplicated"]
 Explanation = Mapping[str, Any]  # as docs/api.md describes it
@@ -15,22 +15,16 @@ Progress = Callable[[int, int | None], None]
 """What is told of a transfer after each piece: bytes done, and bytes in all if they are known."""
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Noun:
-    """Each is a frozen dataclass, made by keywords."""
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
-
-
-class Message(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
     """One message of a session's transcript."""
 
     role: str
     content: str
 
 
-class Session(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
     """A session as it is stored; it has a summary once it ended with messages."""
 
     id: str
@@ -43,14 +37,16 @@ class Session(Noun):
     warning: str | None = None  # the session belongs to another project
 
 
-class Appended(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Appended:
     """What became of messages that were added to a session's transcript: they are kept."""
 
     redacted: int = 0  # secrets that were kept out of what was sent
     warning: str | None = None  # the session belongs to another project
 
 
-class SessionEnd(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionEnd:
     """What became of a session at its end."""
 
     session_id: str
@@ -60,7 +56,8 @@ class SessionEnd(Noun):
     warning: str | None = None  # the session belongs to another project
 
 
-class Similar(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Similar:
     """A memory that says nearly the same; a score of 1 is the same words."""
 
     id: int
@@ -70,7 +67,8 @@ class Similar(Noun):
     updated_at: datetime
 
 
-class Saved(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
     """What became of a save: a new memory, a new state of one, or one that was there already."""
 
     id: int
@@ -83,7 +81,8 @@ class Saved(Noun):
     warning: str | None = None  # the session belongs to another project
 
 
-class Observation(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
     """A memory in full. What superseded it are live memories; an expired one is in no list."""
 
     id: int
@@ -112,7 +111,8 @@ class Observation(Noun):
     redacted: int = 0  # secrets that were kept out of what was sent
 
 
-class ReviewItem(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewItem:
     """A memory that somebody should look at: why, and since when; look-alikes come in pairs."""
 
     reason: str  # review_due, expires_soon or similar
@@ -122,14 +122,16 @@ class ReviewItem(Noun):
     score: float | None = None
 
 
-class ReviewList(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewList:
     """What somebody should look at, the newest reason first."""
 
     items: tuple[ReviewItem, ...]
     next: str | None = None  # what `before` takes, if there is more
 
 
-class Revision(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
     """One change of a memory; a deletion has no text."""
 
     revision: int
@@ -141,7 +143,8 @@ class Revision(Noun):
     tags: tuple[str, ...] = ()
 
 
-class Hit(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hit:
     """A found memory; the lower its rank, the better."""
 
     id: int
@@ -154,7 +157,8 @@ class Hit(Noun):
     explain: Explanation | None = None
 
 
-class Found(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
     """The hits of a search, best first."""
 
     hits: tuple[Hit, ...] = ()
@@ -168,7 +172,8 @@ class Found(Noun):
         return len(self.hits)
 
 
-class Line(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
     """A memory in a context, its content cut; its age is in seconds."""
 
     type: str
@@ -179,7 +184,8 @@ class Line(Noun):
     explain: Explanation | None = None
 
 
-class Context(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
     """What an agent is reminded of: the summaries of sessions, then memories."""
 
     summaries: tuple[str, ...] = ()
@@ -188,7 +194,8 @@ class Context(Noun):
     explanation: Explanation | None = None
 
 
-class TimelineEntry(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineEntry:
     """A memory in a timeline."""
 
     id: int
@@ -198,7 +205,8 @@ class TimelineEntry(Noun):
     created_at: datetime
 
 
-class Stats(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
     """How much is stored; the projects are always all that the caller may see."""
 
     total_sessions: int
@@ -206,7 +214,8 @@ class Stats(Noun):
     projects: tuple[str, ...] = ()
 
 
-class Imported(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
     """What an import added."""
 
     imported_sessions: int
@@ -215,7 +224,8 @@ class Imported(Noun):
     redacted: int = 0  # secrets that were kept out of what was sent
 
 
-class ImportConflict(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportConflict:
     """An observation of a document that is not as the stored one, and which of them stays."""
 
     place: int  # in the document's observations, from 0
@@ -226,7 +236,8 @@ class ImportConflict(Noun):
     title: str
 
 
-class ImportPlan(Noun):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportPlan:
     """What an import would do; it is stored whole or not at all."""
 
     new_sessions: int

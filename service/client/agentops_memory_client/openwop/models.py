@@ -4,13 +4,11 @@ Names and meanings are OpenWOP's.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, dataclass_transform
 
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-
-from ..contract import models
 
 __all__ = [
     "ArtifactPage", "Commitment", "CommitmentPage", "Compaction", "Consolidation", "Distillation",
@@ -29,10 +27,14 @@ ASKED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class Noun(models.Noun):
-    """Read by the protocol's names of fields."""
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Noun:
+    """Each is a frozen dataclass, made by keywords, and read by the protocol's names of fields."""
 
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class MemoryEntry(Noun):
