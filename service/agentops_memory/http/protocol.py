@@ -89,14 +89,6 @@ class NoPath(Refusal):
         super().__init__(sentence)
 
 
-class NoMethod(Refusal):
-    code = "no_method"
-
-
-class Failed(Refusal):
-    code = "failed"
-
-
 class Gone(Refusal):
     code = "invalid_input"
 

@@ -24,17 +24,7 @@ from ..bodies import JSON
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import SAFE, Bounded
 from ..openapi import document
-from ..protocol import (
-    HEADERS,
-    Failed,
-    Handler,
-    NoMethod,
-    NoPath,
-    Operation,
-    Protocol,
-    Served,
-    protocol_at,
-)
+from ..protocol import HEADERS, Handler, NoPath, Operation, Protocol, Served, protocol_at
 
 TITLE = "agentops-memory"
 PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for every project."
@@ -89,6 +79,14 @@ def _loaded(path: Path) -> Handler:
         return page_file(path)  # for anybody: a browser sends no key with what a page loads
 
     return handle
+
+
+class NoMethod(Refusal):
+    code = "no_method"
+
+
+class Failed(Refusal):
+    code = "failed"
 
 
 class _Refusals:

@@ -18,11 +18,7 @@ from typing import Any, cast
 
 import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http import httptools_impl
 
 from ...engine.callbacks import noop
 from .middleware import ALWAYS
@@ -192,7 +188,7 @@ Early = Callable[[bytes, Headers, bytes, str], bytes | None]
 The last is the address of the client, for the log."""
 
 
-class LimitedProtocol(HttpToolsProtocol):
+class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
 
     `early` answers a request once its head is there, or leaves it to the application.
@@ -346,7 +342,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self.cycle.response_complete and self.cycle.more_body:
             self._wait(LINGER_TIME, self._close)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
         super()._start_asgi_task(cycle, partial(_run, app, cycle))
 
     def _parse(self, part: bytes) -> None:
@@ -408,7 +404,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         content = json.dumps({"error": refusal.sentence}).encode()
         self.transport.write(
-            STATUS_LINE[refusal.status]
+            httptools_impl.STATUS_LINE[refusal.status]
             + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(content)
             + _ALWAYS
             + b"connection: close\r\n\r\n"
@@ -460,7 +456,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
 
 async def _run(
-    app: ASGIApp, cycle: RequestResponseCycle, scope: Scope, receive: Receive, send: Send
+    app: ASGIApp,
+    cycle: httptools_impl.RequestResponseCycle,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
 ) -> None:
     """Run the application. Why its answer ends early it has logged, and so has the server."""
     try:
