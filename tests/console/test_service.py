@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.telemetry import logs
+from agentops_memory.telemetry import metrics
 
 from ..support.callers import made_key
 from ..support.engines import is_postgresql
@@ -118,7 +118,7 @@ def test_the_file_is_named_to_its_own_tenant_alone(
 def test_a_slow_request_is_named_with_its_route_and_not_with_what_it_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logs, "SLOW", 0.0)
+    monkeypatch.setattr(metrics, "SLOW", 0.0)
     with serving(tmp_path / "memory.db") as service:
         service.save("The door is green.")
         service.http.get("/observations/1", params={"secret": "abc"})

@@ -24,11 +24,8 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "Memories": {
         "save": Entry("memories:save", "Save a memory.", 'save "Orders go through a queue."'),
         "search": Entry("memories:search", "Find memories by words.", "search where do orders go"),
-        "context": Entry(
-            "memories:context",
-            "Preview the context an agent would get.",
-            'context "Why is the order late?"',
-        ),
+        "context": Entry("memories:context", "Preview the context an agent would get.",
+                         'context "Why is the order late?"'),
         "list": Entry("memories:list_", "List memories, newest first.", "list --type decision"),
         "show": Entry("memories:show_", "Show a memory in full.", "show 12"),
         "edit": Entry("memories:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
@@ -157,7 +154,8 @@ class Documented(click.Command):
         return f"{sentence} Did you mean '{near}'?" if near else sentence
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        if entry := COMMANDS.get(ctx.info_name or "") if _is_below_program(ctx) else None:
+        is_below_program = ctx.parent is not None and ctx.parent.parent is None
+        if entry := COMMANDS.get(ctx.info_name or "") if is_below_program else None:
             with formatter.section("Example"):
                 formatter.write_text(f"{NAME} {entry.example}")
         is_all = bool(ctx.meta.get(NAME))
@@ -221,10 +219,6 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
     start = word.lstrip("-")[:1]
     likely = [name for name in names if name.lstrip("-").startswith(start)]
     return next(iter(get_close_matches(word, likely, n=1, cutoff=LIKE)), None)
-
-
-def _is_below_program(ctx: click.Context) -> bool:
-    return ctx.parent is not None and ctx.parent.parent is None
 
 
 def _section(param: click.Parameter) -> str:

@@ -119,28 +119,23 @@ def file_errors() -> Iterator[None]:
 
 def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
     """End the program; without a hint the exit code does not tell whether to try again."""
+    kinds = _kinds(error)
     if is_start:
+        hint = next(OF_STARTS[kind] for kind in kinds if kind in OF_STARTS)
+        if re.match("MEMORY_LISTEN: .* cannot be used: ", str(error)):
+            hint = f"`{NAME} status` shows what answers there; --listen selects another address."
         click.secho(f"{NAME}: {error}", err=True, fg="red")
-        click.echo(f"Hint: {_of_a_start(error)}", err=True)
+        click.echo(f"Hint: {hint}", err=True)
         sys.exit(REFUSED)
     if not has_hint:
         click.echo(f"{NAME}: {error}", err=True)
         sys.exit(REFUSED)
-    kinds = _kinds(error)
     hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
     if getattr(error, "may_be_done", False):
         hint = MAY_BE_DONE
     click.secho(f"{NAME}: {one_line(str(error)[:LONGEST])}", err=True, fg="red")
     click.echo(f"Hint: {hint}", err=True)
     sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)
-
-
-def _of_a_start(error: Exception) -> str:
-    if re.match("MEMORY_LISTEN: .* cannot be used: ", str(error)):
-        return (
-            "`agentops-memory status` shows what answers there; --listen selects another address."
-        )
-    return next(OF_STARTS[kind] for kind in _kinds(error) if kind in OF_STARTS)
 
 
 def _kinds(error: Exception) -> list[str]:

@@ -21,6 +21,7 @@ KEY, PROJECT = "MEMORY_API_KEY", "MEMORY_PROJECT"
 
 T = TypeVar("T")
 Command = Callable[..., Any]
+flag = partial(click.option, is_flag=True)
 SHOWN = 50  # memories among which a shell completes an id
 SEEN = 500  # memories whose types are offered
 
@@ -134,11 +135,16 @@ def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
 
 
 def json_option(help: str = "Print JSON.") -> Callable[[Command], Command]:  # noqa: A002 - click's
-    return click.option("--json", "as_json", is_flag=True, help=help)
+    return flag("--json", "as_json", help=help)
 
 
 def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
     return click.option("--tenant", default="default", show_default=True, help=help)
+
+
+def answer_options(command: Command) -> Command:
+    """The options of a command on memories whose answer can be printed as it is."""
+    return target_options(json_option("Print the JSON that the REST API returns.")(command))
 
 
 url_option = click.option(
@@ -154,13 +160,13 @@ file_tenant_option = click.option(
 
 def to_option(metavar: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
     """Where something is written, which must have a name."""
-    return click.option("--to", metavar=metavar, required=True, help=help, callback=_required_name)
 
+    def named(context: click.Context, _: click.Parameter, to: str) -> str:
+        if not to:
+            raise click.UsageError("--to needs a name.", context)
+        return to
 
-def _required_name(context: click.Context, _: click.Parameter, to: str) -> str:
-    if not to:
-        raise click.UsageError("--to needs a name.", context)
-    return to
+    return click.option("--to", metavar=metavar, required=True, help=help, callback=named)
 
 
 def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
@@ -200,15 +206,17 @@ excluded_option = click.option(
 )  # fmt: skip
 tag_option = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
 scope_name_option = click.option(
-    "--scope",
-    metavar="NAME",
+    "--scope", metavar="NAME",
     help="Only this scope; global means the memories shared by all projects.",
-)
+)  # fmt: skip
 scope_option = click.option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
 )
-force_option = click.option("--force", is_flag=True, help="Overwrite an existing file.")
-dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
-)
-yes_option = click.option("--yes", "is_meant", is_flag=True, help="Do not ask.")
+force_option = flag("--force", help="Overwrite an existing file.")
+dry_run_option = flag("--dry-run", help="Show what would be done, and change nothing.")
+yes_option = flag("--yes", "is_meant", help="Do not ask.")
+
+
+def careful_options(command: Command) -> Command:
+    """The options of a command that cannot be undone."""
+    return dry_run_option(yes_option(json_option()(command)))

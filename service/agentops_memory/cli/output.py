@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from agentops_memory_client.contract.ages import MINUTE, age_words
 from agentops_memory_client.contract.models import Progress
 
 from ..recall.text.visible import printable
@@ -21,11 +22,6 @@ ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
 MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
 JUST_NOW = 5  # seconds
-DAY = 24 * 3600
-UNITS = (
-    (365 * DAY, "year"), (30 * DAY, "month"), (7 * DAY, "week"), (DAY, "day"), (3600, "hour"),
-    (60, "minute"),
-)  # fmt: skip
 Rows = Sequence[Sequence[object]]
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,10 +47,10 @@ def read_piped() -> str:
 def ago(at: datetime) -> str:
     """`3 minutes ago`, `in 2 days`: for people; programs get the instant from --json."""
     seconds = (datetime.now(UTC) - at).total_seconds()
-    size, unit = next((it for it in UNITS if abs(seconds) >= it[0]), (1, "second"))
-    amount = counted(int(abs(seconds) // size), unit)
     if abs(seconds) < JUST_NOW:
         return "just now"
+    is_short = abs(seconds) < MINUTE
+    amount = counted(int(abs(seconds)), "second") if is_short else age_words(abs(seconds))
     return f"{amount} ago" if seconds > 0 else f"in {amount}"
 
 
@@ -173,6 +169,10 @@ def size(count: int) -> str:
 def counted(count: int, noun: str, plural: str = "") -> str:
     """`1 session`, `2 sessions`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def count_memories(count: int) -> str:
+    return counted(count, "memory", "memories")
 
 
 def is_terminal(stream: Any) -> bool:

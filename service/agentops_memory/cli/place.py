@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
+from ..engine.callbacks import noop
 from ..engine.engine import Engine
 from ..engine.files import make_folder, os_errors_as, require_local
 from ..errors import Unavailable
@@ -95,9 +96,8 @@ async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
 
     if (still := place.still_there(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)
-        await scrub_all(
-            engine, caller, lambda step: say(f"Blanking {step}") if is_watched else None
-        )
+        tell = (lambda step: say(f"Blanking {step}")) if is_watched else noop
+        await scrub_all(engine, caller, tell)
     return still
 
 
@@ -112,13 +112,15 @@ def on_tenant(place: Place, tenant: TenantId, work: Callable[[Engine, Caller], A
     return asyncio.run(worked())
 
 
-class FilesPlace:
-    """What there is of a service beside what its engine does. A service may be running."""
-
+class _Place:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.keys = registry_of(settings)
         self.audit = audit_of(settings, now, lambda _: user())
+
+
+class FilesPlace(_Place):
+    """What there is of a service beside what its engine does. A service may be running."""
 
     @property
     def called(self) -> str:
@@ -142,7 +144,11 @@ class FilesPlace:
         """Refuse storage that a start would change, or that is missing and may not be made."""
         path = self._file(tenant)
         self._require_local(path)
-        if _is_there(path):
+        with os_errors_as(FileRefused, f"The database {path} cannot be used"):
+            if path.is_dir():
+                raise FileRefused(f"{path} is a folder; a database is a file.")
+            is_there = path.exists()
+        if is_there:
             migrate.require_current(path, self.settings.recall, may_be_new=may_make)
         elif tenant != DEFAULT_TENANT:
             raise NoTenant(f"There is no tenant {tenant}; its file would be {path}.")
@@ -205,33 +211,20 @@ class FilesPlace:
 def require_local_files(settings: Settings) -> None:
     """Refuse databases on a file system of several machines with StartRefused."""
     path, is_allowed = settings.db_path, settings.allow_network_fs
-    tenants = of_files.tenants_of(path)
-    for file in (
-        path,
-        of_files.tenants_folder(path),
-        *(of_files.tenant_file(path, it) for it in tenants),
-    ):
+    files = (of_files.tenant_file(path, it) for it in of_files.tenants_of(path))
+    for file in (path, of_files.tenants_folder(path), *files):
         require_local(file, is_network_allowed=is_allowed)
 
 
-def _is_there(path: Path) -> bool:
-    with os_errors_as(FileRefused, f"The database {path} cannot be used"):
-        if path.is_dir():
-            raise FileRefused(f"{path} is a folder; a database is a file.")
-        return path.exists()
-
-
-class DatabasePlace:
+class DatabasePlace(_Place):
     """What FilesPlace is for files, for a database."""
 
     called = "the database"
 
-    def __init__(self, settings: Settings) -> None:
-        assert settings.database_url  # else it is none
-        self.settings = settings
-        self._url = settings.database_url
-        self.keys = registry_of(settings)
-        self.audit = audit_of(settings, now, lambda _: user())
+    @property
+    def _url(self) -> str:
+        assert self.settings.database_url  # else it is none
+        return self.settings.database_url
 
     def prepare(self) -> None:
         pass
@@ -292,9 +285,8 @@ class DatabasePlace:
 
     def still_there(self, tenant: TenantId) -> str:
         kept = self.settings.database_retention
-        until = (
-            f"for {kept.total_seconds() / 86400:g} days" if kept else "as long as those are kept"
-        )
+        days = f"for {kept.total_seconds() / 86400:g} days" if kept else ""
+        until = days or "as long as those are kept"
         return (
             "The rows are gone. Their bytes stay in pages of the database until these are written "
             f"over (`agentops-memory tenants rewrite {tenant}` does that at once), and {until} in "

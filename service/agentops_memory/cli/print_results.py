@@ -2,27 +2,22 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from agentops_memory_client.contract.models import (
-    Context,
-    Explanation,
-    Found,
-    Observation,
-    Revision,
-    Saved,
-)
+from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import MemoryService
 
 from ..memory.model.space import project_name
 from ..recall.text.instants import parsed, rendered
-from .output import ago, counted, lines, one_line, print_table, say, show
+from .output import ago, count_memories, counted, lines, one_line, print_table, say, show
+from .target import run_on_target, taken_from
 
 if TYPE_CHECKING:
     from ..memory.model.keys import Key
@@ -49,7 +44,7 @@ STRANGE = "This version cannot show this kind of explanation."
 FIELDS = {"context": "what was saved just before it"}
 TIERS = {"every": " (all of them are in it)"}
 
-
+T = TypeVar("T")
 Record = Mapping[str, Any]
 
 
@@ -68,9 +63,9 @@ def print_records(
 
 
 def parts(noun: object, names: str) -> dict[str, Any]:
-    """The named parts of a noun, as JSON has them; `shown=own` shows a part by another name."""
+    """The named parts of a noun, as JSON has them; `shown=own.part` shows one by another name."""
     split = (name.partition("=") for name in names.split())
-    values = {shown: getattr(noun, own or shown) for shown, _, own in split}
+    values = {shown: attrgetter(own or shown)(noun) for shown, _, own in split}
     return {name: rendered(it) if isinstance(it, datetime) else it for name, it in values.items()}
 
 
@@ -84,12 +79,26 @@ def tell(document: object, sentence: str, *, as_json: bool) -> None:
 
 def cells(record: Record) -> dict[str, object]:
     """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
-    return {name: "" if part is None else _cell(name, part) for name, part in record.items()}
+    ats = {name: parsed(str(part)) for name, part in record.items() if name.endswith(INSTANTS)}
+    return {
+        name: ago(at) if (at := ats.get(name)) else "" if part is None else part
+        for name, part in record.items()
+    }
 
 
-def _cell(name: str, part: object) -> object:
-    at = parsed(str(part)) if name.endswith(INSTANTS) else None
-    return part if at is None else ago(at)
+def answered(
+    given: dict[str, Any], work: Callable[[MemoryService], Awaitable[T]], **how: bool
+) -> T:
+    """What work answers; with --json it is printed, and the command is done.
+
+    What says where the memories are, and how they are printed, is taken out of the options.
+    """
+    is_json, where = given.pop("as_json"), taken_from(given)
+    answer = run_on_target(where, work, **how)
+    if is_json:
+        print_json(answer)
+        click.get_current_context().exit()
+    return answer
 
 
 def print_json(noun: object) -> None:
@@ -98,9 +107,9 @@ def print_json(noun: object) -> None:
 
 def json_of(noun: object) -> Any:
     """A noun, or several, as the API answers them; parts without a value are absent."""
-    if isinstance(noun, Found):
+    if isinstance(noun, m.Found):
         return _found(noun)
-    if isinstance(noun, Context):
+    if isinstance(noun, m.Context):
         return _context(noun)
     if isinstance(noun, datetime):
         return noun.isoformat().replace("+00:00", "Z")
@@ -112,12 +121,12 @@ def json_of(noun: object) -> Any:
     return noun
 
 
-def _found(found: Found) -> Any:
+def _found(found: m.Found) -> Any:
     hits = json_of(found.hits)
     return _explained({"results": hits}, found.explanation) if found.explanation else hits
 
 
-def _context(context: Context) -> Any:
+def _context(context: m.Context) -> Any:
     answer = {
         "recent_sessions": [{"summary": summary} for summary in context.summaries],
         "recent_observations": json_of(context.observations),
@@ -134,7 +143,7 @@ def _is_shown(name: str, part: object) -> bool:
     return name not in HEADERS and not is_unset
 
 
-def print_saved(saved: Saved, where: str, *, as_json: bool) -> None:
+def print_saved(saved: m.Saved, where: str, *, as_json: bool) -> None:
     """What became of a save; on standard error, what the service did not store or warns of."""
     if as_json:
         print_json(saved)
@@ -146,7 +155,7 @@ def print_saved(saved: Saved, where: str, *, as_json: bool) -> None:
         say(one_line(f"Warning: {saved.warning}."))
 
 
-def print_found(found: Found, *, as_json: bool) -> None:
+def print_found(found: m.Found, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
     else:
@@ -156,12 +165,12 @@ def print_found(found: Found, *, as_json: bool) -> None:
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
-            _explain(hit.explain)
-        _understand(found.explanation)
+            _show_reasons(hit.explain)
+        _show_understood(found.explanation)
     _say_omitted(found.omitted)
 
 
-def print_context(context: Context, *, as_json: bool) -> None:
+def print_context(context: m.Context, *, as_json: bool) -> None:
     """The blocks that an agent runtime puts before a prompt, and why each line is in them."""
     if as_json:
         print_json(context)
@@ -172,65 +181,42 @@ def print_context(context: Context, *, as_json: bool) -> None:
             click.echo(line)
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
-            _explain(memory.explain)
-        _understand(context.explanation)
+            _show_reasons(memory.explain)
+        _show_understood(context.explanation)
     _say_omitted(context.omitted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Elsewhere:
-    """What an answer without rows leaves out, so that nobody takes it for all there is."""
+async def nothing(
+    memories: MemoryService, sentence: str, options: Mapping[str, Any], replaced: int = 0
+) -> list[str]:
+    """That there is nothing, where, and what is left out: nobody takes it for all there is.
 
-    in_project: int
-    projects: Sequence[str]  # the others, by name
-    project: str | None
-    replaced: int  # memories that would have been found, had others not replaced them
-
-
-async def elsewhere(memories: MemoryService, project: str | None, replaced: int = 0) -> Elsewhere:
-    stats = await memories.stats(project)
-    own = project_name(project or "") or None
-    others = [it for it in stats.projects if it != own]
-    return Elsewhere(
-        in_project=stats.total_observations, projects=others, project=own, replaced=replaced
-    )
-
-
-def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> None:
-    """Say that there is nothing, where, and what the options have left out."""
-    where = f" in the project {other.project}" if other.project else ""
-    held = f", which has {counted(other.in_project, 'memory', 'memories')}" if where else ""
-    say(one_line(f"{sentence}{where}{held}."))
+    `replaced` is how many memories would have been found, had others not replaced them.
+    """
+    stats = await memories.stats(options["project"])
+    in_project, own = stats.total_observations, project_name(options["project"] or "")
+    held = f" in the project {own}, which has {count_memories(in_project)}" if own else ""
+    said = [f"{sentence}{held}."]
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
-    if filters and other.in_project:
-        say(f"Filtered out: memories that do not match {' and '.join(filters)}.")
-    if other.replaced:
-        replaced = counted(other.replaced, "memory", "memories")
-        say(f"Hidden: {replaced} replaced by another; --superseded shows them.")
-    if other.projects and other.project:
-        named = ", ".join(other.projects[:MOST_NAMED])
-        more = len(other.projects) - MOST_NAMED
-        say(one_line(f"Other projects: {named}{f' and {more:,} more' if more > 0 else ''}. "
-                     "--project '' searches all projects."))  # fmt: skip
+    if filters and in_project:
+        said.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
+    if replaced:
+        by_others = f"{count_memories(replaced)} replaced by another"
+        said.append(f"Hidden: {by_others}; --superseded shows them.")
+    others = [it for it in stats.projects if it != own]
+    if others and own:
+        more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+        named = f"{', '.join(others[:MOST_NAMED])}{more}"
+        said.append(f"Other projects: {named}. --project '' searches all projects.")
+    return said
 
 
-def print_observations(found: Sequence[Observation]) -> None:
-    """The rows of a list: what each is, in a line."""
-    if found:
-        rows = [(f"#{it.id}", ago(it.updated_at), it.type, _marked(it))
-                for it in found]  # fmt: skip
-        print_table(("ID", "CHANGED", "TYPE", "TITLE"), rows)
+def say_each(sentences: Iterable[str]) -> None:
+    for sentence in sentences:
+        say(one_line(sentence))
 
 
-def _marked(it: Observation) -> str:
-    marks = {"pinned": it.pinned, "replaced": it.superseded_by}
-    return "".join(f"({mark}) " for mark, has_it in marks.items() if has_it) + it.title
-
-
-def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
-    if as_json:
-        print_json(revisions)
-        return
+def print_history(revisions: Sequence[m.Revision]) -> None:
     for revision, earlier in pairwise([*revisions, None]):
         assert revision is not None  # that is the last alone
         at = ago(revision.created_at)
@@ -239,16 +225,16 @@ def print_history(revisions: Sequence[Revision], *, as_json: bool) -> None:
             show(line, indent=3)
 
 
-def reasons(explanation: Explanation) -> list[str]:
+def reasons(explanation: m.Explanation) -> list[str]:
     return _sentences(_reasons, explanation)
 
 
-def understood(explanation: Explanation) -> list[str]:
+def understood(explanation: m.Explanation) -> list[str]:
     return _sentences(_understood, explanation)
 
 
 def _sentences(
-    explain: Callable[[Explanation], Iterator[str]], explanation: Explanation
+    explain: Callable[[m.Explanation], Iterator[str]], explanation: m.Explanation
 ) -> list[str]:
     """Of an explanation, which another service may have in another shape: no model bounds it."""
     try:
@@ -257,7 +243,7 @@ def _sentences(
         return [STRANGE]
 
 
-def _reasons(explanation: Explanation) -> Iterator[str]:
+def _reasons(explanation: m.Explanation) -> Iterator[str]:
     method = METHODS.get(explanation.get("method", ""), BY_WORDS)
     tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
     yield f"Place {explanation.get('place', '?')}, {method}{tier}."
@@ -265,10 +251,9 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield f"Matched: {', '.join(dict.fromkeys(map(_term, matched)))}."
     if fields := explanation.get("fields"):
         shares = sorted(fields.items(), key=lambda it: -it[1])
-        where = ", ".join(
-            f"{FIELDS.get(name, name)} {share:.0%}" for name, share in shares if share >= 0.005
-        )
-        yield f"Where: {where}. Score {explanation.get('score', 0):.3g}; lower is better."
+        names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
+        score = f"Score {explanation.get('score', 0):.3g}; lower is better."
+        yield f"Where: {', '.join(names)}. {score}"
     if following := explanation.get("following"):
         share = sum(it["share"] for it in following)
         ids = ids_of([it["id"] for it in following])
@@ -281,7 +266,7 @@ def _reasons(explanation: Explanation) -> Iterator[str]:
         yield "The content is cut here."
 
 
-def _understood(explanation: Explanation) -> Iterator[str]:
+def _understood(explanation: m.Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
         yield f"Searched for: {', '.join(terms)}."
@@ -312,12 +297,12 @@ def _block(name: str, entries: Sequence[str]) -> Iterator[str]:
         yield f"</memory:{name}>"
 
 
-def _explain(explanation: Explanation | None) -> None:
+def _show_reasons(explanation: m.Explanation | None) -> None:
     for sentence in reasons(explanation) if explanation else ():
         show(one_line(sentence), INDENT, dim=True)
 
 
-def _understand(explanation: Explanation | None) -> None:
+def _show_understood(explanation: m.Explanation | None) -> None:
     for sentence in understood(explanation) if explanation else ():
         show(one_line(sentence), dim=True)
 
@@ -327,7 +312,7 @@ def _say_omitted(count: int) -> None:
         say(f"{counted(count, 'more', 'more')} did not fit into one response.")
 
 
-def _diff(earlier: Revision | None, revision: Revision) -> Iterator[str]:
+def _diff(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
     if revision.content is None:
         return  # a deletion
     if earlier is None or earlier.content is None:
@@ -343,7 +328,7 @@ def _diff(earlier: Revision | None, revision: Revision) -> Iterator[str]:
         yield from _content_diff(list(lines(earlier.content)), list(lines(revision.content)))
 
 
-def _first(revision: Revision) -> Iterator[str]:
+def _first(revision: m.Revision) -> Iterator[str]:
     yield f"title: {one_line(revision.title or '')}"
     if revision.tags:
         yield f"tags: {_tags(revision)}"
@@ -361,5 +346,5 @@ def _content_diff(before: list[str], after: list[str]) -> Iterator[str]:
         yield "content: only invisible characters changed"
 
 
-def _tags(revision: Revision) -> str:
+def _tags(revision: m.Revision) -> str:
     return one_line(", ".join(revision.tags)) or "none"

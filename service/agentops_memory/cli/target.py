@@ -54,11 +54,13 @@ class Target:
         return cls(url=url, db=db, tenant=tenant, key_file=key_file)
 
     @classmethod
-    def of_operator(cls, url: str | None, key_file: str | None) -> "Target | None":
+    def of_operator(cls, given: dict[str, str | None]) -> "Target | None":
         """The service that a command for operators names; None for the files here.
 
-        MEMORY_URL does not count: it is there for agents, and an erasure does not follow it.
+        MEMORY_URL does not count: it is there for agents, and an erasure does not follow it. What
+        the options say of the service is taken out of them.
         """
+        url, key_file = given.pop("url"), given.pop("key_file")
         if url is None:
             if key_file:
                 raise click.UsageError("--key-file is the key for a service: add --url.")

@@ -162,7 +162,9 @@ def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
     except RecursionError as error:
         raise Invalid(_TOO_DEEP) from error
     except json.JSONDecodeError as error:
-        fault = _Unfinished if _is_unfinished(error) else Invalid
+        near_the_end = error.pos > len(error.doc) - _LONGEST_SIGN
+        is_unfinished = near_the_end or error.msg.startswith("Unterminated string")
+        fault = _Unfinished if is_unfinished else Invalid
         reason = error.msg.removesuffix(" starting at")
         raise fault(f"invalid JSON: {reason} at character {error.pos - at}.") from error
     # Fewer brackets than levels: it cannot be too deep, and nothing need be walked.
@@ -170,11 +172,6 @@ def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
     if inside + brackets > MAX_DEPTH and inside + depth_of(value) > MAX_DEPTH:
         raise Invalid(_TOO_DEEP)
     return value, end
-
-
-def _is_unfinished(error: json.JSONDecodeError) -> bool:
-    near_the_end = error.pos > len(error.doc) - _LONGEST_SIGN
-    return near_the_end or error.msg.startswith("Unterminated string")
 
 
 def _bounded(number: str) -> str:

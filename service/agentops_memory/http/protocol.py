@@ -89,20 +89,6 @@ class NoPath(Refusal):
         super().__init__(sentence)
 
 
-class NoMethod(Refusal):
-    code = "no_method"
-
-    def __init__(self) -> None:
-        super().__init__("This path does not support this method.")
-
-
-class Failed(Refusal):
-    code = "failed"
-
-    def __init__(self) -> None:
-        super().__init__("The service failed; the log has the reason.")
-
-
 class Gone(Refusal):
     code = "invalid_input"
 

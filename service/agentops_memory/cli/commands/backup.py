@@ -1,10 +1,10 @@
 """`backup` and `restore`: all that a service keeps, in one archive, and put back."""
 
-import json
 import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,12 @@ from ...settings.settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import options
 from ..catalog import command, is_id
-from ..errors import file_errors
+from ..errors import NAME, file_errors
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
+from ..print_results import parts, tell
 from ..target import taken_from
-from .memories import print_restored, restored
+from .memories import restore_memory
 
 STDOUT = "-"
 
@@ -36,32 +37,23 @@ STDOUT = "-"
 @options.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 @options.to_option("PATH", "A file or a folder; - writes to standard output.")
 @options.scope_option
-@click.option("--keys", "with_keys", is_flag=True, help="Include the tenants' API keys.")
-@click.option(
-    "--without-seal", is_flag=True, help="Leave out the keys that decrypt confidential values."
-)
+@options.flag("--keys", "with_keys", help="Include the tenants' API keys.")
+@options.flag("--without-seal", help="Leave out the keys that decrypt confidential values.")
 @options.force_option
 @options.json_option()
-def backup(
-    to: str,
-    tenants: Sequence[str],
-    with_keys: bool,
-    without_seal: bool,
-    force: bool,
-    as_json: bool,
-    **files: str | None,
-) -> None:
+def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **given: Any) -> None:
     """Write the databases of all tenants into one archive, while a service may be running.
 
     No save waits for it. The archive is read over once before it has its name,
     and is for its owner alone to read. `restore` puts it back.
     """
     with file_errors():
-        chosen = settings_of_files(files)
+        keys, seal = given.pop("with_keys"), given.pop("without_seal")
+        chosen = settings_of_files(given)
         refuse_own(to, chosen)
         require_local_files(chosen)
         named = tuple(map(tenant_id, dict.fromkeys(tenants)))
-        scope = Scope(tenants=named, with_keys=with_keys, without_seal=without_seal)
+        scope = Scope(tenants=named, with_keys=keys, without_seal=seal)
         if to == STDOUT:
             _stream(chosen, scope)
         else:
@@ -71,13 +63,10 @@ def backup(
 def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:
     with progress_bar("Backing up") as bar:
         archive = make_archive(settings, to, scope, now=now(), is_forced=force, progress=bar)
-    manifest = archive.manifest
-    if as_json:
-        made = {"archive": str(archive.path), "bytes": archive.size}
-        click.echo(json.dumps(made | manifest.document()))
-    else:
-        click.echo(one_line(f"Saved {_summary(manifest)}: {archive.path}, {size(archive.size)}."))
-    _warn(manifest)
+    made = {"archive": str(archive.path), "bytes": archive.size} | archive.manifest.document()
+    summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {size(archive.size)}."
+    tell(made, one_line(summary), as_json=as_json)
+    _warn(archive.manifest)
 
 
 def _stream(settings: Settings, scope: Scope) -> None:
@@ -94,10 +83,8 @@ def _stream(settings: Settings, scope: Scope) -> None:
 
 def _warn(manifest: Manifest) -> None:
     if manifest.damaged:
-        say(
-            f"{_damage(manifest)} `agentops-memory doctor --fix` repairs the database; keep an "
-            "older archive until then."
-        )
+        remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
+        say(f"{_damage(manifest)} {remedy} until then.")
 
 
 def _damage(manifest: Manifest) -> str:
@@ -106,12 +93,11 @@ def _damage(manifest: Manifest) -> str:
 
 def _summary(manifest: Manifest) -> str:
     counts = [part.counts for part in manifest.tenants]
+    tenants = counted(len(counts), "tenant")
     observations = counted(sum(it.observations for it in counts), "observation")
     sessions = counted(sum(it.sessions for it in counts), "session")
     entries = counted(sum(it.entries for it in counts), "entry", "entries")
-    return (
-        f"{counted(len(counts), 'tenant')} with {observations}, {sessions} and {entries} of stores"
-    )
+    return f"{tenants} with {observations}, {sessions} and {entries} of stores"
 
 
 # Options of `restore` by what it brings back.
@@ -142,24 +128,22 @@ AGAIN = {
     "--revision", type=click.IntRange(1), metavar="NUMBER",
     help="For a memory: restore the text of this revision (`history` shows the numbers).",
 )  # fmt: skip
-@click.option("--keys", "with_keys", is_flag=True,
-              help="For an archive: restore its keys that do not exist now.")  # fmt: skip
-@click.option("--force", is_flag=True,
-              help="For an archive: replace existing databases; the old files are kept next to "
-              "them.")  # fmt: skip
-@click.option(
+@options.flag("--keys", "with_keys", help="For an archive: restore its keys that do not exist now.")
+@options.flag(
+    "--force",
+    help="For an archive: replace existing databases; the old files are kept next to them.",
+)
+@options.flag(
     "--without-receipts",
-    is_flag=True,
     help="For an archive: restore even if damaged receipts no longer show all later erasures.",
 )
-@click.option("--dry-run", is_flag=True,
-              help="For an archive: show what would be done, and change nothing.")  # fmt: skip
+@options.flag("--dry-run", help="For an archive: show what would be done, and change nothing.")
 @options.url_option
 @options.key_file_option
 @options.file_tenant_option
 @options.json_option()
 @click.pass_context
-def restore(context: click.Context, /, what: str, as_json: bool, **given: Any) -> None:
+def restore(context: click.Context, /, what: str, **given: Any) -> None:
     """Bring back the deleted memory ID, or put the databases of ARCHIVE in their place.
 
     A number is the ID of a memory, never a file: an archive of that name is ./12.
@@ -174,69 +158,45 @@ def restore(context: click.Context, /, what: str, as_json: bool, **given: Any) -
             option = next(it.opts[0] for it in context.command.params if it.name == name)
             kind = "an archive" if is_memory else "a memory"
             raise click.UsageError(f"{option} is for {kind}; {what} is {NOT_BOTH[is_memory]}.")
-    where, revision = taken_from(given), given.pop("revision")
+    revision = given.pop("revision")
     if is_memory:
-        memory = int(what.removeprefix("#"))
-        print_restored(restored(memory, revision, where), as_json=as_json)
+        restore_memory(int(what.removeprefix("#")), revision, given)
     else:
-        _restore(what, as_json=as_json, db_path=where["db_path"], **given)
+        db_path = taken_from(given)["db_path"]
+        _restore(what, db_path=db_path, **given)
 
 
-def _restore(
-    archive: str,
-    *,
-    with_keys: bool,
-    force: bool,
-    without_receipts: bool,
-    dry_run: bool,
-    as_json: bool,
-    **files: str | None,
-) -> None:
+def _restore(archive: str, *, dry_run: bool, as_json: bool, **given: Any) -> None:
+    force, lenient, with_keys = map(given.pop, ("force", "without_receipts", "with_keys"))
     with file_errors():
-        chosen = settings_of_files(files)
+        chosen = settings_of_files(given)
         require_local_files(chosen)
-        with (
-            progress_bar("Verifying") as bar,
-            prepared(
-                chosen, Path(archive), with_keys=with_keys, progress=bar, is_dry=dry_run
-            ) as it,
-        ):
+        verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
+        with progress_bar("Verifying") as bar, verified(progress=bar) as plan:
             if not as_json:
-                _show(it)
-            kept = (
-                []
-                if dry_run
-                else it.carry_out(
-                    at=now(), by=user(), is_forced=force, without_receipts=without_receipts
-                )
-            )
-            if as_json:
-                click.echo(json.dumps({**_document(it, kept), "dry_run": dry_run}))
-            else:
-                _close(it, kept, dry_run=dry_run)
-        if not dry_run:
-            _note_if_lost(chosen)
-
-
-def _note_if_lost(settings: Settings) -> None:
-    file = KeyFile(settings.keys_file, settings.audit_file)
-    try:
-        file.require_kept(file.ring())
-    except Refusal as refusal:
-        say(f"Note: the service cannot start here yet. {refusal}")
-
-
-def _print(sentence: str) -> None:
-    """Print a sentence, whole: on a narrow terminal too its end is what matters."""
-    click.echo(one_line(sentence))
+                _show(plan)
+            kept: list[Path] = []
+            if not dry_run:
+                done = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
+                kept = done(at=now(), by=user())
+            sentences = "\n".join(map(one_line, _closing(plan, kept, dry_run=dry_run)))
+            tell({**_document(plan, kept), "dry_run": dry_run}, sentences, as_json=as_json)
+        if dry_run:
+            return
+        file = KeyFile(chosen.keys_file, chosen.audit_file)
+        try:
+            file.require_kept(file.ring())
+        except Refusal as refusal:
+            say(f"Note: the service cannot start here yet. {refusal}")
 
 
 def _show(plan: Restore) -> None:
-    made_at, program = rendered(plan.manifest.made_at), one_line(plan.manifest.program)
-    _print(f"An archive of {made_at}, made by agentops-memory {program}; all its files are intact.")
+    # Sentences are printed whole: on a narrow terminal too their end is what matters.
+    by = one_line(f"{rendered(plan.manifest.made_at)}, made by {NAME} {plan.manifest.program}")
+    click.echo(f"An archive of {by}; all its files are intact.")
     print_table(HEADINGS, [_row(it) for it in plan.replacements])
     for sentence in _notes(plan):
-        _print(sentence)
+        click.echo(one_line(sentence))
 
 
 def _row(it: Replacement) -> tuple[object, ...]:
@@ -302,45 +262,32 @@ def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
     if keys.opening and not is_known:
         yield f"{NOBODY_KNOWS}its keys were revoked since."
     for key in keys.opening:
-        yield (
-            f"The key {key.name} ({key.id}) gives access to the tenant {key.tenant} again, as "
-            f"{key.role}."
-        )
+        access = f"gives access to the tenant {key.tenant} again, as {key.role}"
+        yield f"The key {key.name} ({key.id}) {access}."
     for key in keys.ended:
-        yield (
-            f"The key {key.name} ({key.id}) was revoked or changed after the archive was "
-            "made, and is not restored."
-        )
+        ended = "was revoked or changed after the archive was made, and is not restored"
+        yield f"The key {key.name} ({key.id}) {ended}."
     if keys.known:
-        yield (
-            f"Already present, and left unchanged: {counted(len(keys.known), 'key')} of the "
-            "archive."
-        )
+        known = counted(len(keys.known), "key")
+        yield f"Already present, and left unchanged: {known} of the archive."
 
 
-def _close(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> None:
+def _closing(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> Iterator[str]:
     if dry_run:
-        _print("Nothing was changed.")
+        yield "Nothing was changed."
         return
-    _print(f"Restored {counted(sum(not it.is_done for it in plan.replacements), 'tenant')}.")
-    for file in kept:
-        _print(f"The replaced file is kept: {file}.")
+    yield f"Restored {counted(sum(not it.is_done for it in plan.replacements), 'tenant')}."
+    yield from (f"The replaced file is kept: {file}." for file in kept)
 
 
 def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
+    keys = plan.keys and parts(plan.keys, "opening staying_away=ended known")
     return {
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),
         "tenants": [_of_tenant(it) for it in plan.replacements],
-        "left_out": plan.left_out,
-        "staying": plan.staying,
-        "put_back": plan.put_back,
-        "keys": plan.keys
-        and {
-            "opening": [key.id for key in plan.keys.opening],
-            "staying_away": [key.id for key in plan.keys.ended],
-            "known": [key.id for key in plan.keys.known],
-        },
+        **parts(plan, "left_out staying put_back"),
+        "keys": keys and {name: [key.id for key in it] for name, it in keys.items()},
         "audit_reaches_back": plan.is_known,
         "kept": [str(file) for file in kept],
     }
@@ -351,18 +298,11 @@ def _of_tenant(it: Replacement) -> dict[str, Any]:
         "tenant": it.part.tenant,
         "database": str(it.path),
         "counts": it.part.counts.model_dump(),
-        "is_there": it.is_there,
-        "is_the_same": it.is_done,
+        **parts(it, "is_there is_the_same=is_done"),
         "counts_now": it.now and it.now.counts.model_dump(),
         "knows_all_erased_since": it.is_all_erased,
         "erased_since": [
-            {
-                "id": erasure.id,
-                "kind": erasure.kind,
-                "project": erasure.project,
-                "observation_ids": erasure.memories,
-                "erased_at": rendered(erasure.erased_at),
-            }
+            parts(erasure, "id kind project observation_ids=memories erased_at")
             for erasure in it.erased
         ],
     }

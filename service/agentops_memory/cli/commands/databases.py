@@ -27,8 +27,8 @@ from ...sqlite.schema.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
 from ..catalog import command
 from ..errors import file_errors
-from ..options import json_option, scope_option, setting_options, tenant_option, to_option
-from ..output import counted, one_line, print_table, progress_bar, show, size, watched
+from ..options import flag, json_option, scope_option, setting_options, tenant_option, to_option
+from ..output import counted, print_table, progress_bar, show, size, watched
 from ..place import now, on_tenant, place_of, require_local_files, settings_of_files, usable, user
 from ..print_results import parts, print_json
 from ..target import Target, silent
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @command()
 @setting_options()
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and try it on a copy.")
+@flag("--dry-run", help="Show what would be done, and try it on a copy.")
 def migrate(dry_run: bool, **flags: str | None) -> None:
     """Bring the databases of all tenants up to date, without serving.
 
@@ -61,10 +61,8 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 @command()
 @setting_options()
 @tenant_option("Whose index.")
-@click.option("--check", is_flag=True, help="Compare every word, not only the number of rows.")
-@click.option(
-    "--rebuild", is_flag=True, help="Rebuild the whole index, or with --check only what is wrong."
-)
+@flag("--check", help="Compare every word, not only the number of rows.")
+@flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong.")
 def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Look at each partition of the full-text index, while others use the file.
 
@@ -81,8 +79,12 @@ def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
     try:
         plan = planned(tenant_file(settings.db_path, tenant), settings.recall)
         lines.append(_summary(plan))
-        if plan.is_due:
-            lines.append(_trial(plan, settings))
+        if plan.is_due and not plan.has_room_for_trial:
+            lines.append("not tried: there is not enough space for a copy.")
+        elif plan.is_due:
+            with silent(logging.getLogger("agentops_memory")):
+                took = tried(plan, now(), settings.recall)
+            lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
         is_possible = plan.has_room
     except Refusal as refusal:
         lines.append(f"refused. {refusal}")
@@ -117,14 +119,6 @@ def _summary(plan: Plan) -> str:
 def _room(plan: Plan) -> str:
     verdict = "" if plan.has_room else " That is not enough."
     return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
-
-
-def _trial(plan: Plan, settings: Settings) -> str:
-    if not plan.has_room_for_trial:
-        return "not tried: there is not enough space for a copy."
-    with silent(logging.getLogger("agentops_memory")):
-        took = tried(plan, now(), settings.recall)
-    return f"tested on a copy in {took.total_seconds():.1f} s and is sound."
 
 
 async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
@@ -177,7 +171,11 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
     runs, as what is stored meanwhile would not be copied.
     """
     if to != POSTGRESQL:
-        _refuse_url(to)
+        if any(part in to for part in URL_PARTS):
+            raise CopyRefused(
+                "A URL on the command line shows its password in the process list: put it into "
+                "MEMORY_DATABASE_URL, and use --to postgresql."
+            )
         files["db_path"] = to
     chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
     shown = []
@@ -191,7 +189,10 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
     with file_errors(), quiet:
         every = _copied(chosen, to, named, tell)
         while it := _next(every, bars):
-            shown.append(_copy_document(it))
+            projects = it.tally.digests.items()
+            digests = [{"project": name, "digest": digest} for name, digest in projects]
+            rows = parts(it, "tenant was_there rows=tally.counts")
+            shown.append({**rows, "projects": digests})
             if not as_json:
                 _print_copied(it)
     if as_json:
@@ -214,25 +215,13 @@ def _copied(
     from ...operations.copying import to_database, to_files  # noqa: PLC0415
 
     require_local_files(settings)
+    url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
     files = Files(
-        path=settings.db_path,
-        keys=KeyFile(settings.keys_file, settings.audit_file),
-        audit=settings.audit_file,
-        features=settings.recall,
+        path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
     )
     if to == POSTGRESQL:
-        return to_database(
-            files, settings.database_url, named, at=now(), by=user(), progress=progress
-        )
-    return to_files(settings.database_url, files, named, at=now(), by=user(), progress=progress)
-
-
-def _refuse_url(to: str) -> None:
-    if any(part in to for part in URL_PARTS):
-        raise CopyRefused(
-            "A URL on the command line shows its password in the process list: put it into "
-            "MEMORY_DATABASE_URL, and use --to postgresql."
-        )
+        return to_database(files, url, named, at=now(), by=user(), progress=progress)
+    return to_files(url, files, named, at=now(), by=user(), progress=progress)
 
 
 def _print_copied(it: "Copied") -> None:
@@ -243,22 +232,8 @@ def _print_copied(it: "Copied") -> None:
     click.echo(f"{it.tenant}: {verb}, {held}, equal on both sides.")
     if rows:
         print_table(OF_TABLES, [(name, count) for name, count in counts.items() if count])
-        print_table(OF_PROJECTS, [(_project_name(it), digest) for it, digest in digests.items()])
-
-
-def _project_name(project: str | None) -> str:
-    return NO_PROJECT if project is None else one_line(project)
-
-
-def _copy_document(it: "Copied") -> dict[str, Any]:
-    return {
-        "tenant": it.tenant,
-        "was_there": it.was_there,
-        "rows": it.tally.counts,
-        "projects": [
-            {"project": project, "digest": digest} for project, digest in it.tally.digests.items()
-        ],
-    }
+        named = ((NO_PROJECT if it is None else it, digest) for it, digest in digests.items())
+        print_table(OF_PROJECTS, [*named])
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
@@ -277,18 +252,18 @@ def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
     with file_errors():
         place, tenant = usable(target.flags, target.tenant, may_make=False)
         retention, at = place.settings.retention, now()
-        every: dict[str, StorageStats] = {}
+        every: dict[TenantId, StorageStats] = {}
         for each in [tenant] if target.tenant else place.tenants():
             place.require_usable(each)
             every[each] = place.stats(each, at)
         audit = place.audit.measured(retention.until(Kind.AUDIT, at))
     if as_json:
-        print_json(_storage_document(every, audit, retention))
-    else:
-        _print_tables(every, audit, retention)
-
-
-def _print_tables(every: Mapping[str, StorageStats], audit: Held, retention: Retentions) -> None:
+        tenants = [
+            {"tenant": tenant, **parts(found, BYTES), "kept": _rows(found.held, retention)}
+            for tenant, found in every.items()
+        ]
+        print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
+        return
     for tenant, found in every.items():
         show(f"{tenant}: {size(found.database)}", bold=True)
         show(
@@ -296,48 +271,27 @@ def _print_tables(every: Mapping[str, StorageStats], audit: Held, retention: Ret
             f"beside it {size(found.log)} of log, {size(found.copies)} of copies",
             indent=2,
         )
-        print_table(HEADINGS, [_kind_row(it, retention) for it in found.held])
+        _print_held(found.held, retention)
     show(f"audit file of all tenants: {size(audit.size)}", bold=True)
-    print_table(HEADINGS, [_kind_row(audit, retention)])
+    _print_held([audit], retention)
 
 
-def _kind_row(held: Held, retention: Retentions) -> tuple[object, ...]:
-    oldest = NONE if held.oldest is None else rendered(held.oldest)
-    going = f"{held.past_retention:,}" if held.past_retention else NONE
-    return (
-        held.kind,
-        f"{held.rows:,}",
-        size(held.size),
-        oldest,
-        _kept_for(held.kind, retention),
-        going,
-    )
+def _print_held(held: Sequence[Held], retention: Retentions) -> None:
+    rows = [
+        (it["kind"], f"{it['rows']:,}", size(it["bytes"]), it.get("oldest", NONE), it["kept_for"],
+         f"{it['next_sweep']:,}" if it["next_sweep"] else NONE)
+        for it in _rows(held, retention)
+    ]  # fmt: skip
+    print_table(HEADINGS, rows)
 
 
-def _storage_document(
-    every: Mapping[str, StorageStats], audit: Held, retention: Retentions
-) -> dict[str, Any]:
-    tenants = [
-        {
-            "tenant": tenant,
-            **parts(found, BYTES),
-            "kept": [_of_kind(held, retention) for held in found.held],
-        }
-        for tenant, found in every.items()
-    ]
-    return {"tenants": tenants, "audit": _of_kind(audit, retention)}
-
-
-def _of_kind(held: Held, retention: Retentions) -> dict[str, Any]:
-    fields = {
-        "kind": held.kind.value,
-        "what": WHAT[held.kind],
-        "rows": held.rows,
-        "bytes": held.size,
-        "kept_for": _kept_for(held.kind, retention),
-        "next_sweep": held.past_retention,
-    }
-    return fields if held.oldest is None else fields | {"oldest": rendered(held.oldest)}
+def _rows(held: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
+    return [
+        {"kind": it.kind.value, "what": WHAT[it.kind], **parts(it, "rows bytes=size"),
+         "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention,
+         **({} if it.oldest is None else {"oldest": rendered(it.oldest)})}
+        for it in held
+    ]  # fmt: skip
 
 
 def _kept_for(kind: Kind, retention: Retentions) -> str:

@@ -23,10 +23,10 @@ from ...recall.text.visible import printable
 from ...secrets.redaction import redacted
 from ...settings.settings import settings_or_defaults
 from ..catalog import command
-from ..options import json_option, setting_options, tenant_option
+from ..options import flag, json_option, setting_options, tenant_option
 from ..output import counted, one_line, progress_bar, say
 from ..place import Place, finish, now, on_tenant, place_of, require_one_place
-from ..print_results import parts
+from ..print_results import parts, tell
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")
@@ -37,10 +37,8 @@ WIDEST = len("not fixed")
 @click.option(
     "--tenant", metavar="NAME", help="Only this tenant's database. [default: every tenant's]"
 )
-@click.option("--thorough", is_flag=True, help="Compare every index, row by row and word by word.")
-@click.option(
-    "--fix", is_flag=True, help="Fix what can be fixed safely; without this, nothing is changed."
-)
+@flag("--thorough", help="Compare every index, row by row and word by word.")
+@flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed.")
 @json_option("Print one JSON document.")
 def doctor(
     tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
@@ -52,12 +50,9 @@ def doctor(
     """
     usable = settings_or_defaults(os.environ, flags)
     require_one_place(usable.settings, flags)
+    named = None if tenant is None else tenant_id(tenant)
     context = DoctorContext(
-        usable=usable,
-        environment=os.environ,
-        now=now(),
-        tenant=None if tenant is None else tenant_id(tenant),
-        is_thorough=thorough,
+        usable=usable, environment=os.environ, now=now(), tenant=named, is_thorough=thorough
     )
     with progress_bar("Examining") as bar:
         findings = findings_of(context, bar or noop)
@@ -65,9 +60,7 @@ def doctor(
     if done:
         with progress_bar("Examining again") as bar:
             findings = findings_of(replace(context, now=now()), bar or noop)
-    lines = [_document(findings, done)] if as_json else _lines(findings, done)
-    for line in lines:
-        click.echo(line)
+    tell(_document(findings, done), "\n".join(_lines(findings, done)), as_json=as_json)
     sys.exit(1 if has_failed(findings) else 0)
 
 
@@ -107,28 +100,21 @@ def _closing(findings: Sequence[Finding]) -> str:
     return f"{text}; --fix can fix {fixable} of them." if fixable else f"{text}."
 
 
-def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> str:
+def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str, object]:
     counts = Counter(finding.status for finding in findings)
-    return json.dumps(
-        {
-            "is_well": not has_failed(findings),
-            **{status.value: counts[status] for status in Status},
-            "findings": [*map(_shown, worst_first(findings))],
-            "done": [*map(_shown, done)],
-        }
-    )
-
-
-def _shown(finding: Finding) -> dict[str, object]:
-    return parts(finding, "code tenant status sentence remedy is_fixable")
+    names = "code tenant status sentence remedy is_fixable"
+    return {
+        "is_well": not has_failed(findings),
+        **{status.value: counts[status] for status in Status},
+        "findings": [parts(it, names) for it in worst_first(findings)],
+        "done": [parts(it, names) for it in done],
+    }
 
 
 @command()
 @setting_options()
 @tenant_option("Whose memories.")
-@click.option(
-    "--redact", is_flag=True, help="Remove the secrets; without this, nothing is changed."
-)
+@flag("--redact", help="Remove the secrets; without this, nothing is changed.")
 @json_option("Print a line of JSON for each place.")
 def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     """Find secrets in what is stored: in live and deleted memories, revisions and summaries.
@@ -137,7 +123,10 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     """
     place = place_of(flags)
     findings = on_tenant(place, tenant_id(tenant), partial(_found, place, redact))
-    for line in _as_json(findings) if as_json else _secrets(findings, redact=redact):
+    for finding in findings if as_json else ():
+        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
+        click.echo(json.dumps(dict(_secret_names(finding)) | counts))
+    for line in () if as_json else _secrets(findings, redact=redact):
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
@@ -165,24 +154,15 @@ def _secrets(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
     for finding in findings:
         kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
         names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
-        yield f"{_secret_place(finding)}: {', '.join(kinds + names)}"
+        steps = reversed([f"{kind} {name}" for kind, name in _secret_names(finding)])
+        where = " of ".join(steps).replace(" of project ", " of ")
+        yield f"{where}: {', '.join(kinds + names)}"
     total = sum(sum(finding.kinds.values()) for finding in findings)
     left = sum(sum(finding.in_names.values()) for finding in findings)
     done = "taken out" if redact else "found; --redact removes them"
     yield f"{total} secrets {done}" if total else "no secrets found in texts"
     if left:
         yield f"{left} in names and paths remain: they cannot be removed"
-
-
-def _as_json(findings: list[SecretFinding]) -> Iterator[str]:
-    for finding in findings:
-        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
-        yield json.dumps(dict(_secret_names(finding)) | counts)
-
-
-def _secret_place(finding: SecretFinding) -> str:
-    names = [f"{kind} {name}" for kind, name in _secret_names(finding)]
-    return " of ".join(reversed(names)).replace(" of project ", " of ")
 
 
 def _secret_names(finding: SecretFinding) -> Iterator[tuple[str, object]]:

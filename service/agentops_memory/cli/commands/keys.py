@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, BinaryIO
@@ -12,17 +12,8 @@ import click
 from ...engine.engine import Engine
 from ...engine.files import make_folder
 from ...errors import NotFound, Refusal, Unavailable
-from ...memory.model.access import (
-    DEFAULT_TENANT,
-    OPERATOR,
-    Caller,
-    KeyId,
-    Role,
-    TenantId,
-    agent_patterns,
-    new_patterns,
-    tenant_id,
-)
+from ...memory.model import access
+from ...memory.model.access import DEFAULT_TENANT, Caller, Role, TenantId, tenant_id
 from ...memory.model.keys import Key, issued
 from ...operations.files.seals import SealFile
 from ...recall.text.instants import rendered
@@ -34,9 +25,13 @@ from ..catalog import group
 from ..errors import file_errors
 from ..output import confirm, counted, say
 from ..place import Place, now, on_tenant, place_of, refuse_own, user, written
-from ..print_results import cells, named, print_records, tell
+from ..print_results import cells, named, parts, print_records, tell
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
+KEY = (
+    "id name tenant role projects=projects.names agents=agents.names coordinates created_at "
+    "revoked_at"
+)
 ROLES = tuple(role.value for role in Role)
 
 
@@ -61,57 +56,34 @@ def keys() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do.")
 @options.tenant_option("The tenant that the key gives access to.")
 @click.option(
-    "--project",
-    "projects",
-    metavar="PATTERN",
-    multiple=True,
-    default=("*",),
+    "--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
     help="A project that the key may use, such as billing or billing-*; may be repeated. "
     "[default: *]",
-)
+)  # fmt: skip
 @click.option(
-    "--agent",
-    "agents",
-    metavar="PATTERN",
-    multiple=True,
+    "--agent", "agents", metavar="PATTERN", multiple=True,
     help="An agent that the key may act as, such as coder or team-*; may be repeated. [default: "
     "none]",
-)
-@click.option(
+)  # fmt: skip
+@options.flag(
     "--coordinator",
     "coordinates",
-    is_flag=True,
     help="Let the key create intents and assign their coordinators. An admin key always may.",
 )
 @options.json_option("Print the key with its record, as JSON.")
-def create(
-    *,
-    name: str,
-    role: str,
-    tenant: str,
-    projects: Sequence[str],
-    agents: Sequence[str],
-    coordinates: bool,
-    as_json: bool,
-    **files: str | None,
-) -> None:
+def create(name: str, role: str, tenant: str, as_json: bool, **given: Any) -> None:
     """Make a key and print it, once: only a digest is kept.
 
     \b
     Standard output is the key alone, so that it can be assigned:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    patterns = new_patterns(tuple(map(clean, projects)))
+    patterns = access.new_patterns(tuple(map(clean, given["projects"])))
     key, token = issued(
-        name,
-        tenant_id(tenant),
-        Role(role),
-        patterns,
-        now(),
-        agents=agent_patterns(agents),
-        coordinates=coordinates,
-    )
-    place = place_of(files)
+        name, tenant_id(tenant), Role(role), patterns, now(),
+        agents=access.agent_patterns(given["agents"]), coordinates=given["coordinates"],
+    )  # fmt: skip
+    place = place_of(given)
     place.prepare()
     if place.keys.are_lost():
         say("The keys created earlier are lost; none of them works any more.")
@@ -122,7 +94,7 @@ def create(
 
 @keys.command("list", short_help="List the keys, without their secrets.")
 @_files
-@click.option("--all", "with_revoked", is_flag=True, help="Include revoked keys.")
+@options.flag("--all", "with_revoked", help="Include revoked keys.")
 @options.json_option("Print a JSON array.")
 def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     """List the keys, without their secrets."""
@@ -141,7 +113,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Let the key with this ID open nothing any more, from the next request on."""
-    key = place_of(files).keys.revoke(KeyId(id), at=now(), by=user())
+    key = place_of(files).keys.revoke(access.KeyId(id), at=now(), by=user())
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
 
@@ -158,7 +130,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
     """Give the key with this ID a new secret and print the new key, once."""
     at = now()
-    key, token = place_of(files).keys.rotate(KeyId(id), keep_old, at=at, by=user())
+    key, token = place_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
     end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
     say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
     click.echo(token)
@@ -166,9 +138,7 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
 
 @keys.command(short_help="Delete all keys, and open the service to everyone again.")
 @_files
-@click.option(
-    "--open", "is_meant", is_flag=True, help="Confirm that the service is to be open to everyone."
-)
+@options.flag("--open", "is_meant", help="Confirm that the service is to be open to everyone.")
 def reset(is_meant: bool, **files: str | None) -> None:
     """Forget all keys, revoked and lost ones too, as if none had ever been made.
 
@@ -181,7 +151,7 @@ def reset(is_meant: bool, **files: str | None) -> None:
             "add --open."
         )
     count = place_of(files).keys.reset(at=now(), by=user())
-    click.echo(f"Forgot {count} {'key' if count == 1 else 'keys'}; no key is left.")
+    click.echo(f"Forgot {counted(count, 'key')}; no key is left.")
 
 
 def _explain(key: Key, place: Place, *, is_first: bool) -> None:
@@ -200,18 +170,8 @@ def _explain(key: Key, place: Place, *, is_first: bool) -> None:
 
 def _shown(key: Key) -> dict[str, object]:
     ends = [secret.until for secret in key.secrets if secret.until is not None]
-    return {
-        "id": key.id,
-        "name": key.name,
-        "tenant": key.tenant,
-        "role": key.role,
-        "projects": key.projects.names,
-        "agents": key.agents.names,
-        "coordinates": key.coordinates,
-        "created_at": rendered(key.created_at),
-        "revoked_at": key.revoked_at and rendered(key.revoked_at),
-        "old_secret_until": rendered(max(ends)) if ends and max(ends) > now() else None,
-    }
+    old = rendered(max(ends)) if ends and max(ends) > now() else None
+    return parts(key, KEY) | {"old_secret_until": old}
 
 
 def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
@@ -251,7 +211,7 @@ def rotate_seal(as_json: bool, **files: str | None) -> None:
         path = place.settings.seal_file
         make_folder(path.parent)
         file = SealFile(path, now)
-        key = file.rotate(lambda id_: place.audit(OPERATOR, "seal.rotated", key=id_))
+        key = file.rotate(lambda id_: place.audit(access.OPERATOR, "seal.rotated", key=id_))
         count = len(file.keys().keys)
     sentence = f"The key {key} encrypts from now on; {path} has {counted(count, 'key')}."
     tell({"key": key, "keys": count}, sentence, as_json=as_json)
@@ -289,7 +249,9 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
     Exits with 1 if a database is there that cannot be read.
     """
     place = place_of(files)
-    shown = [_tenant(tenant, place) for tenant in _every(place)]
+    keyed = {key.tenant for key in place.keys.ring().keys.values() if not key.revoked_at}
+    tenants = dict.fromkeys([*place.tenants(), *sorted(keyed)])
+    shown = [_tenant(tenant, place) for tenant in tenants]
     print_records(shown, OF_TENANTS, _tenant_row, as_json=as_json)
     unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
     for tenant in unread:
@@ -315,9 +277,7 @@ def export(name: str, to: str, **files: str | None) -> None:
 @tenants.command(short_help="Erase a tenant permanently.")
 @_files
 @click.argument("name")
-@options.dry_run_option
-@options.yes_option
-@options.json_option()
+@options.careful_options
 def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
     """Revoke every key of the tenant NAME, then remove its database for good.
 
@@ -350,23 +310,11 @@ def rewrite(name: str, **files: str | None) -> None:
     click.echo(f"No erased data is left in {place.name_of(tenant)}.")
 
 
-def _every(place: Place) -> list[TenantId]:
-    keys = place.keys.ring().keys.values()
-    with_keys = {key.tenant for key in keys if not key.revoked_at}
-    return list(dict.fromkeys([*place.tenants(), *sorted(with_keys)]))
-
-
 def _tenant(tenant: TenantId, place: Place) -> dict[str, Any]:
     counts = place.counted(tenant)
-    keys = place.keys.ring().working(tenant)
-    return {
-        "tenant": tenant,
-        "bytes": counts and counts.size,
-        "observations": counts and counts.memories,
-        "sessions": counts and counts.sessions,
-        "stores": counts and counts.stores,
-        "keys": named(keys),
-    }
+    known = parts(counts, "bytes=size observations=memories sessions stores") if counts else {}
+    keys = named(place.keys.ring().working(tenant))
+    return {"tenant": tenant, **dict.fromkeys(("bytes", *COUNTS)), **known, "keys": keys}
 
 
 def _tenant_row(shown: Mapping[str, Any]) -> list[str]:

@@ -18,12 +18,11 @@ from .. import print_results as results
 from ..catalog import command, is_id
 from ..errors import CommandRefused
 from ..place import now
-from ..target import run_on_target, taken_from
+from ..target import OPTIONS, run_on_target, taken_from
 
 LONGEST_TITLE = 60  # characters that a title has which is taken from its text
 
-_json = options.json_option("Print the JSON that the REST API returns.")
-_explain = click.option("--explain", is_flag=True, help="Explain why each memory was found.")
+_explain = options.flag("--explain", help="Explain why each memory was found.")
 
 
 @command()
@@ -41,13 +40,12 @@ _explain = click.option("--explain", is_flag=True, help="Explain why each memory
               help="Session to save it in. [default: cli:PROJECT:DATE]")  # fmt: skip
 @click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
               help="How long the memory stays valid, such as 30d.")  # fmt: skip
-@click.option("--pinned", is_flag=True, help="Show it first in every context of the project.")
+@options.flag("--pinned", help="Show it first in every context of the project.")
 @click.option("--supersedes", multiple=True, metavar="ID", type=options.MemoryId(),
               shell_complete=options.ids,
               help="A memory that this one replaces; may be repeated.")  # fmt: skip
-@options.target_options
-@_json
-def save(title: str, content: str | None, project: str, as_json: bool, **given: Any) -> None:
+@options.answer_options
+def save(title: str, content: str | None, project: str, **given: Any) -> None:
     """Save a memory: a text alone, or a title and its content.
 
     The project is that of the repository you are in, and the session is today's.
@@ -58,18 +56,15 @@ def save(title: str, content: str | None, project: str, as_json: bool, **given: 
     if not project:
         raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
     title, text = _titled(title, content)
-    where, session = taken_from(given), given.pop("session_id") or _session(project)
+    where, as_json = taken_from(given), given.pop("as_json")
     given |= {"project": project, "title": title, "content": text}
     given["pinned"] = given["pinned"] or None
-    saved = run_on_target(where, lambda it: it.save(session_id=session, **given), may_make=True)
+    given["session_id"] = given["session_id"] or f"cli:{project_name(project)}:{now():%Y-%m-%d}"
+    saved = run_on_target(where, lambda it: it.save(**given), may_make=True)
     source = click.get_current_context().get_parameter_source("project")
     is_found = source is ParameterSource.DEFAULT  # which the user has not said, and may not expect
     where_it_is = f" in the project {project_name(project)}" if is_found else ""
     results.print_saved(saved, where_it_is, as_json=as_json)
-
-
-def _session(project: str) -> str:
-    return f"cli:{project_name(project)}:{now():%Y-%m-%d}"
 
 
 def _titled(title: str, content: str | None) -> tuple[str, str]:
@@ -96,40 +91,38 @@ def _titled(title: str, content: str | None) -> tuple[str, str]:
 @click.option(
     "--before", metavar="ID", type=options.MemoryId(), help="Only memories older than this one."
 )
-@options.target_options
-@_json
+@options.answer_options
 def list_(limit: int, as_json: bool, **given: Any) -> None:
     """List the memories of the project, newest first."""
-    where, project = taken_from(given), given["project"]
+    where = taken_from(given)
 
-    async def listed(
-        memories: MemoryService,
-    ) -> tuple[list[Observation], results.Elsewhere | None]:
+    async def listed(memories: MemoryService) -> tuple[list[Observation], list[str]]:
         found = await memories.recent(limit=limit + 1, **given)  # one more tells that there is more
-        return found, None if found else await results.elsewhere(memories, project)
+        if not found:
+            return found, await results.nothing(memories, "There is no memory", given)
+        more = [f"There is more: --before {found[limit - 1].id}"] if len(found) > limit else []
+        return found[:limit], more
 
-    found, other = run_on_target(where, listed)
-    shown = found[:limit]
+    found, notes = run_on_target(where, listed)
     if as_json:
-        results.print_json(shown)
-    else:
-        results.print_observations(shown)
-    if other:
-        results.say_nothing("There is no memory", given, other)
-    elif len(found) > limit:
-        output.say(f"There is more: --before {shown[-1].id}")
+        results.print_json(found)
+    elif found:
+        rows = [(f"#{it.id}", output.ago(it.updated_at), it.type, _marked(it)) for it in found]
+        output.print_table(("ID", "CHANGED", "TYPE", "TITLE"), rows)
+    results.say_each(notes)
+
+
+def _marked(it: Observation) -> str:
+    marks = {"pinned": it.pinned, "replaced": it.superseded_by}
+    return "".join(f"({mark}) " for mark, has_it in marks.items() if has_it) + it.title
 
 
 @command("show")
 @options.id_argument
-@options.target_options
-@_json
-def show_(memory: int, as_json: bool, **where: str | None) -> None:
+@options.answer_options
+def show_(memory: int, **given: Any) -> None:
     """Show the memory ID in full."""
-    found = run_on_target(where, lambda memories: memories.get(memory))
-    if as_json:
-        results.print_json(found)
-        return
+    found = results.answered(given, lambda memories: memories.get(memory))
     output.show(output.one_line(f"#{found.id}  [{found.type}] {found.title}"), bold=True)
     for name, value in _facts(found):
         output.show(f"{name:<13}{output.one_line(value)}", indent=2, dim=True)
@@ -166,25 +159,23 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 @options.tag_option
 @options.scope_name_option
 @options.limit_option(default=10)
-@click.option("--superseded", is_flag=True, help="Include memories that another one replaces.")
+@options.flag("--superseded", help="Include memories that another one replaces.")
 @_explain
-@options.target_options
-@_json
+@options.answer_options
 def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
     """Find memories by WORDS, best first: of the project, and global ones."""
     where = taken_from(given)
 
-    async def searched(memories: MemoryService) -> tuple[Found, results.Elsewhere | None]:
+    async def searched(memories: MemoryService) -> tuple[Found, list[str]]:
         found = await memories.search(" ".join(words), **given)
         if found.hits:
-            return found, None
-        replaced = await memories.search(" ".join(words), **given | {"superseded": True})
-        return found, await results.elsewhere(memories, given["project"], len(replaced.hits))
+            return found, []
+        every = await memories.search(" ".join(words), **given | {"superseded": True})
+        return found, await results.nothing(memories, "Nothing was found", given, len(every.hits))
 
-    found, other = run_on_target(where, searched)
+    found, notes = run_on_target(where, searched)
     results.print_found(found, as_json=as_json)
-    if other:
-        results.say_nothing("Nothing was found", given, other)
+    results.say_each(notes)
 
 
 @command()
@@ -195,8 +186,7 @@ def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
 @options.scope_name_option
 @options.limit_option(default=5)
 @_explain
-@options.target_options
-@_json
+@options.answer_options
 def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
     """Preview the context that an agent of the project would get with PROMPT.
 
@@ -204,29 +194,25 @@ def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
     """
     where, query = taken_from(given), " ".join(prompt) or None
 
-    async def reminded(memories: MemoryService) -> tuple[Context, results.Elsewhere | None]:
+    async def reminded(memories: MemoryService) -> tuple[Context, list[str]]:
         found = await memories.context(query=query, **given)
-        is_empty = not (found.observations or found.summaries)
-        return found, await results.elsewhere(memories, given["project"]) if is_empty else None
+        if found.observations or found.summaries:
+            return found, []
+        return found, await results.nothing(memories, "The context would be empty", given)
 
-    found, other = run_on_target(where, reminded)
+    found, notes = run_on_target(where, reminded)
     results.print_context(found, as_json=as_json)
-    if other:
-        results.say_nothing("The context would be empty", given, other)
+    results.say_each(notes)
 
 
 @command()
 @options.id_argument
 @click.option("--before", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
-@options.target_options
-@_json
-def timeline(memory: int, before: int, after: int, as_json: bool, **where: str | None) -> None:
+@options.answer_options
+def timeline(memory: int, before: int, after: int, **given: Any) -> None:
     """Show what was saved in the project before and after the memory ID."""
-    entries = run_on_target(where, lambda it: it.timeline(memory, before=before, after=after))
-    if as_json:
-        results.print_json(entries)
-        return
+    entries = results.answered(given, lambda it: it.timeline(memory, before=before, after=after))
     rows = [
         (">" if it.id == memory else "", f"#{it.id}", output.ago(it.created_at), it.type, it.title)
         for it in entries
@@ -236,30 +222,20 @@ def timeline(memory: int, before: int, after: int, as_json: bool, **where: str |
 
 @command()
 @options.id_argument
-@options.target_options
-@_json
-def history(memory: int, as_json: bool, **where: str | None) -> None:
+@options.answer_options
+def history(memory: int, **given: Any) -> None:
     """Show the revisions of the memory ID, newest first, each with what it changed."""
-    revisions = run_on_target(where, lambda memories: memories.history(memory))
-    results.print_history(revisions, as_json=as_json)
+    results.print_history(results.answered(given, lambda memories: memories.history(memory)))
 
 
 @command()
 @options.project_option
 @options.limit_option(default=20)
 @click.option("--before", metavar="ID", help="Only sessions older than this one.")
-@options.target_options
-@_json
-def sessions(
-    project: str | None, limit: int, before: str | None, as_json: bool, **where: str | None
-) -> None:
+@options.answer_options
+def sessions(**given: Any) -> None:
     """Show the sessions of the project, or of all, newest first."""
-    found = run_on_target(
-        where, lambda memories: memories.sessions(project, limit=limit, before=before)
-    )
-    if as_json:
-        results.print_json(found)
-        return
+    found = results.answered(given, lambda memories: memories.sessions(**given))
     rows = [
         (it.id, it.project, output.ago(it.started_at), "ended" if it.ended_at else "open",
          it.message_count, it.summary or "")
@@ -270,10 +246,9 @@ def sessions(
 
 @command()
 @options.project_option
-@click.option("--storage", is_flag=True, help="Show how the tenants' files use their space.")
-@options.target_options
-@_json
-def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
+@options.flag("--storage", help="Show how the tenants' files use their space.")
+@options.answer_options
+def stats(project: str | None, storage: bool, **given: Any) -> None:
     """Show how much is stored, in the project or in all.
 
     With --storage, what the files are made of, how much is kept for a time, and
@@ -283,24 +258,18 @@ def stats(project: str | None, storage: bool, as_json: bool, **where: str | None
         # Not at the top: it needs what reads a file, which a service's memories do not.
         from .databases import print_storage  # noqa: PLC0415
 
-        print_storage(where, as_json=as_json)
+        print_storage(given, as_json=given["as_json"])
         return
-    totals = run_on_target(where, lambda memories: memories.stats(project))
-    if as_json:
-        results.print_json(totals)
-        return
+    totals = results.answered(given, lambda memories: memories.stats(project))
     observations = output.counted(totals.total_observations, "observation")
+    own_sessions = output.counted(totals.total_sessions, "session")
     place = f" in the project {project_name(project)}" if project else ""
-    output.show(
-        output.one_line(
-            f"{observations} and {output.counted(totals.total_sessions, 'session')}{place}"
-        )
-    )
+    output.show(output.one_line(f"{observations} and {own_sessions}{place}"))
     for name in totals.projects if not project else ():
         output.show(output.one_line(name), indent=2)
 
 
-Work = Callable[[MemoryService, int], Awaitable[Observation | None]]
+Work = Callable[[MemoryService, int], Awaitable[Observation | str | None]]
 
 
 def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa: A002 - click's
@@ -308,13 +277,13 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
 
     @command(name, help=help)
     @options.ids_argument
-    @options.target_options
-    @_json
+    @options.answer_options
     def changed(memories: Sequence[int], as_json: bool, **where: str | None) -> None:
         async def done(service: MemoryService) -> list[Observation | None]:
             for it in memories:
                 await service.get(it)  # all of them, or none
-            return [await work(service, it) for it in memories]
+            answers = [await work(service, it) for it in memories]
+            return [it if isinstance(it, Observation) else None for it in answers]
 
         answers = run_on_target(where, done)
         if as_json:
@@ -327,14 +296,10 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
     return changed
 
 
-async def _deleted(memories: MemoryService, memory: int) -> None:
-    await memories.delete(memory)
-
-
 delete = _each(
     "delete", "Deleted",
     "Delete the memories ID. `restore ID` brings one back while MEMORY_KEEP_DELETED lasts.",
-    _deleted,
+    lambda memories, it: memories.delete(it),
 )  # fmt: skip
 pin = _each(
     "pin", "Pinned", "Pin the memories ID: they come first in every context of their project.",
@@ -359,22 +324,21 @@ confirm = _each(
               help="Replace the tags; '' removes all of them.")  # fmt: skip
 @click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
               help="New lifetime from now on, such as 30d; 0 removes the limit.")  # fmt: skip
-@options.target_options
-@_json
-def edit(memory: int, content: str | None, as_json: bool, **given: Any) -> None:
+@options.answer_options
+def edit(memory: int, content: str | None, **given: Any) -> None:
     """Change the memory ID: its content, or what the options name.
 
     With neither, an editor opens (EDITOR) with the title in the first line. - reads the
     content from standard input. The text before stays in `history`.
     """
-    where, changes = taken_from(given), _changes(content, **given)
+    target = {name: given.pop(name) for name in ("as_json", *OPTIONS)}
+    changes = _changes(content, **given)
     if not changes:
         if not output.is_terminal(sys.stdout):
             raise click.UsageError("Give CONTENT, --title, --type, --tag or --ttl.")
-        before = run_on_target(where, lambda memories: memories.get(memory))
-        changes = _edited(before)
-    changed = run_on_target(where, lambda memories: memories.update(memory, **changes))
-    _print_changed("Changed", changed, as_json=as_json)
+        changes = _edited(run_on_target(target, lambda memories: memories.get(memory)))
+    changed = results.answered(target, lambda memories: memories.update(memory, **changes))
+    _show_done("Changed", changed)
 
 
 def _changes(
@@ -402,9 +366,8 @@ def _edited(before: Observation) -> dict[str, Any]:
 @command()
 @options.id_argument
 @click.argument("new", metavar="NEW")
-@options.target_options
-@_json
-def supersede(memory: int, new: str, as_json: bool, **where: str | None) -> None:
+@options.answer_options
+def supersede(memory: int, new: str, **given: Any) -> None:
     """Replace the memory ID by NEW: the id of another memory, or a text to save in its place.
 
     Searches and contexts leave the old one out from now on; `show` still has it.
@@ -421,15 +384,12 @@ def supersede(memory: int, new: str, as_json: bool, **where: str | None) -> None
         )  # fmt: skip
         return await memories.get(saved.id)
 
-    changed = run_on_target(where, superseded)
-    if as_json:
-        results.print_json(changed)
-    else:
-        output.show(output.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
+    changed = results.answered(given, superseded)
+    output.show(output.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
 
 
-def restored(memory: int, revision: int | None, where: dict[str, str | None]) -> Observation:
-    """A deleted memory as it was, or the text that a memory had in a revision."""
+def restore_memory(memory: int, revision: int | None, given: dict[str, Any]) -> None:
+    """Bring back a deleted memory as it was, or the text that a memory had in a revision."""
 
     async def back(memories: MemoryService) -> Observation:
         wanted = revision
@@ -443,18 +403,11 @@ def restored(memory: int, revision: int | None, where: dict[str, str | None]) ->
             wanted = older[0].revision
         return await memories.restore(memory, wanted)
 
-    return run_on_target(where, back)
+    _show_done("Restored", results.answered(given, back))
 
 
-def print_restored(restored: Observation, *, as_json: bool) -> None:
-    _print_changed("Restored", restored, as_json=as_json)
-
-
-def _print_changed(verb: str, changed: Observation, *, as_json: bool) -> None:
-    if as_json:
-        results.print_json(changed)
-    else:
-        output.show(output.one_line(f"{verb} #{changed.id}: {changed.title}"))
+def _show_done(verb: str, changed: Observation) -> None:
+    output.show(output.one_line(f"{verb} #{changed.id}: {changed.title}"))
 
 
 REASONS = ("review_due", "expires_soon", "similar")
@@ -463,34 +416,19 @@ REASONS = ("review_due", "expires_soon", "similar")
 @command()
 @options.project_option
 @click.option("--reason", type=click.Choice(REASONS), help="Only memories due for this reason.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=20,
-    show_default=True,
-    help="Maximum number of rows.",
-)
+@options.limit_option(default=20)
 @click.option(
     "--before", metavar="NEXT", help="Continue after an earlier page, with the value at its end."
 )
-@options.target_options
-@_json
-def review(
-    project: str | None, reason: str | None, limit: int, before: str | None, as_json: bool,
-    **where: str | None,
-) -> None:  # fmt: skip
+@options.answer_options
+def review(**given: Any) -> None:
     """Show which memories somebody should look at, the newest reason first."""
-    told = run_on_target(
-        where, lambda it: it.review(project, reason=reason, limit=limit, before=before)
-    )
-    if as_json:
-        results.print_json(told)
-        return
+    due = results.answered(given, lambda memories: memories.review(**given))
     rows = [
         (it.reason, output.ago(it.at), f"#{it.observation.id}", it.observation.title,
          "" if it.other is None else f"#{it.other.id} {it.other.title} ({it.score:.2f})")
-        for it in told.items
+        for it in due.items
     ]  # fmt: skip
     output.print_table(("REASON", "SINCE", "ID", "TITLE", "LIKE"), rows)
-    if told.next:
-        output.say(f"There is more: --before {told.next}")
+    if due.next:
+        output.say(f"There is more: --before {due.next}")

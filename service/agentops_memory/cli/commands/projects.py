@@ -1,10 +1,8 @@
 """`projects` and `agents`: listed, renamed, limited, exported and erased at the terminal."""
 
 import asyncio
-import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
@@ -13,14 +11,14 @@ import click
 
 from agentops_memory_client.contract.call import Call, given
 from agentops_memory_client.contract.method import asking
-from agentops_memory_client.contract.reading import Headers
+from agentops_memory_client.contract.reading import json_object
 
 from ...engine.callbacks import noop
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
 from ...memory.model.access import AgentId, Caller, agent_id, tenant_id
 from ...memory.model.keys import Key
 from ...memory.model.space import Project, project_name
-from ...memory.projects import Extent, Listed, Projects
+from ...memory.projects import Extent, Projects
 from ...recall.text.instants import rendered
 from ...recall.text.normalization import clean
 from ...recall.text.visible import printable
@@ -34,9 +32,11 @@ from ..target import Target
 if TYPE_CHECKING:
     from agentops_memory_client import AsyncMemoryClient
 
-    from ...openintent.agents import AgentExtent, Agents, ListedAgent
+    from ...openintent.agents import AgentExtent, Agents
 
 T = TypeVar("T")
+Noun = TypeVar("Noun")
+Where = Mapping[str, str | None]
 
 RECEIPT = (
     "id kind project observations revisions sessions erased_at bytes_gone_at copies_not_reached"
@@ -62,15 +62,16 @@ def _of_a_tenant(command: options.Command) -> options.Command:
 @options.service_options
 @_of_a_tenant
 @options.json_option()
-def list_(as_json: bool, url: str | None, key_file: str | None, **where: str | None) -> None:
+def list_(as_json: bool, **where: str | None) -> None:
     """Show the projects with their live observations and their newest change.
 
     A service does not say when they changed.
     """
-    if service := Target.of_operator(url, key_file):
+    if service := Target.of_operator(where):
         shown = _on_service(service, _listed_there)
     else:
-        shown = [*map(_listed, _run(where, lambda projects, caller: projects.list(caller)))]
+        listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
+        shown = [parts(it, "project observations=memories sessions changed_at") for it in listed]
     print_records(shown, HEADINGS, as_json=as_json)
 
 
@@ -85,7 +86,7 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
     """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
     old, name = _name(project), _name(new)
     rename = Projects.plan_rename if dry_run else Projects.rename
-    plan = _run(where, lambda projects, caller: rename(projects, caller, old, name))
+    plan = _on(Projects, where, lambda projects, caller: rename(projects, caller, old, name))
     fields = {"project": old, "to": name, **_moved(plan.extent)}
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
@@ -95,9 +96,7 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
 @_of_a_tenant
 @click.argument("project")
 @click.argument("into")
-@options.dry_run_option
-@options.yes_option
-@options.json_option()
+@options.careful_options
 def merge(
     project: str, into: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
 ) -> None:
@@ -108,11 +107,11 @@ def merge(
     for it, two seconds for 10,000 observations.
     """
     source, target = _name(project), _name(into)
-    plan = _run(where, lambda it, caller: it.plan_merge(caller, source, target))
+    plan = _on(Projects, where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
         if not is_meant:
             _ask(f"merge {source} into {target}", _moved(plan.extent))
-        plan = _run(where, lambda it, caller: it.merge(caller, source, target))
+        plan = _on(Projects, where, lambda it, caller: it.merge(caller, source, target))
     counts = {**_moved(plan.extent), "same_keys": plan.same_keys}
     fields = {"project": source, "into": target, **counts}
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
@@ -122,44 +121,42 @@ def merge(
 @options.service_options
 @_of_a_tenant
 @click.argument("project")
-@options.dry_run_option
-@options.yes_option
-@options.json_option()
-def erase(
-    *,
-    project: str,
-    dry_run: bool,
-    is_meant: bool,
-    as_json: bool,
-    url: str | None,
-    key_file: str | None,
-    **where: str | None,
-) -> None:
+@options.careful_options
+def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None) -> None:
     """Erase PROJECT: its observations with their history, its sessions, its global memories.
 
     Others save meanwhile. At the end nothing of it is in the file, and the
     receipt says what went. One that was interrupted goes on when it is repeated.
     """
-    name, service = _name(project), Target.of_operator(url, key_file)
+    name, service = _name(project), Target.of_operator(where)
     if dry_run or not is_meant:
         if service:
             plan = _on_service(service, lambda it: _erase_there(it, name, dry_run=True))
         else:
-            extent = _run(where, lambda it, caller: it.plan_erasure(caller, name))
-            plan = {"project": name, **_removed(extent)}
+            extent = _on(Projects, where, lambda it, caller: it.plan_erasure(caller, name))
+            gone = extent.sessions - extent.shared_sessions
+            kept = {"sessions": gone, "sessions_kept": extent.shared_sessions}
+            plan = {"project": name, **_moved(extent), **kept}
         if dry_run:
             _print_done(plan, f"erase {name}", dry_run=True, as_json=as_json)
             return
         _ask(f"erase {name} for good", plan)
     if service:
         answer = _on_service(service, lambda it: _erase_there(it, name))
-        receipt = {field: answer.get(field) for field in RECEIPT.split()}
+        receipt: dict[str, Any] = {field: answer.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
         still = None if receipt["bytes_gone_at"] else later
     else:
-        erased, still = _run(where, partial(_erased, place_of(where), name))
-        receipt = _shown(erased)
-    tell(receipt, _receipt_of(receipt, still), as_json=as_json)
+        erased, still = _on(Projects, where, partial(_erased, place_of(where), name))
+        receipt = parts(erased, RECEIPT)
+    gone_at = f"Its bytes have left the file at {receipt['bytes_gone_at']}."
+    sentence = (
+        f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
+        f"{receipt['revisions']} revisions, {receipt['sessions']} sessions.\n"
+        f"Receipt: {receipt['id']}\n"
+        f"{still or gone_at} Not reached: {'; '.join(receipt['copies_not_reached'])}."
+    )
+    tell(receipt, sentence, as_json=as_json)
 
 
 async def _erased(
@@ -170,18 +167,14 @@ async def _erased(
         total = (await projects.plan_erasure(caller, project)).memories if advance else 0
         told = (lambda erasure: advance(erasure.observations, total)) if advance else noop
         erasure = await projects.erase(caller, project, told)
-    engine = projects.engine
-    still = await finish(place, engine, caller)
-    return await receipt_of(engine, caller, erasure.id), still
+    still = await finish(place, projects.engine, caller)
+    return await receipt_of(projects.engine, caller, erasure.id), still
 
 
-def _run(where: Mapping[str, str | None], work: Callable[[Projects, Caller], Awaitable[T]]) -> T:
-    place = place_of(where)
-    return on_tenant(
-        place,
-        tenant_id(str(where["tenant"])),
-        lambda engine, caller: work(Projects(engine=engine, audit=place.audit), caller),
-    )
+def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], Awaitable[T]]) -> T:
+    """What work answers on the projects, or the agents, of the tenant that the options name."""
+    place, tenant = place_of(where), tenant_id(str(where["tenant"]))
+    return on_tenant(place, tenant, lambda it, who: work(kind(engine=it, audit=place.audit), who))
 
 
 def _on_service(service: Target, work: Callable[["AsyncMemoryClient"], Awaitable[T]]) -> T:
@@ -203,17 +196,8 @@ def _ask(what: str, fields: Mapping[str, object]) -> None:
     confirm(f"Really {printable(what)}, with {counts}?")
 
 
-def _listed(project: Listed) -> dict[str, object]:
-    return parts(project, "project observations=memories sessions changed_at")
-
-
 def _moved(extent: Extent) -> dict[str, object]:
     return parts(extent, "observations=memories deleted revisions sessions")
-
-
-def _removed(extent: Extent) -> dict[str, object]:
-    kept = extent.shared_sessions
-    return {**_moved(extent), "sessions": extent.sessions - kept, "sessions_kept": kept}
 
 
 def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
@@ -223,53 +207,28 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
     tell({**fields, "dry_run": dry_run}, sentence, as_json=as_json)
 
 
-def _shown(of: Erasure) -> dict[str, object]:
-    return parts(of, RECEIPT)
-
-
-def _receipt_of(receipt: Mapping[str, Any], still: str | None) -> str:
-    return (
-        f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
-        f"{receipt['revisions']} revisions, {receipt['sessions']} sessions.\n"
-        f"Receipt: {receipt['id']}\n"
-        f"{still or 'Its bytes have left the file at {bytes_gone_at}.'.format(**receipt)} "
-        f"Not reached: {'; '.join(receipt['copies_not_reached'])}."
-    )
-
-
 LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one goes on
-
-
-def _fields_of(body: bytes, _: Headers) -> dict[str, Any]:
-    fields: dict[str, Any] = json.loads(body)
-    return fields
 
 
 def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
     return Call(
-        operation="delete_project", method="DELETE", path=("projects", project), read=_fields_of,
-        query=given(hard=True, dry_run=dry_run), within=LONGEST,
+        operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
+        query=given(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
     )  # fmt: skip
 
 
 async def _listed_there(service: "AsyncMemoryClient") -> list[dict[str, object]]:
     """The projects of a service, as `projects list` shows them but for when they changed."""
     counts = {it: await service.stats(it) for it in (await service.stats()).projects}
+    totals = "observations=total_observations sessions=total_sessions"
     return [
-        {
-            "project": name,
-            "observations": count.total_observations,
-            "sessions": count.total_sessions,
-            "changed_at": None,
-        }
+        {"project": name, **parts(count, totals), "changed_at": None}
         for name, count in counts.items()
     ]
 
 
 _erase_there = asking(_erasure).awaited
 
-
-Where = Mapping[str, str | None]
 
 OF_AGENTS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
 AS_ALL = "default"  # the capacity of an agent of which nothing was said
@@ -304,8 +263,8 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
 def list_agents(as_json: bool, **where: str | None) -> None:
     """Show the agents with their working and episodic entries, and the capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
-    shown = [*map(_agent, listed)]
-    print_records(shown, OF_AGENTS, as_json=as_json)
+    names = "agent working episodic bytes=size episodic_capacity=capacity changed_at"
+    print_records([parts(it, names) for it in listed], OF_AGENTS, as_json=as_json)
 
 
 @agents.command("set", short_help="Set the capacity of one agent.")
@@ -349,9 +308,7 @@ def export(agent: str, to: str, **where: str | None) -> None:
 @agents.command("erase", short_help="Erase an agent's own memory permanently.")
 @_of_agents
 @click.argument("agent")
-@options.dry_run_option
-@options.yes_option
-@options.json_option()
+@options.careful_options
 def erase_agent(
     agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
 ) -> None:
@@ -385,40 +342,25 @@ async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Call
         say(f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
-    """Where bytes of what was erased still are."""
-
-    here: str | None  # a sentence of the storage itself
-    copies: Sequence[str]
+_Left = tuple[str | None, Sequence[str]]  # where bytes still are: in the storage, and in copies
 
 
 async def _agent_erased(
     place: Place, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
-) -> "tuple[AgentExtent, _Left]":
+) -> tuple["AgentExtent", _Left]:
     ids = [key.id for key in keys]
     with progress_bar("Erasing") as advance:
         total = _rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
         told = (lambda erased: advance(_rows(erased), total)) if advance else noop
         erased = await agents.erase(caller, agent, ids, told)
-    engine = agents.engine
-    here = await finish(place, engine, caller)
-    return erased, _Left(here, (*engine.maintenance.copies(caller), *UNKNOWN_COPIES))
+    here = await finish(place, agents.engine, caller)
+    return erased, (here, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES))
 
 
 def _on_agents(where: Where, work: Callable[["Agents", Caller], Awaitable[T]]) -> T:
     from ...openintent.agents import Agents  # noqa: PLC0415 - a protocol that projects need not
 
-    place = place_of(where)
-    return on_tenant(
-        place,
-        tenant_id(str(where["tenant"])),
-        lambda engine, caller: work(Agents(engine=engine, audit=place.audit), caller),
-    )
-
-
-def _agent(agent: "ListedAgent") -> dict[str, object]:
-    return parts(agent, "agent working episodic bytes=size episodic_capacity=capacity changed_at")
+    return _on(Agents, where, work)
 
 
 def _print_agent_erased(
@@ -429,29 +371,17 @@ def _print_agent_erased(
     *,
     as_json: bool,
 ) -> None:
+    extents = parts(extent, "working episodic bytes=size events")
+    document = {"agent": agent, **extents, "keys": named(keys), "dry_run": left is None}
     sentence = f"It would erase {agent}: {_counts(extent, keys)}."
     if left is not None:
+        (here, copies), at = left, rendered(now())
+        document |= {"bytes_gone_at": None if here else at, "copies_not_reached": copies}
         sentence = (
             f"Erased {agent}: {_counts(extent, keys)}.\n"
-            f"{left.here or f'The bytes have left the file at {rendered(now())}.'} "
-            f"Not reached: {'; '.join(left.copies)}."
+            f"{here or f'The bytes have left the file at {at}.'} Not reached: {'; '.join(copies)}."
         )
-    tell(_document(agent, extent, keys, left), sentence, as_json=as_json)
-
-
-def _document(
-    agent: AgentId, extent: "AgentExtent", keys: Sequence[Key], left: _Left | None
-) -> dict[str, Any]:
-    document = {
-        "agent": agent,
-        **parts(extent, "working episodic bytes=size events"),
-        "keys": named(keys),
-        "dry_run": left is None,
-    }
-    if left is None:
-        return document
-    gone = None if left.here else rendered(now())
-    return {**document, "bytes_gone_at": gone, "copies_not_reached": left.copies}
+    tell(document, sentence, as_json=as_json)
 
 
 def _counts(extent: "AgentExtent", keys: Sequence[Key]) -> str:

@@ -27,7 +27,7 @@ from ...settings.settings import Settings, settings, unknown_variables
 from .. import options
 from ..catalog import command
 from ..errors import NAME, CommandRefused, NoDatabase, fail, file_errors
-from ..output import ago, counted, one_line, show
+from ..output import ago, count_memories, counted, one_line, show
 from ..target import URL, Target, run_on_target, service_at
 
 if TYPE_CHECKING:
@@ -65,11 +65,9 @@ def serve(**flags: str | None) -> None:
     has no option.
     """
     gc.disable()  # until it is open: what is made before stays, and a start is a tenth shorter
-    chosen = place.chosen_settings(flags)
-    has_colors = not os.environ.get("NO_COLOR")
-    telemetry.configure_logging(
-        chosen.log_level.upper(), form=chosen.log_format, has_colors=has_colors
-    )
+    chosen, has_colors = place.chosen_settings(flags), not os.environ.get("NO_COLOR")
+    level, form = chosen.log_level.upper(), chosen.log_format
+    telemetry.configure_logging(level, form=form, has_colors=has_colors)
     for name, meant in unknown_variables(os.environ).items():
         if meant:
             fields = {"variable": name, "meant": meant}
@@ -90,10 +88,16 @@ def _loop_factory() -> Any:
 @command()
 @options.service_options
 @options.setting_options()
-def health(url: str | None, key_file: str | None, **flags: str | None) -> None:
+def health(**flags: str | None) -> None:
     """Exit with 0 if a service is healthy, else with 1: that at URL, or that of these settings."""
-    if target := Target.of_operator(url, key_file):
-        _require_healthy(target)
+    if target := Target.of_operator(flags):
+        try:
+            with client.MemoryClient.from_environment(
+                url=target.url, key=target.key, timeout=timedelta(seconds=TIMEOUT), retries=0
+            ) as service:
+                service.health()
+        except client.MemoryServiceError as error:
+            fail(error, has_hint=False)
         return
     address = settings(flags=flags).listen
     host = address.host or "127.0.0.1"
@@ -106,16 +110,6 @@ def health(url: str | None, key_file: str | None, **flags: str | None) -> None:
     finally:
         connection.close()
     sys.exit(0 if is_healthy else 1)
-
-
-def _require_healthy(target: Target) -> None:
-    try:
-        with client.MemoryClient.from_environment(
-            url=target.url, key=target.key, timeout=timedelta(seconds=TIMEOUT), retries=0
-        ) as service:
-            service.health()
-    except client.MemoryServiceError as error:
-        fail(error, has_hint=False)
 
 
 PAGE = "/docs"
@@ -143,7 +137,7 @@ def status(project: str, listen: str | None, as_json: bool, **given: str | None)
     facts: dict[str, Any] = {
         "url": url,
         "is_running": checks is not None,
-        "database": None if target.url else _database(target),
+        "database": None if target.url else _database(target.settings),
         "project": project_name(project) or None,
         "memories": None,
         "checks": (checks or {}).get("checks", {}),
@@ -165,9 +159,7 @@ def status(project: str, listen: str | None, as_json: bool, **given: str | None)
 @options.url_option
 @options.key_file_option
 @options.setting_options("listen")
-@click.option(
-    "--print", "is_printed", is_flag=True, help="Print the address instead of opening it."
-)
+@options.flag("--print", "is_printed", help="Print the address instead of opening it.")
 def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
     """Open the page of the running service's API in a browser."""
     where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
@@ -198,8 +190,7 @@ def _url(target: Target, listen: str | None) -> str:
     return f"http://{address.host or '127.0.0.1'}:{address.port}"
 
 
-def _database(target: Target) -> str:
-    settings = target.settings
+def _database(settings: Settings) -> str:
     return "PostgreSQL" if settings.database_url else str(settings.db_path)
 
 
@@ -232,21 +223,11 @@ def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts["database"]:
         yield "Data", facts["database"]
     if facts["memories"] is not None:
-        yield (
-            "Stored",
-            (
-                f"{counted(facts['memories'], 'memory', 'memories')} in "
-                f"{counted(len(facts['projects']), 'project')}"
-            ),
-        )
+        projects = counted(len(facts["projects"]), "project")
+        yield "Stored", f"{count_memories(facts['memories'])} in {projects}"
         if facts["project"]:
-            yield (
-                "Here",
-                (
-                    f"{counted(facts['memories_of_project'], 'memory', 'memories')} in the project "
-                    f"{facts['project']}"
-                ),
-            )
+            own = count_memories(facts["memories_of_project"])
+            yield "Here", f"{own} in the project {facts['project']}"
         yield "Last save", ago(facts["last_saved_at"]) if facts["last_saved_at"] else "never"
     for name, check in facts["checks"].items():
         if check.get("status") != "ok":
@@ -285,29 +266,25 @@ def mcp(
         # Python would wait for a line of the input first; what is not answered is not promised.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        telemetry.configure_logging(
-            chosen.log_level.upper(), sys.stderr, chosen.log_format or "json"
-        )
+        form = chosen.log_format or "json"
+        telemetry.configure_logging(chosen.log_level.upper(), sys.stderr, form)
         asyncio.run(_speak(chosen, target, name))
 
 
 async def _speak(settings: Settings, target: Target, project: str) -> None:
+    """Speak of memories that any command would open; but logged, traced, and made if need be."""
     traces = telemetry.Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
     try:
-        async with _opened(settings, target, traces) as service:
+        opened: AbstractAsyncContextManager[MemoryService]
+        if target.url is not None:
+            opened = service_at(target)
+        else:
+            _, tenant = place.usable(target.flags, target.tenant, may_make=True)
+            opened = local.opened_here(settings, traces, tenant)
+        async with opened as service:
             await stdio.speak(service, project, settings.profile)
     finally:
         traces.stop()
-
-
-def _opened(
-    settings: Settings, target: Target, traces: "telemetry.Telemetry"
-) -> "AbstractAsyncContextManager[MemoryService]":
-    """As any command opens memories; but logged and traced, and the file may be made."""
-    if target.url is not None:
-        return service_at(target)
-    _, tenant = place.usable(target.flags, target.tenant, may_make=True)
-    return local.opened_here(settings, traces, tenant)
 
 
 DEMO = "demo"

@@ -9,8 +9,8 @@ import stat
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, aclosing, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager, suppress
 from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -30,7 +30,7 @@ from ...memory.model.space import UNKNOWN_PROJECT
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ..catalog import command
 from ..errors import FileRefused, FileThere, NotWhole, file_errors
-from ..options import force_option, json_option, project_option, target_options
+from ..options import answer_options, flag, force_option, project_option, target_options
 from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
 from ..place import refuse_own, written
 from ..print_results import print_json
@@ -89,7 +89,9 @@ def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
             left_out[why] += 1
             continue
         if isinstance(row, dict):
-            left_out["cut"] += _is_long(row)
+            longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
+            cut = (_fitting(row.get(name), most) != row.get(name) for name, most in longest)
+            left_out["cut"] += any(cut)
             yield comma + _json(_observation(row, projects))
         else:
             yield comma + _json(row)
@@ -105,10 +107,12 @@ def _session(row: Row) -> dict[str, Any]:
 def _observation(row: Row, projects: Mapping[object, object]) -> dict[str, Any]:
     kept = {name: row.get(name) for name in _KEPT}
     project = row.get("project") or projects.get(_known(row.get("session_id")))
-    tool = row.get("tool_name")
+    tool, first = row.get("tool_name"), row.get("content")
+    if isinstance(first, str):
+        first = first.strip().partition("\n")[0][:MAX_TITLE]
     return kept | {
         "uid": None if row.get("topic_key") or row.get("id") is None else _uid(row),
-        "title": _fitting(row.get("title"), MAX_TITLE) or _first_line(row.get("content")),
+        "title": _fitting(row.get("title"), MAX_TITLE) or first,
         "content": _fitting(row.get("content"), MAX_CONTENT),
         "project": project or UNKNOWN_PROJECT,
         "tags": [tool[:MAX_TAG]] if isinstance(tool, str) and tool.strip() else None,
@@ -130,15 +134,6 @@ def _why_left_out(name: str, row: object) -> str | None:
 def _uid(row: Row) -> str:
     whose = [row.get(name) for name in ("session_id", "id", "created_at")]
     return str(uuid5(_IDS, json.dumps(whose, default=str)))
-
-
-def _first_line(content: object) -> object:
-    return content.strip().partition("\n")[0][:MAX_TITLE] if isinstance(content, str) else content
-
-
-def _is_long(row: Row) -> bool:
-    longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
-    return any(_fitting(row.get(name), most) != row.get(name) for name, most in longest)
 
 
 def _fitting(text: object, most: int) -> object:
@@ -186,21 +181,22 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
         say(f"Only the project {one_line(project)} is exported.")
 
     async def work(memories: MemoryService) -> None:
-        with (
-            written(file) as target,
-            progress_bar("exporting", beside_output=file == "-") as progress,
-        ):
+        bar = progress_bar("exporting", beside_output=file == "-")
+        with written(file) as target, bar as progress:
             async with aclosing(_to_the_end(memories.export(project, progress=progress))) as pieces:
-                await _pour(pieces, target)
+                if is_terminal(target):
+                    await _show(pieces)
+                else:
+                    async for piece in pieces:
+                        await asyncio.to_thread(target.write, piece)
 
     run_on_target(where, work)
 
 
 @command("import")
 @click.argument("file", type=FILE)
-@click.option("--dry-run", is_flag=True, help="Show what would be stored, and store nothing.")
-@target_options
-@json_option("Print the JSON that the REST API returns.")
+@flag("--dry-run", help="Show what would be stored, and store nothing.")
+@answer_options
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Store what the export in FILE holds and is not there yet.
 
@@ -209,22 +205,14 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
     completed by the next.
     """
     with file_errors(), _document(file, Target.of(where)) as path:
-        if dry_run:
-            plan = run_on_target(where, lambda it: _planned(it, path), may_be_missing=True)
-            _print_plan(plan, as_json=as_json)
-        else:
-            imported = run_on_target(where, lambda it: _imported(it, path), may_make=True)
-            _print_imported(imported, as_json=as_json)
 
+        async def work(memories: MemoryService) -> Imported | ImportPlan:
+            do = memories.plan_import if dry_run else memories.import_from
+            with progress_bar("looking" if dry_run else "importing") as progress:
+                return await do(path, progress=progress)
 
-async def _planned(memories: MemoryService, path: Path) -> ImportPlan:
-    with progress_bar("looking") as progress:
-        return await memories.plan_import(path, progress=progress)
-
-
-async def _imported(memories: MemoryService, path: Path) -> Imported:
-    with progress_bar("importing") as progress:
-        return await memories.import_from(path, progress=progress)
+        done = run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run)
+        _print_done(done, as_json=as_json)
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -239,14 +227,6 @@ async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
         if not is_begun:
             raise
         raise NotWhole(f"The export is incomplete: {error}") from error
-
-
-async def _pour(pieces: AsyncGenerator[bytes, None], target: BinaryIO) -> None:
-    if is_terminal(target):
-        await _show(pieces)
-        return
-    async for piece in pieces:
-        await asyncio.to_thread(target.write, piece)
 
 
 async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
@@ -284,7 +264,7 @@ def _document(file: str, target: Target) -> Iterator[Path]:
             yield path
             return
         left_out: Counter[str] = Counter()
-        with _temporary(target, lambda it: it.writelines(converted(source, left_out))) as copy:
+        with _temporary(target, converted(source, left_out)) as copy:
             parts = [counted(left_out[it], noun) for it, noun in LEFT_OUT.items() if left_out[it]]
             say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
             yield Path(copy.name)
@@ -293,12 +273,19 @@ def _document(file: str, target: Target) -> Iterator[Path]:
 @contextmanager
 def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
     """The file, and where it is; of what can be read only once, a copy."""
-    with _source(file) as source:
-        if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            yield source, Path(file)
-            return
-        with _temporary(target, lambda it: it.writelines(_arriving(source))) as copy:
-            yield copy, Path(copy.name)
+    with ExitStack() as stack:
+        if file != "-":
+            with os_errors_as(FileRefused, f"{file} cannot be read"):
+                source: BinaryIO = stack.enter_context(Path(file).open("rb"))
+            if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                yield source, Path(file)
+                return
+        elif sys.stdin is None or is_terminal(sys.stdin):
+            raise click.UsageError("- reads standard input, but standard input is empty.")
+        else:
+            source = sys.stdin.buffer
+        copy = stack.enter_context(_temporary(target, _arriving(source)))
+        yield copy, Path(copy.name)
 
 
 def _arriving(source: BinaryIO) -> Iterator[bytes]:
@@ -308,60 +295,44 @@ def _arriving(source: BinaryIO) -> Iterator[bytes]:
     """
     read1 = cast(BufferedReader, source).read1
     while True:
-        while not _has_come(source):
-            pass
+        with suppress(UnsupportedOperation):  # it is in memory
+            while not select.select([source], [], [], SIGNALS)[0]:
+                pass
         if not (piece := read1(PIECE)):
             return
         yield piece
 
 
-def _has_come(source: BinaryIO) -> bool:
-    try:
-        return bool(select.select([source], [], [], SIGNALS)[0])
-    except UnsupportedOperation:  # it is in memory
-        return True
-
-
-def _source(file: str) -> AbstractContextManager[BinaryIO]:
-    if file == "-":
-        if sys.stdin is None or is_terminal(sys.stdin):
-            raise click.UsageError("- reads standard input, but standard input is empty.")
-        return nullcontext(sys.stdin.buffer)
-    with os_errors_as(FileRefused, f"{file} cannot be read"):
-        return Path(file).open("rb")
-
-
 @contextmanager
-def _temporary(target: Target, fill: Callable[[BinaryIO], None]) -> Iterator[BinaryIO]:
-    """A file of what fill writes, gone at the end: a pod may have no folder but the database's."""
+def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
+    """A file of the pieces, gone at the end: a pod may have no folder but the database's."""
     with ExitStack() as stack:
         with os_errors_as(FileRefused, "A copy of the document cannot be made"):
             made = stack.enter_context(
                 tempfile.NamedTemporaryFile(dir=target.scratch, prefix=".import-")
             )
             file = cast(BinaryIO, made)
-            fill(file)
+            file.writelines(pieces)
             file.flush()
         yield file
 
 
-def _print_imported(imported: Imported, *, as_json: bool) -> None:
+def _print_done(done: Imported | ImportPlan, *, as_json: bool) -> None:
     if as_json:
-        print_json(imported)
+        print_json(done)
+    elif isinstance(done, ImportPlan):
+        _print_plan(done)
     else:
-        observations = counted(imported.imported_observations, "observation")
-        show(f"Imported {observations} and {counted(imported.imported_sessions, 'session')}.")
-    if imported.refused_supersessions:
-        observations = counted(imported.refused_supersessions, "observation")
+        observations = counted(done.imported_observations, "observation")
+        show(f"Imported {observations} and {counted(done.imported_sessions, 'session')}.")
+    if isinstance(done, Imported) and done.refused_supersessions:
+        observations = counted(done.refused_supersessions, "observation")
         say(f"Stored without their supersedes links, which are not allowed: {observations}.")
-    if imported.redacted:
-        say(f"Secrets removed: {counted(imported.redacted, 'secret')}.")
+    if isinstance(done, Imported) and done.redacted:
+        say(f"Secrets removed: {counted(done.redacted, 'secret')}.")
 
 
-def _print_plan(plan: ImportPlan, *, as_json: bool) -> None:
-    if as_json:
-        print_json(plan)
-        return
+def _print_plan(plan: ImportPlan) -> None:
     print_table(
         ("", "NEW", "BACK", "SAME", "CONFLICTING"),
         [

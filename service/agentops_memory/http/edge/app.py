@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache, partial
 from operator import itemgetter
 from pathlib import Path
@@ -27,17 +27,7 @@ from ..bodies import JSON
 from ..endpoint import ADMISSION, Gate, routes
 from ..large_answers import SAFE, Bounded
 from ..openapi import document
-from ..protocol import (
-    HEADERS,
-    Failed,
-    Handler,
-    NoMethod,
-    NoPath,
-    Operation,
-    Protocol,
-    Served,
-    protocol_at,
-)
+from ..protocol import HEADERS, Handler, NoPath, Operation, Protocol, Served, protocol_at
 
 TITLE = "agentops-memory"
 PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for every project."
@@ -54,8 +44,7 @@ def application(
 
     The last protocol has the paths of no other.
     """
-    protocols = [protocol for protocol, _ in served]
-    own, refusals = documentation(served, more, gate), _Refusals(protocols, gate)
+    own, refusals = documentation(served, more, gate), _Refusals([it for it, _ in served], gate)
     most_asked, found = list[Route](), list[Route]()
     for protocol, operations in reversed(served):
         of_it = routes(protocol, operations, gate, telemetry)
@@ -64,7 +53,7 @@ def application(
     every = [
         *most_asked,
         *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
-        *(Route(path, _bounded(_loaded(it), gate)) for path, it in page_files().items()),
+        *(Route(path, _bounded(_loaded(it), gate)) for path, it in PAGE_FILES.items()),
         *found,
     ]
     application = Starlette(
@@ -135,6 +124,14 @@ def _loaded(path: Path) -> Handler:
     return handle
 
 
+class NoMethod(Refusal):
+    code = "no_method"
+
+
+class Failed(Refusal):
+    code = "failed"
+
+
 class _Refusals:
     """What no operation answers, in the shape of the protocol that has the path."""
 
@@ -166,7 +163,7 @@ class _Refusals:
         for route in request.app.routes:
             if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
                 methods |= route.methods or set()
-        response = protocol.refused(NoMethod())
+        response = protocol.refused(NoMethod("This path does not support this method."))
         response.headers["Allow"] = ", ".join(sorted(methods))
         return response
 
@@ -179,7 +176,8 @@ class _Refusals:
 
     async def failed(self, request: Request, _: Exception) -> Response:
         # The server logs what is raised; this is only the answer.
-        return self._protocol(request).refused(Failed())
+        failed = Failed("The service failed; the log has the reason.")
+        return self._protocol(request).refused(failed)
 
     def _protocol(self, request: Request) -> Protocol:
         return protocol_at(request.scope["path"], self._protocols)
@@ -216,16 +214,17 @@ def documentation(
         return Response(await asyncio.to_thread(described), media_type=JSON)
 
     async def docs(request: Request) -> Response:
+        status = 200
         try:
             gate.admit(request, Role.READER)
         except Unauthenticated:
             # A browser sends no key with a link; the page asks for one, and says nothing else.
             if not is_browser(request):
                 raise
-            answer = docs_page(401)
-            answer.headers.update(HEADERS[401])
-            return answer
-        return docs_page(200)
+            status = 401
+        answer = page_file(PAGE / "page.html", status)
+        answer.headers.update({"Content-Security-Policy": PAGE_POLICY, **HEADERS.get(status, {})})
+        return answer
 
     operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
     own = [
@@ -278,17 +277,11 @@ PAGE_POLICY = (
 TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
 
 
-def docs_page(status: int) -> FileResponse:
-    answer = page_file(PAGE / "page.html", status)
-    answer.headers["Content-Security-Policy"] = PAGE_POLICY
-    return answer
-
-
-def page_files() -> Mapping[str, Path]:
-    names = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
-    return {"/docs/page.js": PAGE / "page.js"} | {
-        f"/docs/{name}": PAGE / "viewer" / name for name in names
-    }
+PAGE_FILES = {
+    f"/docs/{Path(name).name}": PAGE / name
+    for name in ("page.js", "viewer/swagger-ui.css", "viewer/index.css",
+                 "viewer/swagger-ui-bundle.js")
+}  # fmt: skip
 
 
 def page_file(path: Path, status: int = 200) -> FileResponse:

@@ -18,11 +18,7 @@ from typing import Any, cast
 
 import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http import httptools_impl
 
 from ...engine.callbacks import noop
 from .middleware import ALWAYS, EarlyPost
@@ -195,7 +191,7 @@ SHORT = 32 * 1024  # bytes of a body that may be answered early
 BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
 
 
-class LimitedProtocol(HttpToolsProtocol):
+class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
 
     `early` answers a request once its head is there, `early_post` one with a short body; or
@@ -353,7 +349,7 @@ class LimitedProtocol(HttpToolsProtocol):
         elif self.cycle.response_complete and self.cycle.more_body:
             self._wait(LINGER_TIME, self._close)
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+    def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
         super()._start_asgi_task(cycle, partial(_run, app, self._early_post, cycle))
 
     def _parse(self, part: bytes) -> None:
@@ -415,7 +411,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.cycle.message_event.set()
         content = json.dumps({"error": refusal.sentence}).encode()
         self.transport.write(
-            STATUS_LINE[refusal.status]
+            httptools_impl.STATUS_LINE[refusal.status]
             + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(content)
             + _ALWAYS
             + b"connection: close\r\n\r\n"
@@ -469,7 +465,7 @@ class LimitedProtocol(HttpToolsProtocol):
 async def _run(
     app: ASGIApp,
     early_post: EarlyPost,
-    cycle: RequestResponseCycle,
+    cycle: httptools_impl.RequestResponseCycle,
     scope: Scope,
     receive: Receive,
     send: Send,
@@ -488,7 +484,7 @@ async def _run(
 
 
 async def _is_posted_early(
-    early_post: EarlyPost, cycle: RequestResponseCycle, scope: Scope
+    early_post: EarlyPost, cycle: httptools_impl.RequestResponseCycle, scope: Scope
 ) -> bool:
     """Whether the request is answered in front of the application, which happens here."""
     if not _is_plain_post(cycle, scope):
@@ -504,7 +500,7 @@ async def _is_posted_early(
     date = b"%b: %b\r\n" % cycle.default_headers[0]
     end = b"" if cycle.keep_alive else b"connection: close\r\n"  # the service is stopping
     cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(b"%b%b%b%b" % (STATUS_LINE[status], date, end, rest))
+    cycle.transport.write(b"%b%b%b%b" % (httptools_impl.STATUS_LINE[status], date, end, rest))
     cycle.message_event.set()
     if not cycle.keep_alive:
         cycle.transport.close()
@@ -512,7 +508,7 @@ async def _is_posted_early(
     return True
 
 
-def _is_plain_post(cycle: RequestResponseCycle, scope: Scope) -> bool:
+def _is_plain_post(cycle: httptools_impl.RequestResponseCycle, scope: Scope) -> bool:
     return (
         scope["method"] == "POST"
         and not scope["query_string"]
@@ -522,7 +518,7 @@ def _is_plain_post(cycle: RequestResponseCycle, scope: Scope) -> bool:
     )
 
 
-async def _body(cycle: RequestResponseCycle) -> bytes | None:
+async def _body(cycle: httptools_impl.RequestResponseCycle) -> bytes | None:
     if cycle.more_body:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BODY_TIME):

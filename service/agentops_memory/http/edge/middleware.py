@@ -229,11 +229,6 @@ WHILE_STARTING: Told = {
 """What probes are told before the database is open."""
 
 
-def while_waiting(reason: str) -> Told:
-    told = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
-    return {**WHILE_STARTING, **told}
-
-
 WHILE_STOPPING: Told = {
     HEALTH: partial(_refused, _STOPPING),
     READY: partial(_unready, "service", _STOPPING),
@@ -409,11 +404,12 @@ class StartupGate:
 
     def wait(self, reason: str) -> None:
         """Refuse requests, and tell probes for what the start waits; no more without a reason."""
-        self._probes = while_waiting(reason) if reason else WHILE_STARTING
+        self._probes = WHILE_STARTING
+        self._no_wait.clear()
         if reason:
+            waits = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
+            self._probes = {**WHILE_STARTING, **waits}
             self._no_wait.set()
-        else:
-            self._no_wait.clear()
 
     def upgrade(self) -> None:
         """Refuse requests until the service is open: an upgrade takes as long as it takes."""

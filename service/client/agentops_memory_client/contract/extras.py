@@ -19,16 +19,12 @@ def install_command(name: str, extra: str) -> str:
     requirements, origin = _installed(name)
     folder = Path(url2pathname(urlsplit(origin["url"]).path)) if "dir_info" in origin else None
     if folder is None or not (folder / "pyproject.toml").is_file():
-        return _by_name(requirements, extra)
+        lines = (line.partition(";") for line in requirements)
+        needed = [line.strip() for line, _, marker in lines if f"'{extra}'" in marker]
+        return f"pip install {' '.join(map(shlex.quote, needed))}"
     command = f"pip install '.[{extra}]'"
     is_here = folder.resolve() == Path.cwd().resolve()
     return command if is_here else f"cd {shlex.quote(str(folder))} && {command}"
-
-
-def _by_name(requirements: list[str], extra: str) -> str:
-    lines = (line.partition(";") for line in requirements)
-    needed = [line.strip() for line, _, marker in lines if f"'{extra}'" in marker]
-    return f"pip install {' '.join(map(shlex.quote, needed))}"
 
 
 def _installed(name: str) -> tuple[list[str], dict[str, str]]:

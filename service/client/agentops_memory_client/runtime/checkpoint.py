@@ -38,7 +38,11 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
             stream.write(document)
         os.fsync(file)
         draft.replace(real)
-    _sync(real.parent)
+    folder = os.open(real.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
@@ -113,11 +117,3 @@ def _is_at(path: Path, file: int) -> bool:
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file), path.lstat())
     return False
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -154,9 +154,8 @@ class MemorySession:
             try:
                 await self._end(within)
             finally:
-                self._checkpoint_writer.shutdown(
-                    wait=False
-                )  # its thread; what it is writing it writes
+                # Its thread ends, once it has written what it is writing.
+                self._checkpoint_writer.shutdown(wait=False)
                 self._checkpoint_writer = _single_thread()
         return self.report
 
@@ -304,12 +303,13 @@ class MemorySession:
         """The pending messages, as writes."""
         pending = [asdict(message) for message in self.working.pending]
         self.working.pending.clear()
-        return [self._batch(pending[at : at + BATCH]) for at in range(0, len(pending), BATCH)]
-
-    def _batch(self, messages: list[dict[str, str]]) -> Unsent:
-        self.working.sequence += 1
-        fields = self._fields() | {"messages": messages}
-        return Unsent.keyed("append_messages", fields, spans.here(), self.working.sequence)
+        writes = []
+        for at in range(0, len(pending), BATCH):
+            self.working.sequence += 1
+            fields = self._fields() | {"messages": pending[at : at + BATCH]}
+            key = self.working.sequence
+            writes.append(Unsent.keyed("append_messages", fields, spans.here(), key))
+        return writes
 
     def _write_of_this_run(self, operation: Operation) -> Unsent:
         """A write whose key is new in every run, so that the next run repeats it."""

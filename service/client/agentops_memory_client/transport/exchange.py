@@ -245,18 +245,15 @@ def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
 
 def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer:
     if isinstance(error, NOT_SENT):
-        return Unreachable(f"{url} cannot be reached ({_reason(error)}). {START}")
+        reason = str(error) or "no connection in time"
+        if isinstance(error, httpx.PoolTimeout):
+            reason = "every connection is in use"
+        return Unreachable(f"{url} cannot be reached ({reason}). {START}")
     if isinstance(error, httpx.TimeoutException):
         return timed_out(url)
     if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
         return _may_be_done(f"{url} broke off.")
     return UnexpectedAnswer(f"{url} answers, but not as the service does.")
-
-
-def _reason(error: httpx.HTTPError) -> str:
-    if isinstance(error, httpx.PoolTimeout):
-        return "every connection is in use"
-    return str(error) or "no connection in time"
 
 
 def _may_be_done(sentence: str) -> Unreachable:
