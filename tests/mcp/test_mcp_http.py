@@ -161,6 +161,23 @@ def test_a_notification_has_no_answer_but_to_its_version(
         assert answer.json()["error"]["data"] == {"supported": [BARE], "requested": version}
 
 
+@pytest.mark.parametrize(
+    ("body", "id_", "code"),
+    [
+        (b'{"jsonrpc": "2.0",', None, -32700), (b"", None, -32700), (b"[]", None, -32600),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, -32600),
+        (b'{"id": 1, "method": "ping"}', 1, -32600),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_is_refused_with_the_code_of_json_rpc(
+    shared: Service, body: bytes, id_: int | None, code: int
+) -> None:
+    answer = shared.http.post("/mcp/any", content=body)
+
+    assert answer.status_code == 400
+    assert (answer.json()["id"], answer.json()["error"]["code"]) == (id_, code)
+
+
 @pytest.mark.parametrize(("id_", "status"), [(None, 202), (True, 400), (1.5, 400), ([], 400)])
 def test_a_request_with_a_bad_id_is_refused_and_not_passed_over(
     shared: Service, id_: object, status: int

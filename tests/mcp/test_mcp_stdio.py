@@ -91,6 +91,25 @@ def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
     assert all(json.loads(line) for line in spoken.stderr.splitlines())
 
 
+@pytest.mark.slow
+def test_what_is_no_message_is_answered_and_the_next_is_served(tmp_path: Path) -> None:
+    ping = {"jsonrpc": "2.0", "id": 5, "method": "ping"}
+    sent = [
+        b"no JSON", b'{"jsonrpc": "2.0",', b"  ", b"7", b"[]", json.dumps([ping]).encode(),
+        b'{"id": 3, "method": "ping"}', _message(id=4), _message(id=True, method="ping"),
+        _message(id=6, result={}), _message(method="notifications/unknown"), _message(**ping),
+    ]  # fmt: skip
+    spoken = _mcp("--project", "p", "--db", str(tmp_path / "memory.db"), sent=sent)
+    answers = [json.loads(line) for line in spoken.stdout.splitlines()]
+
+    refused = [(it["id"], it["error"]["code"]) for it in answers if "error" in it]
+    assert refused == [
+        (None, -32700), (None, -32700), (None, -32600), (None, -32600), (None, -32600),
+        (3, -32600), (4, -32600), (None, -32600),
+    ]  # fmt: skip
+    assert [it["id"] for it in answers if "result" in it] == [5]
+
+
 META = "io.modelcontextprotocol/"
 ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
 

@@ -3,27 +3,31 @@
 import asyncio
 import secrets
 import sys
-from contextlib import suppress
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from agentops_memory_client.contract.service import MemoryService
 
-from ..errors import Invalid
 from ..http.json_reader import written
 from ..settings.parsing import Profile
 from .connection import Connection, SessionNames
 from .server import (
     INVALID_PARAMS,
     INVALID_REQUEST,
+    NO_MESSAGE,
     Fault,
     Json,
     MemoryServer,
     Request,
     answered,
     envelope_of,
+    id_of,
+    is_answer,
     message_in,
     notification_of,
+    refused,
     request_of,
     unsupported,
 )
@@ -65,31 +69,46 @@ class Host:
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
             if self._is_gone:
                 return
-            with suppress(Invalid):  # what is no JSON has no id to be answered
-                self._take(message_in(line))
+            if line.strip():
+                self._take(line)
         if self._calls:
             await asyncio.wait(self._calls, timeout=LONGEST_CALL)
 
-    def _take(self, message: object) -> None:
-        if request := request_of(message):
-            call = asyncio.create_task(self._answer(request))
-            self._calls.add(call)
-            self._latest[request.id] = call
-            call.add_done_callback(partial(self._ended, request.id))
+    def _take(self, line: bytes) -> None:
+        try:
+            message = message_in(line)
+        except Fault as fault:
+            self._start(self._write(refused(None, fault)))
             return
-        method, params = notification_of(message) or ("", {})
+        if request := request_of(message):
+            self._latest[request.id] = call = self._start(self._answer(request))
+            call.add_done_callback(partial(self._ended, request.id))
+        elif (notification := notification_of(message)) is not None:
+            self._note(*notification)
+        elif not is_answer(message):
+            invalid = Fault(INVALID_REQUEST, NO_MESSAGE)
+            self._start(self._write(refused(id_of(message), invalid)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return task
+
+    def _note(self, method: str, params: Json) -> None:
         id_ = params.get("requestId")
         cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
         if method == "notifications/cancelled" and cancelled:
             cancelled.cancel()  # and is not answered
 
     def _ended(self, id_: int | str, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
         if self._latest.get(id_) is call:
             del self._latest[id_]
 
     async def _answer(self, request: Request) -> None:
-        answer = await answered(request.id, self._result(request))
+        await self._write(await answered(request.id, self._result(request)))
+
+    async def _write(self, answer: Json) -> None:
         try:
             async with self._writing:
                 await asyncio.to_thread(_write, written(answer) + b"\n")
