@@ -22,7 +22,7 @@ from .errors import SettingRefused
 from .http.edge.http_limits import LimitedProtocol
 from .http.edge.middleware import StartupGate, guarded
 from .http.protocol import Protocol
-from .settings.parsing import Address
+from .settings.parsing import IN_WORKING_FOLDER, Address, file
 from .settings.settings import Settings
 from .telemetry import Telemetry, show_banner
 
@@ -281,11 +281,13 @@ def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
     shown = Address(host=host, port=address.port)
     place = "PostgreSQL" if settings.database_url else str(settings.db_path)
+    is_by_folder = place == str(file(IN_WORKING_FOLDER))  # elsewhere a start would find no memory
+    note = " (below the current folder; --db selects another file)" if is_by_folder else ""
     is_seen = show_banner(
         f"agentops-memory {__version__}",
         {
             "address": f"http://{shown}",
-            "data": place,
+            "data": place + note,
             "documentation": f"http://{shown}/docs",
             "try it": "agentops-memory demo, in another terminal",
             "stop it": "Ctrl-C",

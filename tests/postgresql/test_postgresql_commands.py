@@ -358,7 +358,7 @@ def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> N
     schemas = "SELECT 1 FROM pg_namespace WHERE nspname = 'agentops'"
     assert rows(blank_database, schemas) == []
     assert (
-        "Makes the database the schema t_default."
+        "Creating the schema t_default."
         in terminal.run("save", "Owls", "They hunt.", "--project", "birds").output
     )
 

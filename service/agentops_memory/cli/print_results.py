@@ -198,9 +198,13 @@ async def elsewhere(memories: MemoryService, project: str | None, replaced: int 
 
 def say_nothing(sentence: str, options: Mapping[str, Any], other: Elsewhere) -> None:
     """Say that there is nothing, where, and what the options have left out."""
-    where = f" in the project {other.project}" if other.project else ""
-    held = f", which has {counted(other.in_project, 'memory', 'memories')}" if where else ""
-    say(one_line(f"{sentence}{where}{held}."))
+    if not other.project:
+        say(f"{sentence}.")
+    elif other.in_project:
+        count = counted(other.in_project, "memory", "memories")
+        say(one_line(f"{sentence} in the project {other.project}, which has {count}."))
+    else:
+        say(one_line(f"{sentence}: the project {other.project} has no memories."))
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
     if filters and other.in_project:
         say(f"Filtered out: memories that do not match {' and '.join(filters)}.")

@@ -149,7 +149,8 @@ async def _opened(
             settings = replace(place.settings, database_url=None, db_path=path)
         else:
             if not place.has(tenant):
-                say(f"Makes the database {place.name_of(tenant)}.")
+                other = "" if target.db else f" To use a running service instead, set {URL}."
+                say(f"Creating {place.name_of(tenant)}.{other}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
         async with opened_here(settings, Telemetry.started(None), tenant) as memories:
             yield memories

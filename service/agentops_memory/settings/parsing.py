@@ -285,7 +285,10 @@ _ORIGIN = re.compile(
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
+IN_WORKING_FOLDER = "./data/memory.db"
+
+
 def default_db_path(mounted: Path = Path("/data")) -> str:
     """`/data/memory.db` where that folder can be written, else one below this folder."""
     usable = mounted.is_dir() and os.access(mounted, os.W_OK)
-    return str(mounted / "memory.db") if usable else "./data/memory.db"
+    return str(mounted / "memory.db") if usable else IN_WORKING_FOLDER

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from agentops_memory_client.contract.errors import NotFound
 from agentops_memory_client.contract.models import Context, Found, Observation
 from agentops_memory_client.contract.service import MemoryService
 
@@ -115,7 +116,7 @@ def list_(limit: int, as_json: bool, **given: Any) -> None:
     else:
         results.print_observations(shown)
     if other:
-        results.say_nothing("There is no memory", given, other)
+        results.say_nothing("No memory was found", given, other)
     elif len(found) > limit:
         output.say(f"There is more: --before {shown[-1].id}")
 
@@ -260,6 +261,9 @@ def sessions(
     if as_json:
         results.print_json(found)
         return
+    if not found:
+        output.say("There are no sessions.")
+        return
     rows = [
         (it.id, it.project, output.ago(it.started_at), "ended" if it.ended_at else "open",
          it.message_count, it.summary or "")
@@ -312,8 +316,11 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
     @_json
     def changed(memories: Sequence[int], as_json: bool, **where: str | None) -> None:
         async def done(service: MemoryService) -> list[Observation | None]:
-            for it in memories:
-                await service.get(it)  # all of them, or none
+            for it in memories:  # all of them, or none
+                try:
+                    await service.get(it)
+                except NotFound as error:
+                    raise NotFound(f"There is no memory #{it}; nothing was changed.") from error
             return [await work(service, it) for it in memories]
 
         answers = run_on_target(where, done)
@@ -370,7 +377,7 @@ def edit(memory: int, content: str | None, as_json: bool, **given: Any) -> None:
     where, changes = taken_from(given), _changes(content, **given)
     if not changes:
         if not output.is_terminal(sys.stdout):
-            raise click.UsageError("Give CONTENT, --title, --type, --tag or --ttl.")
+            raise click.UsageError("Nothing to change: add CONTENT or an option.")
         before = run_on_target(where, lambda memories: memories.get(memory))
         changes = _edited(before)
     changed = run_on_target(where, lambda memories: memories.update(memory, **changes))
@@ -485,6 +492,9 @@ def review(
     )
     if as_json:
         results.print_json(told)
+        return
+    if not told.items:
+        output.say("No memory needs a review.")
         return
     rows = [
         (it.reason, output.ago(it.at), f"#{it.observation.id}", it.observation.title,

@@ -19,7 +19,13 @@ from uuid import UUID, uuid5
 import click
 
 from agentops_memory_client.contract.errors import MemoryServiceError
-from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
+from agentops_memory_client.contract.models import (
+    ImportConflict,
+    Imported,
+    ImportPlan,
+    Progress,
+    Stats,
+)
 from agentops_memory_client.contract.service import MemoryService
 
 from ...agentops.transfer import recognized
@@ -158,6 +164,7 @@ def _json(value: object) -> bytes:
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
 FILE = click.Path(allow_dash=True, readable=False)
+ROW = b'"id":'  # once in each session and memory; in a text the quotes are escaped
 PIECE = 64 * 1024  # bytes, as many as a pipe holds
 SIGNALS = 1.0  # seconds, after which they are handled at the latest
 # By the reason of a conflict and what is kept of it.
@@ -188,10 +195,13 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     async def work(memories: MemoryService) -> None:
         with (
             written(file) as target,
-            progress_bar("exporting", beside_output=file == "-") as progress,
+            progress_bar("Exporting", beside_output=file == "-") as progress,
         ):
-            async with aclosing(_to_the_end(memories.export(project, progress=progress))) as pieces:
-                await _pour(pieces, target)
+            pieces = memories.export(project)
+            if progress:
+                pieces = _counted(pieces, await memories.stats(project), progress)
+            async with aclosing(_to_the_end(pieces)) as whole:
+                await _pour(whole, target)
 
     run_on_target(where, work)
 
@@ -218,13 +228,27 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
 
 
 async def _planned(memories: MemoryService, path: Path) -> ImportPlan:
-    with progress_bar("looking") as progress:
+    with progress_bar("Checking") as progress:
         return await memories.plan_import(path, progress=progress)
 
 
 async def _imported(memories: MemoryService, path: Path) -> Imported:
-    with progress_bar("importing") as progress:
+    with progress_bar("Importing") as progress:
         return await memories.import_from(path, progress=progress)
+
+
+async def _counted(
+    pieces: AsyncGenerator[bytes, None], of: Stats, progress: Progress
+) -> AsyncGenerator[bytes, None]:
+    """The pieces; reports how many rows are in them, as nobody knows their bytes before."""
+    done, total, end = 0, of.total_sessions + of.total_observations + 1, b""  # 1: its own end
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece
+            done += (end + piece).count(ROW)
+            end = piece[1 - len(ROW) :]  # a row may begin in one piece and end in the next
+            progress(min(done, total - 1), total)
+    progress(done + 1, total)
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
