@@ -212,7 +212,7 @@ class _Server(uvicorn.Server):
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
         if self.server_state.connections:
-            log.info("finishing what was accepted")
+            log.info("finishing accepted requests")
         try:
             async with asyncio.timeout(GRACE.total_seconds()):
                 await self._finish_connections()
@@ -233,7 +233,7 @@ class _Server(uvicorn.Server):
         """End what did not come to its end: as if the clients had left, or else by force."""
         state = self.server_state
         left = {"requests": len(state.tasks), "connections": len(state.connections)}
-        log.error("requests are cut off", extra=left)
+        log.error("unfinished requests were cut off", extra=left)
         for connection in list(state.connections):
             connection.transport.abort()
         await asyncio.sleep(LOOK.total_seconds())

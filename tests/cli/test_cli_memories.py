@@ -282,7 +282,7 @@ def test_a_refusal_is_a_sentence_and_a_hint(terminal: Terminal) -> None:
         (("history", 999_999), "No such observation."),
         (("timeline", 999_999), "No such observation."),
         (("save", "T", " "), "validation failed: content is required"),
-        (("sessions", "--before", "none"), "before_id is not the id of a session."),
+        (("sessions", "--before", "none"), "before_id must be the id of a session."),
     ]:
         done = terminal.run(*arguments)
 

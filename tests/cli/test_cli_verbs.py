@@ -287,7 +287,7 @@ def test_worktrees_and_folders_are_one_project_which_a_file_names_otherwise(
     assert projects == ["shop", "shop", "shop", "no repository"]
     assert named == "billing"
     assert refused.exit_code == 1
-    assert "project is a text in quotes" in refused.stderr
+    assert "project must be text in quotes" in refused.stderr
     assert completed == ["--exclude-type"]
 
 

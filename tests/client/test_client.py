@@ -430,5 +430,5 @@ def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, proj
     with pytest.raises(Conflict, match=r"^Idempotency key reused"):
         client.save(content="Twice", idempotency_key=key, **fields)
     for bad in ("", "ü", "a\r\nb", "x" * 256, " "):
-        with pytest.raises(Invalid, match=r"^An idempotency key has 1 to 255 visible"):
+        with pytest.raises(Invalid, match=r"^An idempotency key must have 1 to 255 visible"):
             client.delete(1, idempotency_key=bad)

@@ -281,8 +281,8 @@ def test_a_key_opens_what_its_role_and_its_projects_allow(guarded: Service) -> N
         refused = looking.refusal("mem_save", title="Mine", content="Mine.")
         assert looking.refusal("mem_delete", id=1) == refused
 
-    assert denied.endswith("must give it a key with the right to do this.")
-    assert refused.endswith("must give it a key with the right to do this.")
+    assert denied.endswith("API key does not allow this; ask the user to configure another.")
+    assert refused.endswith("API key does not allow this; ask the user to configure another.")
     assert guarded.http.post("/mcp/shop-a", json=PING).status_code == 401
 
 

@@ -58,7 +58,7 @@ def test_an_agent_speaks_to_a_running_service_with_its_key(service: Service) -> 
     with hosted(["--project", "shop", "--url", service.url]) as stranger:
         refused = stranger.refusal("mem_search", query="service")
 
-    assert refused.endswith("Whoever set up this connection must give it a key.")
+    assert refused.endswith("This connection needs an API key; ask the user to configure one.")
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
 
     for text in (told, again):
         assert "127.0.0.1:9" in text
-        assert text.endswith("what you wanted to save can be saved later.")
+        assert text.endswith("save what you wanted to save later.")
         assert "Traceback" not in text
 
 
@@ -178,7 +178,7 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
         "project is required": ["--project", " ", "--db", str(other)],
         "There is no tenant nobody": ["--project", "p", "--db", str(other), "--tenant", "nobody"],
         "A tenant's name has": ["--project", "p", "--db", str(other), "--tenant", "../other"],
-        "begins with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
+        "begin with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
         "file is not a database": ["--project", "p", "--db", str(other)],
     }
     for sentence, arguments in starts.items():

@@ -81,7 +81,7 @@ class Target:
             text = file.read(MOST_READ)
         key = text.decode(errors="replace").strip()
         if not key or len(text) == MOST_READ:
-            raise FileRefused(f"{self.key_file} must hold one line, the key.")
+            raise FileRefused(f"{self.key_file} must contain one line, the key.")
         return key
 
     @property
@@ -202,9 +202,11 @@ def _named(file: Path) -> str:
     try:
         name = tomllib.loads(file.read_text("utf-8"))["project"]
     except (OSError, ValueError, KeyError) as error:
-        raise FileRefused(f'{file} cannot be read: it is TOML with project = "name".') from error
+        raise FileRefused(
+            f'{file} cannot be read: it must be TOML with project = "name".'
+        ) from error
     if not isinstance(name, str):
-        raise FileRefused(f"{file}: project is a text in quotes.")
+        raise FileRefused(f"{file}: project must be text in quotes.")
     return name
 
 

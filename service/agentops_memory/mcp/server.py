@@ -44,11 +44,11 @@ CONTEXT = {
     "description": "The latest sessions' summaries and the newest memories.",
     "mimeType": "text/plain",
     "name": "context",
-    "title": "What this project should keep in mind",
+    "title": "What to keep in mind for this project",
     "uri": "memory://context",
 }
 PROMPT = {
-    "description": "Teaches an agent when to save, when to look, and how to write it down.",
+    "description": "Teaches an agent when to save and search, and how to write memories.",
     "name": "use-memory",
     "title": "Use your memory",
 }

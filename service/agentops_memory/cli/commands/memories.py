@@ -57,7 +57,7 @@ def save(title: str, content: str | None, project: str, as_json: bool, **given: 
     MEMORY_DEDUPE_WINDOW is counted, and not stored twice.
     """
     if not project:
-        raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
+        raise click.UsageError("A memory needs a project: set --project or MEMORY_PROJECT.")
     title, text = _titled(title, content)
     where, session = taken_from(given), given.pop("session_id") or _session(project)
     given |= {"project": project, "title": title, "content": text}
@@ -172,7 +172,7 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 @options.target_options
 @_json
 def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Find memories by WORDS, best first: of the project, and global ones."""
+    """Find memories of the project, and global ones, by WORDS, best match first."""
     where = taken_from(given)
 
     async def searched(memories: MemoryService) -> tuple[Found, results.Elsewhere | None]:
@@ -199,9 +199,9 @@ def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
 @options.target_options
 @_json
 def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Preview the context that an agent of the project would get with PROMPT.
+    """Preview the context that an agent of the project would get for PROMPT.
 
-    Without a prompt it has the newest memories; without a project global ones alone.
+    Without a prompt it shows the newest memories; without a project, only global ones.
     """
     where, query = taken_from(given), " ".join(prompt) or None
 
@@ -223,7 +223,7 @@ def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
 @options.target_options
 @_json
 def timeline(memory: int, before: int, after: int, as_json: bool, **where: str | None) -> None:
-    """Show what was saved in the project before and after the memory ID."""
+    """Show what was saved before and after the memory ID in its project."""
     entries = run_on_target(where, lambda it: it.timeline(memory, before=before, after=after))
     if as_json:
         results.print_json(entries)
@@ -240,7 +240,7 @@ def timeline(memory: int, before: int, after: int, as_json: bool, **where: str |
 @options.target_options
 @_json
 def history(memory: int, as_json: bool, **where: str | None) -> None:
-    """Show the revisions of the memory ID, newest first, each with what it changed."""
+    """Show the revisions of the memory ID and what each changed, newest first."""
     revisions = run_on_target(where, lambda memories: memories.history(memory))
     results.print_history(revisions, as_json=as_json)
 
@@ -254,7 +254,7 @@ def history(memory: int, as_json: bool, **where: str | None) -> None:
 def sessions(
     project: str | None, limit: int, before: str | None, as_json: bool, **where: str | None
 ) -> None:
-    """Show the sessions of the project, or of all, newest first."""
+    """List the sessions of the project, or of all projects, newest first."""
     found = run_on_target(
         where, lambda memories: memories.sessions(project, limit=limit, before=before)
     )
@@ -278,10 +278,10 @@ def sessions(
 @options.target_options
 @_json
 def stats(project: str | None, storage: bool, as_json: bool, **where: str | None) -> None:
-    """Show how much is stored, in the project or in all.
+    """Show how much is stored, in the project or in all projects.
 
-    With --storage, what the files are made of, how much is kept for a time, and
-    what the next sweep would remove by the settings of this environment.
+    --storage shows what the files contain, how much of it has a retention time, and
+    what the next sweep would remove with the settings of this environment.
     """
     if storage:
         # Not at the top: it needs what reads a file, which a service's memories do not.
@@ -371,8 +371,8 @@ confirm = _each(
 def edit(memory: int, content: str | None, as_json: bool, **given: Any) -> None:
     """Change the memory ID: its content, or what the options name.
 
-    With neither, an editor opens (EDITOR) with the title in the first line. - reads the
-    content from standard input. The text before stays in `history`.
+    With neither, your EDITOR opens, with the title on the first line. - reads the content
+    from standard input. `history` keeps the text before.
     """
     where, changes = taken_from(given), _changes(content, **given)
     if not changes:
@@ -412,9 +412,9 @@ def _edited(before: Observation) -> dict[str, Any]:
 @options.target_options
 @_json
 def supersede(memory: int, new: str, as_json: bool, **where: str | None) -> None:
-    """Replace the memory ID by NEW: the id of another memory, or a text to save in its place.
+    """Replace the memory ID with NEW: the id of another memory, or a text to save instead.
 
-    Searches and contexts leave the old one out from now on; `show` still has it.
+    Searches and contexts then omit the old one; `show` still shows it.
     """
 
     async def superseded(memories: MemoryService) -> Observation:
@@ -486,7 +486,7 @@ def review(
     project: str | None, reason: str | None, limit: int, before: str | None, as_json: bool,
     **where: str | None,
 ) -> None:  # fmt: skip
-    """Show which memories somebody should look at, the newest reason first."""
+    """List the memories that need a review, newest reason first."""
     told = run_on_target(
         where, lambda it: it.review(project, reason=reason, limit=limit, before=before)
     )

@@ -182,10 +182,10 @@ IN_CONFLICT = "{other} is in conflict with it"  # as only another version can te
 @force_option
 @target_options
 def export(file: str, project: str | None, force: bool, **where: str | None) -> None:
-    """Write every session and observation, of the project or of all, to FILE.
+    """Write every session and observation of the project, or of all projects, to FILE.
 
-    Without a file, or with -, to standard output. A file is there at the end,
-    whole, and for its owner alone to read.
+    Without FILE, or with -, it writes to standard output. A file appears only when it
+    is complete, and only its owner can read it.
     """
     with file_errors():
         _require_writable(file, Target.of(where), force=force)
@@ -212,11 +212,10 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 @target_options
 @json_option("Print the JSON that the REST API returns.")
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
-    """Store what the export in FILE holds and is not there yet.
+    """Store everything in the export FILE that is not stored yet.
 
-    FILE is an export of this service, or one of engram; - is standard input.
-    What is there already is left alone, so an import can be repeated: one that was cut off is
-    completed by the next.
+    FILE is an export of this service or of engram; - reads standard input. Existing rows are
+    skipped, so you can repeat an import; this also completes an interrupted one.
     """
     with file_errors(), _document(file, Target.of(where)) as path:
         if dry_run:
