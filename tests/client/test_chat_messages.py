@@ -24,7 +24,7 @@ HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
         ({"role": "user", "tool_calls": (call("a"),)},
          "Only a message of the assistant has tool calls, not one of 'user'."),
         ({"role": "assistant", "tool_calls": ({"id": "a"},)},
-         "The calls of a message are each a ToolCall."),
+         "Each call of a message must be a ToolCall."),
         ({"role": "tool"}, "Exactly the messages with the role tool must have a tool_call_id."),
         ({"role": "user", "tool_call_id": "a"},
          "Exactly the messages with the role tool must have a tool_call_id."),
@@ -41,7 +41,7 @@ def test_what_is_no_call_is_refused() -> None:
         ({"id": None, "name": "Bash"}, "The id of a call must be text, not NoneType."),
         ({"id": "a", "name": 7}, "The name of a tool must be text, not int."),
         ({"id": "a", "name": "Bash", "arguments": '{"command": "ls"}'},
-         "The arguments of a call are a mapping; read them as JSON first."),
+         "The arguments of a call must be a mapping; parse the JSON first."),
     ]  # fmt: skip
     for fields, sentence in wrong:
         with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):

@@ -41,7 +41,7 @@ def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
 
 @for_each("options", [{"limit": 51}, {"limit": -1}, {"project": " "}, {"project": "x" * 201}])
 def test_what_cannot_be_right_is_refused_at_once(way: Way, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"reminded of 0 to 50|name has 1 to 200"):
+    with pytest.raises(ValueError, match=r"limit must be 0 to 50|must have 1 to 200"):
         session(client_on(way), **options)
 
 

@@ -253,10 +253,10 @@ def changed(**fields: Any) -> bytes:
 MESSAGE = WHOLE["messages"][0]
 CALL = WHOLE["messages"][1]["tool_calls"][0]
 UNREAD = [
-    (b"", "It is no JSON: Expecting value: line 1 column 1 (char 0)."),
-    (changed()[:-1], "It is no JSON: Expecting ',' delimiter: line 1 column {at} (char {char})."),
+    (b"", "It is not JSON: Expecting value: line 1 column 1 (char 0)."),
+    (changed()[:-1], "It is not JSON: Expecting ',' delimiter: line 1 column {at} (char {char})."),
     (b"\xff",
-     "It is no JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte."),
+     "It is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte."),
     (b'{"format": NaN}', "It is not JSON: NaN is not a number."),
     (b"[" * 200_000, "It is nested too deeply."),
     (b"[]", "It is not a checkpoint of a working memory."),
@@ -292,7 +292,7 @@ UNREAD = [
      ("unsent[0]: The operation of an unsent write must be one of start_session, append_messages, "
      "save, end_session.")),
     (changed(unsent=[{"deed": "save", "fields": {}, "key": "k", "trace": {"a": 1}}]),
-     "unsent[0]: The key of what is unsent is text, and so are its headers."),
+     "unsent[0]: The key and the headers of an unsent write must be text."),
     (changed(unsent=[{"deed": "save", "fields": {}, "trace": {}}]), "unsent[0]: key is missing."),
     (changed(said=[{"role": "user"}]), "said[0]: content is missing."),
 ]  # fmt: skip

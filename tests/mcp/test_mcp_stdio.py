@@ -177,7 +177,7 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
     starts = {
         "project is required": ["--project", " ", "--db", str(other)],
         "There is no tenant nobody": ["--project", "p", "--db", str(other), "--tenant", "nobody"],
-        "A tenant's name has": ["--project", "p", "--db", str(other), "--tenant", "../other"],
+        "A tenant's name must have": ["--project", "p", "--db", str(other), "--tenant", "../other"],
         "begin with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
         "file is not a database": ["--project", "p", "--db", str(other)],
     }

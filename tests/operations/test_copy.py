@@ -324,7 +324,7 @@ def test_nothing_is_copied_from_or_to_what_a_service_has(
 
     assert (of_files.exit_code, "End that service first." in of_files.stderr) == (1, True)
     assert [it.exit_code for it in of_database] == [1, 1]
-    assert all("A service runs on the database" in it.stderr for it in of_database)
+    assert all("A service or another copy is using the database" in it.stderr for it in of_database)
     assert not back.exists()
 
 
@@ -356,7 +356,7 @@ def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
         refused = own.run(*save)
     assert [*copying] == []
 
-    assert "Another writer holds the database" in refused.stderr
+    assert "Another writer has used the database" in refused.stderr
     own.say(*save)
     with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
         service.save("another")

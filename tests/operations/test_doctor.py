@@ -437,14 +437,14 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
         found = findings_of(replace(asked, now=now))
         return [it.sentence.removeprefix(str(folder)) for it in wrong(found) if it.code == "backup"]
 
-    same_disk = " is on the disk of the database, and is lost with it."
+    same_disk = " is on the same disk as the database, and would be lost with it."
     assert told(now) == [" cannot be examined: No such file or directory."]
     folder.mkdir()
     assert told(now) == [f"There is no backup in {folder}.", same_disk]
     make_archive(patient(path).settings, path_in(folder, now), now=now)
     assert told(now + timedelta(hours=2)) == [same_disk]
     (late, _) = told(now + timedelta(hours=2, minutes=1))
-    assert late.endswith("older than twice MEMORY_BACKUP_EVERY.")
+    assert late.endswith("longer ago than twice MEMORY_BACKUP_EVERY.")
 
 
 def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:

@@ -590,7 +590,7 @@ def test_a_tenant_that_was_erased_stays_erased_and_its_file_can_be_taken_from_el
 
     printed = at(path).say("restore", archive, "--force")
     assert not acme.exists()
-    assert "The tenant acme was erased since, and stays so" in printed
+    assert "The tenant acme was erased after this archive was made, and stays erased" in printed
     assert "The tenant other stays as it is" in printed
 
     at(tmp_path / "elsewhere.db").say("restore", archive)

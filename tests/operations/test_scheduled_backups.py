@@ -169,7 +169,7 @@ def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(
             (folder / "ballast").unlink()
             until(lambda: check(service) == WELL)
         assert names(folder) == ["memory-20300101T120000Z.zip", "memory-20300102T120000Z.zip"]
-        assert [it for it in caplog.messages if "on the disk of the database" in it] == []
+        assert [it for it in caplog.messages if "same disk as the database" in it] == []
 
 
 @pytest.mark.slow

@@ -136,7 +136,10 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
     ("held", "told"),
     [
         ("SELECT count(*) FROM agentops.keys", "Somebody may still see what was erased"),
-        (f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})", "Another writer holds"),
+        (
+            f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})",
+            "Another writer has used",
+        ),
     ],
 )
 def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
