@@ -22,7 +22,7 @@ HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
          "assistant, tool, not 'robot'.")),
         ({"role": "user", "content": None}, "The content of a message must be text, not NoneType."),
         ({"role": "user", "tool_calls": (call("a"),)},
-         "Only a message of the assistant has tool calls, not one of 'user'."),
+         "Only an assistant message has tool calls, not one of 'user'."),
         ({"role": "assistant", "tool_calls": ({"id": "a"},)},
          "Each call of a message must be a ToolCall."),
         ({"role": "tool"}, "Exactly the messages with the role tool must have a tool_call_id."),

@@ -215,7 +215,7 @@ def test_a_redirect_is_not_followed(kind: str) -> None:
         error = failure(client, saving)
 
     assert type(error) is UnexpectedAnswer
-    assert str(error) == "http://memory.test answered with a redirect (307), which is not followed."
+    assert str(error) == "http://memory.test redirected (307), which is not followed."
     assert [request.url.host for request in road.requests] == ["memory.test"]
 
 

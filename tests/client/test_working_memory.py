@@ -289,7 +289,7 @@ UNREAD = [
     (changed(messages=[{"role": "assistant", "content": "", "tool_calls": [CALL | {"name": 7}]}]),
      "messages[0]: tool_calls[0]: name is not text."),
     (changed(unsent=[{"deed": "steal", "fields": {}, "key": "k", "trace": {}}]),
-     ("unsent[0]: The operation of an unsent write must be one of start_session, append_messages, "
+     ("unsent[0]: An unsent write must be one of start_session, append_messages, "
      "save, end_session.")),
     (changed(unsent=[{"deed": "save", "fields": {}, "key": "k", "trace": {"a": 1}}]),
      "unsent[0]: The key and the headers of an unsent write must be text."),

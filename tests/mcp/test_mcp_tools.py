@@ -174,7 +174,7 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
         "mem_timeline": {},
     }.items():
         assert worker.refusal(tool, id=everybody, **more) == (
-            f"Memory {everybody} is a global memory of another project: it is read-only here."
+            f"Memory {everybody} belongs to another project, so it is read-only here."
         )
     assert shared.http.get(f"/observations/{everybody}").json()["title"] == "For all."
     shared.http.delete(f"/observations/{everybody}")  # no other test is to see it

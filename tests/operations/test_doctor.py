@@ -338,7 +338,7 @@ def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
     (done,) = fixed(findings_of(patient(path)))
 
     assert done.status is Status.FAILED
-    assert "It could not be fixed: SQLite refuses: UNIQUE constraint failed" in done.sentence
+    assert "Not fixed: SQLite refuses: UNIQUE constraint failed" in done.sentence
     assert rows(path) == kept
 
 
@@ -350,7 +350,7 @@ def test_what_would_still_be_damaged_is_left_as_it_was(path: Path) -> None:
 
     (done,) = fixed(found)
 
-    assert "It could not be fixed: " in done.sentence
+    assert "Not fixed: " in done.sentence
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
 
 
@@ -412,7 +412,7 @@ def test_a_link_that_is_put_in_place_meanwhile_is_not_followed(path: Path, tmp_p
 
     (done,) = fixed(found)
 
-    assert "It could not be fixed: " in done.sentence
+    assert "Not fixed: " in done.sentence
     assert theirs.stat().st_mode & 0o777 == 0o644
 
 
@@ -438,7 +438,7 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
         return [it.sentence.removeprefix(str(folder)) for it in wrong(found) if it.code == "backup"]
 
     same_disk = " is on the same disk as the database, and would be lost with it."
-    assert told(now) == [" cannot be examined: No such file or directory."]
+    assert told(now) == [" cannot be read: No such file or directory."]
     folder.mkdir()
     assert told(now) == [f"There is no backup in {folder}.", same_disk]
     make_archive(patient(path).settings, path_in(folder, now), now=now)

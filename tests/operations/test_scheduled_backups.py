@@ -148,7 +148,7 @@ def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
         }
 
     assert names(folder) == [*sound, "memory-20300103T120000Z.zip"]
-    told = [it for it in caplog.records if it.message == "the backup contains damaged values"]
+    told = [it for it in caplog.records if it.message == "the backup has damaged values"]
     assert [it.__dict__["values"] for it in told] == 2 * [["default, memories 1: content"]]
 
 

@@ -191,9 +191,7 @@ def test_a_schema_of_our_name_that_another_program_made(blank_database: str) -> 
 def test_what_a_newer_version_of_the_program_made(postgresql: str) -> None:
     postgres.ordered(postgresql, "UPDATE agentops.control SET version = 99")
 
-    assert refused(postgresql).startswith(
-        "A newer version of this program has upgraded the database"
-    )
+    assert refused(postgresql).startswith("A newer version has upgraded the database")
 
 
 def test_a_tenant_that_a_newer_version_of_the_program_has_migrated(postgresql: str) -> None:

@@ -102,9 +102,7 @@ class Backups:
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}
         log.info("backed up", extra=extra)
         if damaged := made.manifest.damaged:
-            log.error(
-                "the backup contains damaged values", extra={**extra, "values": list(damaged)}
-            )
+            log.error("the backup has damaged values", extra={**extra, "values": list(damaged)})
         await self._prune()
         await self._look()
 

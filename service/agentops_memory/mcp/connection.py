@@ -72,9 +72,7 @@ class Connection:
     async def owned(self, memory: int) -> Observation:
         found = await self.seen(memory)
         if found.project != self.project:
-            raise Conflict(
-                f"Memory {memory} is a global memory of another project: it is read-only here."
-            )
+            raise Conflict(f"Memory {memory} belongs to another project, so it is read-only here.")
         return found
 
 
@@ -133,7 +131,7 @@ class Save(Arguments):
         description="Seconds until it is no longer true and is forgotten, if known.",
     )  # fmt: skip
     pinned: bool = Field(
-        False, description="Rarely needed: a rule to follow always, first in every context."
+        False, description="A rule to follow always: first in every context. Rare."
     )
     supersedes: list[Id] = Field(
         [], max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."

@@ -182,9 +182,7 @@ def entry_id(request: Request) -> AgentEntryId:
 # Which entries are asked for.
 
 CONDITIONS = (
-    Parameter(
-        name="namespace", help="The name of the namespace, or a prefix of it followed by `*`."
-    ),
+    Parameter(name="namespace", help="The name of the namespace, or a prefix of it with `*`."),
     Parameter(name="key", help="The key."),
     Parameter(name="memory_type", help="The tier.", choices=("working", "episodic", "semantic")),
     Parameter(
@@ -200,9 +198,7 @@ CONDITIONS = (
     Parameter(name="updated_before", kind="instant", help="Only entries changed before this time."),
 )
 FILTER = (
-    Parameter(
-        name="agent_id", help="Only entries of this agent; for semantic entries, those it created."
-    ),
+    Parameter(name="agent_id", help="Only entries of this agent; semantic ones that it created."),
     *CONDITIONS,
 )
 

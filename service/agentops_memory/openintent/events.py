@@ -100,9 +100,7 @@ NAMES = frozenset({"namespace", "key", "tags"})
 EVENTS = (
     Parameter(name="event_type", help="Only this type."),
     Parameter(name="since", kind="instant", help="Only events after this time."),
-    Parameter(
-        name="after", kind="integer", help="Only events after this `sequence`, oldest first."
-    ),
+    Parameter(name="after", kind="integer", help="Events after this `sequence`, oldest first."),
     api.LIMIT,
 )
 

@@ -304,11 +304,7 @@ PROTOCOL = Protocol(
     refused=refused,
     problem=AgentMemoryProblem,
     require=require,
-    sends=(
-        Parameter(
-            name=AGENT, help="The calling agent; required unless the key has exactly one agent."
-        ),
-    ),
+    sends=(Parameter(name=AGENT, help="The calling agent; optional if the key has exactly one."),),
     sent=(AGENT, "If-Match"),
     read=(REDACTED, "ETag", TOTAL),
 )

@@ -225,9 +225,7 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
         return await api.streamed(found)
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
-    status = Parameter(
-        name="status", help="Only tasks with this status.", choices=tuple(TaskStatus)
-    )
+    status = Parameter(name="status", help="Only tasks in this status.", choices=tuple(TaskStatus))
     one = f"{TASKS}/{{task_id}}"
     return (
         op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",
@@ -365,9 +363,7 @@ def _changeable(
         if before.assigned_agent != eyes.agent:
             raise Denied("The task is assigned to another agent.")
         if not body.is_report:
-            raise Denied(
-                "The agent of a task may change only status, output, error and blocked_reason."
-            )
+            raise Denied("A task's agent may change only status, output, error and blocked_reason.")
     if version != before.version:
         raise OutdatedTask(before)
     if before.status.is_final and not _is_retry(before, body):

@@ -448,9 +448,7 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
         replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {there(None)}")
         if replaced == number and p.are_all(tx, written, there(None)):
             return run, ref, written
-    raise PassNotUndoable(
-        "The pass was already undone, or something that it wrote or replaced is gone."
-    )
+    raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
 
 
 @reads("passes")

@@ -198,9 +198,7 @@ def _manifest_of(file: zipfile.ZipFile) -> Manifest:
         raise ValueError("its manifest is too large")
     for info in file.infolist():
         if info.compress_type not in PLAIN or info.flag_bits & 1:
-            raise ValueError(
-                f"{info.filename} in it is packed in a way that this program never uses"
-            )
+            raise ValueError(f"{info.filename} in it is packed in a way this program never uses")
     with file.open(NAME) as source:
         data = source.read(LARGEST_MANIFEST)
     if file.comment != COMMENT + sha256(data).hexdigest().encode():
@@ -211,18 +209,14 @@ def _manifest_of(file: zipfile.ZipFile) -> Manifest:
         raise ValueError("its files are not those that its manifest names")
     for info in file.infolist():
         if info.file_size != sizes.get(info.filename, info.file_size):
-            raise ValueError(
-                f"{info.filename} in it does not have the size that its manifest gives"
-            )
+            raise ValueError(f"{info.filename} in it does not have the size its manifest gives")
     return manifest
 
 
 def _read(data: bytes) -> Manifest:
     found = json.loads(data)
     if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
-        raise ValueError(
-            f"it has format {found['format']}, made by another version of this program"
-        )
+        raise ValueError(f"it has format {found['format']}, from another version of this program")
     try:
         manifest = Manifest.model_validate_json(data)
     except (ValidationError, Invalid) as fault:

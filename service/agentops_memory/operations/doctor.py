@@ -35,9 +35,7 @@ from .files.service_lock import holder
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        remedy = (
-            "The service does not start; `agentops-memory serve --help-all` lists all settings."
-        )
+        remedy = "The service does not start; `agentops-memory serve --help-all` lists settings."
         yield failed("settings", refusal, remedy)
     if not found.refusals:
         yield ok("settings", "All settings are valid.")
@@ -109,9 +107,7 @@ def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
         try:
             yield replace(finding, status=Status.OK, sentence=finding.fix(), remedy="", fix=None)
         except (Refusal, OSError) as error:
-            yield replace(
-                finding, sentence=f"{finding.sentence} It could not be fixed: {sentence_of(error)}"
-            )
+            yield replace(finding, sentence=f"{finding.sentence} Not fixed: {sentence_of(error)}")
 
 
 def _shared(context: DoctorContext) -> dict[str, Check]:
@@ -294,9 +290,7 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
                 "Mount another disk there.",
             )
     except OSError as error:
-        yield warn(
-            "backup", f"{error.filename or folder} cannot be examined: {error.strerror}.", AWAY
-        )
+        yield warn("backup", f"{error.filename or folder} cannot be read: {error.strerror}.", AWAY)
 
 
 def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Finding:

@@ -39,7 +39,7 @@ def check_file(path: Path) -> Finding:
             return _no_file(f"{path} is a broken symbolic link.")
         return _no_file(f"There is no database at {path}; starting the service creates one.")
     except OSError as error:
-        return _no_file(f"{path} cannot be examined: {error.strerror}.")
+        return _no_file(f"{path} cannot be read: {error.strerror}.")
     if not stat.S_ISREG(status.st_mode):
         what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         return _no_file(f"{path} is {what}.")

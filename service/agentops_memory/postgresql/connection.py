@@ -470,9 +470,7 @@ def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_contr
         )
     ((version,),) = connection.execute("SELECT max(version) FROM agentops.control").fetchall()
     if version is None or version > NEWEST:
-        raise StartRefused(
-            "A newer version of this program has upgraded the database; run that version."
-        )
+        raise StartRefused("A newer version has upgraded the database; run that version.")
     if gone := [tenant for (tenant,) in connection.execute(_GONE)]:
         raise StartRefused(
             f"The schema of the tenant {gone[0]} is gone: put it back from a backup, or delete its "

@@ -155,9 +155,7 @@ class Client(Questions, Generic[Transport]):
                 if progress:
                     progress(done, total)
         if (first, last) != (b"{", b"]}"):
-            raise UnexpectedAnswer(
-                f"{self._exchange.url} answered with something other than an export."
-            )
+            raise UnexpectedAnswer(f"{self._exchange.url} did not answer with an export.")
 
     @Method
     async def export_to(

@@ -75,9 +75,7 @@ def said(messages: Sequence[object]) -> list[dict[str, str]]:
     """The messages of a transcript. Invalid for what is no Message."""
     for it in messages:
         if not isinstance(it, Message):
-            raise Invalid(
-                'Each message must be a Message, such as Message(role="user", content="Hi.").'
-            )
+            raise Invalid('Each message must be a Message: Message(role="user", content="Hi.").')
     return [{"role": it.role, "content": it.content} for it in messages if isinstance(it, Message)]
 
 

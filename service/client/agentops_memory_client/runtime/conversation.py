@@ -50,9 +50,7 @@ class ChatMessage:
             roles = ", ".join(get_args(Role))
             raise ValueError(f"The role of a message must be one of {roles}, not {self.role!r}.")
         if self.tool_calls and self.role != "assistant":
-            raise ValueError(
-                f"Only a message of the assistant has tool calls, not one of {self.role!r}."
-            )
+            raise ValueError(f"Only an assistant message has tool calls, not one of {self.role!r}.")
         if (self.tool_call_id is None) is (self.role == "tool"):
             raise ValueError("Exactly the messages with the role tool must have a tool_call_id.")
         _check_text("The content of a message", self.content)

@@ -49,9 +49,7 @@ class Unsent:
 
     def __post_init__(self) -> None:
         if self.operation not in get_args(Operation):
-            raise ValueError(
-                f"The operation of an unsent write must be one of {', '.join(get_args(Operation))}."
-            )
+            raise ValueError(f"An unsent write must be one of {', '.join(get_args(Operation))}.")
         if not isinstance(self.fields, Mapping) or not isinstance(self.trace, Mapping):
             raise ValueError("The fields and the trace of an unsent write must be mappings.")
         if not all(isinstance(text, str) for text in (self.key, *self.trace.values())):

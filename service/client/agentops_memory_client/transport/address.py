@@ -41,9 +41,7 @@ def _parsed(url: str) -> httpx.URL:
     if parsed.port is not None and parsed.port not in PORTS:
         raise Misconfigured("The port of the service URL is not valid.")
     if parsed.query or parsed.fragment:
-        raise Misconfigured(
-            "The service URL must end with its path, without a query or a fragment."
-        )
+        raise Misconfigured("The service URL must end with its path, with no query or fragment.")
     return parsed
 
 

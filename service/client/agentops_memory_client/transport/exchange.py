@@ -130,9 +130,7 @@ class Exchange:
         """The body as it arrives; Unreachable if it is incomplete. Closes the response."""
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise UnexpectedAnswer(
-                    f"{self.url} answered in an encoding that was not requested."
-                )
+                raise UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
             with translated(self.url):
                 async with aclosing(self.backend.chunks(response)) as chunks:
                     async for chunk in chunks:
@@ -191,9 +189,7 @@ class Exchange:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_ANSWER:
-                    raise UnexpectedAnswer(
-                        f"{self.url} answered with more than the service ever does."
-                    )
+                    raise UnexpectedAnswer(f"{self.url} answered with too much data.")
                 if attempts.seconds_left <= 0:
                     raise timed_out(self.url)
         return bytes(body)
@@ -226,9 +222,7 @@ def refusal(
 ) -> Refused | UnexpectedAnswer:
     """The error for an unsuccessful response."""
     if 300 <= status < 400:
-        return _unexpected(
-            status, f"{url} answered with a redirect ({status}), which is not followed."
-        )
+        return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
     try:
         problem = reading.problem(body)
     except UnexpectedAnswer:
