@@ -33,7 +33,7 @@ def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
         async with agent(way) as memory:
             with pytest.raises(ValueError, match="no path"):
                 await memory.checkpoint()
-            with pytest.raises(RuntimeError, match="is open"):
+            with pytest.raises(RuntimeError, match="is already open"):
                 memory.open()
 
     asyncio.run(run())
@@ -103,7 +103,7 @@ contextInjectTools: [{tool: bash, query: from_tool_args}]
 def test_a_prompt_that_is_no_text_begins_no_turn(way: Way) -> None:
     async def run() -> None:
         async with agent(way) as memory:
-            with pytest.raises(ValueError, match="is text"):
+            with pytest.raises(ValueError, match="must be text"):
                 await one_turn(memory, 5)  # type: ignore[arg-type]
             assert (memory.working.turn, memory.working.messages) == (0, ())
 

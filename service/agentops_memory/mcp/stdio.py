@@ -12,25 +12,8 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ..http.json_reader import written
 from ..settings.parsing import Profile
+from . import server as m
 from .connection import Connection, SessionNames
-from .server import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    NO_MESSAGE,
-    Fault,
-    Json,
-    MemoryServer,
-    Request,
-    answered,
-    envelope_of,
-    id_of,
-    is_answer,
-    message_in,
-    notification_of,
-    refused,
-    request_of,
-    unsupported,
-)
 
 LONGEST_CALL = 30.0  # seconds: a client's repetitions, and a write that waits in line
 
@@ -48,13 +31,13 @@ async def speak(service: MemoryService, project: str, profile: Profile) -> None:
         names=SessionNames(),
         clock=partial(datetime.now, UTC),
     )
-    await Host(MemoryServer(profile, project), connection).serve()
+    await Host(m.MemoryServer(profile, project), connection).serve()
 
 
 class Host:
     """The program at the other end. Its first request decides how it speaks for good."""
 
-    def __init__(self, server: MemoryServer, connection: Connection) -> None:
+    def __init__(self, server: m.MemoryServer, connection: Connection) -> None:
         self._server = server
         self._connection = connection
         self._has_envelopes: bool | None = None  # unknown before its first request
@@ -76,18 +59,18 @@ class Host:
 
     def _take(self, line: bytes) -> None:
         try:
-            message = message_in(line)
-        except Fault as fault:
-            self._start(self._write(refused(None, fault)))
+            message = m.message_in(line)
+        except m.Fault as fault:
+            self._start(self._write(m.refused(None, fault)))
             return
-        if request := request_of(message):
+        if request := m.request_of(message):
             self._latest[request.id] = call = self._start(self._answer(request))
             call.add_done_callback(partial(self._ended, request.id))
-        elif (notification := notification_of(message)) is not None:
+        elif (notification := m.notification_of(message)) is not None:
             self._note(*notification)
-        elif not is_answer(message):
-            invalid = Fault(INVALID_REQUEST, NO_MESSAGE)
-            self._start(self._write(refused(id_of(message), invalid)))
+        elif not m.is_answer(message):
+            invalid = m.Fault(m.INVALID_REQUEST, m.NO_MESSAGE)
+            self._start(self._write(m.refused(m.id_of(message), invalid)))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -95,7 +78,7 @@ class Host:
         task.add_done_callback(self._calls.discard)
         return task
 
-    def _note(self, method: str, params: Json) -> None:
+    def _note(self, method: str, params: m.Json) -> None:
         id_ = params.get("requestId")
         cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
         if method == "notifications/cancelled" and cancelled:
@@ -105,42 +88,42 @@ class Host:
         if self._latest.get(id_) is call:
             del self._latest[id_]
 
-    async def _answer(self, request: Request) -> None:
-        await self._write(await answered(request.id, self._result(request)))
+    async def _answer(self, request: m.Request) -> None:
+        await self._write(await m.answered(request.id, self._result(request)))
 
-    async def _write(self, answer: Json) -> None:
+    async def _write(self, answer: m.Json) -> None:
         try:
             async with self._writing:
                 await asyncio.to_thread(_write, written(answer) + b"\n")
         except BrokenPipeError:
             self._is_gone = True
 
-    async def _result(self, request: Request) -> Json:
+    async def _result(self, request: m.Request) -> m.Json:
         is_handshake = request.method == "initialize"
         if self._has_envelopes is None:
             self._has_envelopes = request.has_envelope and not is_handshake
         if self._has_envelopes:
             if is_handshake:
-                raise unsupported(
+                raise m.unsupported(
                     (request.params or {}).get("protocolVersion"),
                     "connection is serving the 2026-07-28 protocol; the initialize handshake is "
                     "not accepted",
                 )
-            envelope_of(request.params)
+            m.envelope_of(request.params)
             return await self._server.answer_in_envelope(request, self._connection)
         if is_handshake:
             result = self._server.shake_hands(request.params)
             self._is_welcome = True
             return result
         if request.has_envelope:
-            raise Fault(
-                INVALID_REQUEST,
+            raise m.Fault(
+                m.INVALID_REQUEST,
                 "this connection serves the handshake protocol era; requests carrying the "
                 "2026-07-28 envelope are not accepted on it",
             )
         is_known = request.method in self._server.methods and request.method != "ping"
         if is_known and not self._is_welcome:
-            raise Fault(INVALID_PARAMS, "Invalid request parameters", "")
+            raise m.Fault(m.INVALID_PARAMS, "Invalid request parameters", "")
         return await self._server.answer(request, self._connection)
 
 
