@@ -189,7 +189,7 @@ def test_what_is_not_the_service_is_told_from_it(kind: str, what: str) -> None:
         error = failure(client, question)
 
     assert type(error) is UnexpectedAnswer
-    assert str(error).startswith(("The service returned ", "http://memory.test answered "))
+    assert str(error).startswith(("The service returned ", "http://memory.test "))
     assert error.status == (500 if "list of refusals" in what else 404 if "refus" in what else 0)
 
 

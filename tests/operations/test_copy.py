@@ -292,7 +292,7 @@ def test_a_copy_that_differs_is_not_kept(terminal: Terminal, database: Database)
     done = terminal.run("copy", "--to", "postgresql")
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "The copy differs in the tables proposals; nothing of it is" in done.stderr
+    assert "The copy differs in the tables proposals; it was discarded" in done.stderr
     assert database.execute("SELECT count(*) FROM t_default.memories").fetchall() == [(0,)]
 
 

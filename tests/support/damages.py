@@ -428,7 +428,7 @@ CASES: dict[str, Case] = {
         code="keys", status="warning", said="No secret of the key",
     ),
     "a bad list of what is no secret": Case(
-        damage=beside(".redaction", "[]"), code="redaction", said="no JSON object",
+        damage=beside(".redaction", "[]"), code="redaction", said="a JSON object",
     ),
     "a cut seal file": Case(
         damage=beside(".seal", '{"keys": [{"id'), code="seal", said="is damaged",
