@@ -165,7 +165,7 @@ def _opened(path: Path) -> BinaryIO:
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise OSError(f"{path} is no regular file, so that it cannot be read again.")
+    raise OSError(f"{path} is not a regular file, so it cannot be read again.")
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ from .errors import SettingRefused
 from .http.edge.http_limits import LimitedProtocol
 from .http.edge.middleware import StartupGate, guarded
 from .http.protocol import Protocol
-from .settings.parsing import Address
+from .settings.parsing import IN_WORKING_FOLDER, Address, file
 from .settings.settings import Settings
 from .telemetry import Telemetry, show_banner
 
@@ -214,7 +214,7 @@ class _Server(uvicorn.Server):
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
         if self.server_state.connections:
-            log.info("finishing what was accepted")
+            log.info("finishing accepted requests")
         try:
             async with asyncio.timeout(GRACE.total_seconds()):
                 await self._finish_connections()
@@ -235,7 +235,7 @@ class _Server(uvicorn.Server):
         """End what did not come to its end: as if the clients had left, or else by force."""
         state = self.server_state
         left = {"requests": len(state.tasks), "connections": len(state.connections)}
-        log.error("requests are cut off", extra=left)
+        log.error("unfinished requests were cut off", extra=left)
         for connection in list(state.connections):
             connection.transport.abort()
         await asyncio.sleep(LOOK.total_seconds())
@@ -283,11 +283,13 @@ def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
     shown = Address(host=host, port=address.port)
     place = "PostgreSQL" if settings.database_url else str(settings.db_path)
+    is_by_folder = place == str(file(IN_WORKING_FOLDER))  # elsewhere a start would find no memory
+    note = " (below the current folder; --db selects another file)" if is_by_folder else ""
     is_seen = show_banner(
         f"agentops-memory {__version__}",
         {
             "address": f"http://{shown}",
-            "data": place,
+            "data": place + note,
             "documentation": f"http://{shown}/docs",
             "try it": "agentops-memory demo, in another terminal",
             "stop it": "Ctrl-C",

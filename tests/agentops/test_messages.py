@@ -513,7 +513,7 @@ def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
 
     asyncio.run(test())
     unforeseen, full = (it for it in caplog.records if it.name == end_all_idle.__module__)
-    assert unforeseen.message == full.message == "idle sessions go on; they end later"
+    assert unforeseen.message == full.message == "idle sessions could not be ended; retrying later"
     assert (unforeseen.levelname, full.levelname) == ("ERROR", "WARNING")
     assert (vars(full)["code"], vars(full)["tenant"]) == ("SQLITE_FULL", somebody.tenant)
 

@@ -43,7 +43,7 @@ def test_what_is_no_row_is_refused_as_a_place_to_read_on_from(service: Service) 
     for path in ("/observations/recent?before_id=1", "/observations/recent?before_id=x"):
         assert service.http.get(path).status_code == 400
     assert service.http.get("/sessions/recent?before_id=x").json() == {
-        "error": "before_id is not the id of a session."
+        "error": "before_id must be the id of a session."
     }
 
 

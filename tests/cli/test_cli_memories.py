@@ -212,8 +212,8 @@ def test_what_is_not_found_is_said_beside_the_answer(terminal: Terminal) -> None
         assert (done.exit_code, done.stdout) == (0, "")
         sentence = done.stderr.splitlines()[0]
         assert re.fullmatch(
-            "(The context would be empty|Nothing was found) in the project "
-            f"{project(terminal)}, which has 0 memories.",
+            "(The context would be empty|Nothing was found): the project "
+            rf"{project(terminal)} has no memories\.",
             sentence,
         )
 
@@ -282,7 +282,7 @@ def test_a_refusal_is_a_sentence_and_a_hint(terminal: Terminal) -> None:
         (("history", 999_999), "No such observation."),
         (("timeline", 999_999), "No such observation."),
         (("save", "T", " "), "validation failed: content is required"),
-        (("sessions", "--before", "none"), "before_id is not the id of a session."),
+        (("sessions", "--before", "none"), "before_id must be the id of a session."),
     ]:
         done = terminal.run(*arguments)
 
@@ -397,7 +397,7 @@ def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: 
     made = terminal.run("save", "T", "C", "--db", file)
 
     assert (made.exit_code, made.stdout) == (0, "Saved as new #1.\n")
-    assert made.stderr == f"Makes the database {file}.\n"
+    assert made.stderr == f"Creating {file}.\n"
     assert terminal.say("stats", "--db", file) == "1 observation and 1 session in the project p\n"
     assert terminal.run("stats").exit_code == 3
 

@@ -121,11 +121,11 @@ def test_options_of_a_service_and_of_a_file_are_not_given_together(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "must hold one line"),
-        (b" \n", "must hold one line"),
-        (b"one\ntwo\n", "characters that no key has"),
-        (b"\xff\xfe", "characters that no key has"),
-        (b"k" * 100_000, "must hold one line"),
+        (b"", "must contain one line"),
+        (b" \n", "must contain one line"),
+        (b"one\ntwo\n", "characters that are not valid in a key"),
+        (b"\xff\xfe", "characters that are not valid in a key"),
+        (b"k" * 100_000, "must contain one line"),
         (None, "cannot be read"),
     ],
 )

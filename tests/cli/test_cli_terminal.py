@@ -86,6 +86,7 @@ def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
     ("arguments", "label", "last"),
     [
         (["doctor"], "Examining", "100%"),
+        (["export", os.devnull], "Exporting", "100%"),
         (["index", "--check"], "Examining", "partition 0: exact"),
         (["migrate"], "Migrating", "there is nothing to do."),
     ],
@@ -102,15 +103,17 @@ def test_long_work_has_a_bar_at_a_terminal_alone(
 
 
 @contextmanager
-def watched_service(path: Path, **variables: str) -> Iterator[tuple[str, Callable[[str], str]]]:
+def watched_service(
+    *arguments: str, cwd: Path | None = None, **variables: str
+) -> Iterator[tuple[str, Callable[[str], str]]]:
     """A service at a terminal: its address, and a wait for a line that matches a pattern."""
     ours, theirs = pty.openpty()
     address = f"127.0.0.1:{free_port()}"
     words, settings = command(
-        [*PROGRAM, "--listen", address, "--db", str(path)], {"MEMORY_DRAIN": "0", **variables}
+        [*PROGRAM, "--listen", address, *arguments], {"MEMORY_DRAIN": "0", **variables}
     )
     process = subprocess.Popen(
-        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(settings)
+        words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(settings), cwd=cwd
     )
     os.close(theirs)
     seen = ""
@@ -130,7 +133,7 @@ def watched_service(path: Path, **variables: str) -> Iterator[tuple[str, Callabl
 
 
 def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
-    with watched_service(tmp_path / "memory.db", NO_COLOR="1") as (url, line):
+    with watched_service("--db", f"{tmp_path}/memory.db", NO_COLOR="1") as (url, line):
         banner = line(r"agentops-memory [\s\S]*Ctrl-C")
         httpx.get(f"{url}/stats?project=secret")
         request = line(r"\d\d:\d\d:\d\d  200  GET    /stats .*\n")
@@ -140,10 +143,21 @@ def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
     assert re.fullmatch(r".* /stats  [\d.]+ ms  default  127\.0\.0\.1\s*", request)
 
 
+@pytest.mark.sqlite_files
+def test_the_banner_says_that_the_default_file_depends_on_the_folder(tmp_path: Path) -> None:
+    with watched_service(cwd=tmp_path, NO_COLOR="1") as (_, line):
+        assert (
+            f"{tmp_path}/data/memory.db (below the current folder; --db selects another file)"
+            in line(r"agentops-memory [\s\S]*Ctrl-C")
+        )
+    with watched_service("--db", "memory.db", cwd=tmp_path, NO_COLOR="1") as (_, line):
+        assert f"{tmp_path}/memory.db\r\n" in line(r"agentops-memory [\s\S]*Ctrl-C")
+
+
 def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(tmp_path: Path) -> None:
-    with watched_service(tmp_path / "memory.db") as (_, line):
+    with watched_service("--db", f"{tmp_path}/memory.db") as (_, line):
         assert "\x1b[1magentops-memory" in line(r".*agentops-memory[\s\S]*Ctrl-C")
-    with watched_service(tmp_path / "memory.db", MEMORY_LOG_FORMAT="json") as (_, line):
+    with watched_service("--db", f"{tmp_path}/memory.db", MEMORY_LOG_FORMAT="json") as (_, line):
         assert line(r'\{"time": .*"serving on .*\}')
 
 
@@ -155,7 +169,7 @@ def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
 
     seen = watched(at, "import", str(tmp_path / "all.json"), NO_COLOR="1")
 
-    assert re.search(r"importing \S+ 100% 0:00:\d\d", seen)
+    assert re.search(r"Importing \S+ 100% 0:00:\d\d", seen)
     assert seen.rstrip().endswith("Imported 0 observations and 0 sessions.")
     assert re.search(r"\x1b\[\d*m", seen) is None
 
@@ -169,7 +183,7 @@ def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: P
 
     seen = watched(at, "restore", str(tmp_path / "a.zip"), "--keys", "--dry-run", "--db", elsewhere)
 
-    assert "so nobody can know which of its keys were revoked since." in seen
+    assert "so it is unknown which of its keys were revoked since." in seen
 
 
 def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:

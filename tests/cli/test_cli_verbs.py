@@ -140,6 +140,11 @@ def test_what_is_deleted_comes_back(terminal: Terminal) -> None:
 
     refused = terminal.run("delete", ids[0], 999_999)
     assert (refused.exit_code, titles(terminal)) == (1, ["Two", "One"])
+    assert "There is no memory #999999; nothing was changed." in refused.stderr
+    assert (
+        "An id is unique: it needs no project."
+        in terminal.run("delete", ids[0], "--project", "shop").output
+    )
     assert terminal.say("delete", *ids) == f"Deleted #{ids[0]}\nDeleted #{ids[1]}\n"
     assert titles(terminal) == []
     assert terminal.say("restore", ids[0]) == f"Restored #{ids[0]}: One\n"
@@ -219,9 +224,12 @@ def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal
         found.stderr.splitlines()[3],
     )
     assert "It is in another project." in terminal.say("search", "elsewhere", "--project", "")
-    assert "is no memory in the project nowhere" in here.run("list", "--project", "nowhere").stderr
     assert (
-        "context would be empty in the project nowhere"
+        "found: the project nowhere has no memories."
+        in here.run("list", "--project", "nowhere").stderr
+    )
+    assert (
+        "context would be empty: the project nowhere has no memories."
         in here.run("context", "--project", "nowhere").stderr
     )
 
@@ -279,7 +287,7 @@ def test_worktrees_and_folders_are_one_project_which_a_file_names_otherwise(
     assert projects == ["shop", "shop", "shop", "no repository"]
     assert named == "billing"
     assert refused.exit_code == 1
-    assert "project is a text in quotes" in refused.stderr
+    assert "project must be text in quotes" in refused.stderr
     assert completed == ["--exclude-type"]
 
 

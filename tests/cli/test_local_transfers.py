@@ -46,7 +46,7 @@ def test_progress_is_told_until_all_is_done(tmp_path: Path) -> None:
                 read.extend(piece)
             with pytest.raises(Invalid):
                 await transfers.import_from(_written(tmp_path / "bad.json", "[]"))
-            with pytest.raises(OSError, match="no regular file"):
+            with pytest.raises(OSError, match="not a regular file"):
                 await transfers.import_from(Path("/dev/null"))
             return imported
 

@@ -18,16 +18,17 @@ HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
 @for_each(
     "fields, sentence",
     [
-        ({"role": "robot"}, "A message is of system, user, assistant, tool; not of 'robot'."),
-        ({"role": "user", "content": None}, "The content of a message is text, not NoneType."),
+        ({"role": "robot"}, ("The role of a message must be one of system, user, "
+         "assistant, tool, not 'robot'.")),
+        ({"role": "user", "content": None}, "The content of a message must be text, not NoneType."),
         ({"role": "user", "tool_calls": (call("a"),)},
-         "Only an assistant calls tools; not a message of 'user'."),
+         "Only an assistant message has tool calls, not one of 'user'."),
         ({"role": "assistant", "tool_calls": ({"id": "a"},)},
-         "The calls of a message are each a ToolCall."),
-        ({"role": "tool"}, "A tool's message, and no other, names the call that it answers."),
+         "Each call of a message must be a ToolCall."),
+        ({"role": "tool"}, "Exactly the messages with the role tool must have a tool_call_id."),
         ({"role": "user", "tool_call_id": "a"},
-         "A tool's message, and no other, names the call that it answers."),
-        ({"role": "tool", "tool_call_id": 1}, "The id of a call is text, not int."),
+         "Exactly the messages with the role tool must have a tool_call_id."),
+        ({"role": "tool", "tool_call_id": 1}, "The id of a call must be text, not int."),
     ],
 )  # fmt: skip
 def test_what_is_no_message_is_refused(fields: dict[str, Any], sentence: str) -> None:
@@ -37,10 +38,10 @@ def test_what_is_no_message_is_refused(fields: dict[str, Any], sentence: str) ->
 
 def test_what_is_no_call_is_refused() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"id": None, "name": "Bash"}, "The id of a call is text, not NoneType."),
-        ({"id": "a", "name": 7}, "The name of a tool is text, not int."),
+        ({"id": None, "name": "Bash"}, "The id of a call must be text, not NoneType."),
+        ({"id": "a", "name": 7}, "The name of a tool must be text, not int."),
         ({"id": "a", "name": "Bash", "arguments": '{"command": "ls"}'},
-         "The arguments of a call are a mapping; read them as JSON first."),
+         "The arguments of a call must be a mapping; parse the JSON first."),
     ]  # fmt: skip
     for fields, sentence in wrong:
         with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):

@@ -345,7 +345,7 @@ def test_messages_are_told_as_they_come(client: MemoryClient, project: str) -> N
 
 def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClient) -> None:
     for telling in (client.append_messages, client.end_session):
-        with pytest.raises(Invalid, match="Each message is a Message"):
+        with pytest.raises(Invalid, match="Each message must be a Message"):
             telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
 
 
@@ -410,9 +410,9 @@ def test_a_prompt_of_any_length_is_a_question(client: MemoryClient, project: str
 
 
 def test_what_no_request_can_hold_is_refused(client: MemoryClient) -> None:
-    with pytest.raises(Invalid, match="longer than the address"):
+    with pytest.raises(Invalid, match="too long for the URL"):
         client.search("x", tag="t" * 100_000)
-    with pytest.raises(Invalid, match="longer than the address"):
+    with pytest.raises(Invalid, match="too long for the URL"):
         client.end_session("s" * 100_000)
     with pytest.raises(Invalid) as refusal:
         client.search("x", tag="t" * 65_400)
@@ -430,5 +430,5 @@ def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, proj
     with pytest.raises(Conflict, match=r"^Idempotency key reused"):
         client.save(content="Twice", idempotency_key=key, **fields)
     for bad in ("", "ü", "a\r\nb", "x" * 256, " "):
-        with pytest.raises(Invalid, match=r"^An idempotency key has 1 to 255 visible"):
+        with pytest.raises(Invalid, match=r"^An idempotency key must have 1 to 255 visible"):
             client.delete(1, idempotency_key=bad)

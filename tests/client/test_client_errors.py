@@ -189,7 +189,7 @@ def test_what_is_not_the_service_is_told_from_it(kind: str, what: str) -> None:
         error = failure(client, question)
 
     assert type(error) is UnexpectedAnswer
-    assert str(error).startswith(("The service answers ", "http://memory.test answers "))
+    assert str(error).startswith(("The service returned ", "http://memory.test "))
     assert error.status == (500 if "list of refusals" in what else 404 if "refus" in what else 0)
 
 
@@ -215,20 +215,20 @@ def test_a_redirect_is_not_followed(kind: str) -> None:
         error = failure(client, saving)
 
     assert type(error) is UnexpectedAnswer
-    assert str(error) == "http://memory.test redirects (307), which is not followed."
+    assert str(error) == "http://memory.test redirected (307), which is not followed."
     assert [request.url.host for request in road.requests] == ["memory.test"]
 
 
 @for_each(
     "said, expected",
     [
-        (b"", "broke off."),
-        (HEAD + b"Content-Length: 9\r\n\r\n[", "broke off."),
-        (CHUNKED + b"1\r\n[\r\n", "broke off."),
-        (HEAD[:20], "broke off."),
-        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "answers, but not as the service does."),
-        (CHUNKED + b"xyz\r\n[\r\n", "answers, but not as the service does."),
-        (HEAD + b"X: " + b"x" * 10**6, "answers, but not as the service does."),
+        (b"", "closed the connection before it answered."),
+        (HEAD + b"Content-Length: 9\r\n\r\n[", "closed the connection before it answered."),
+        (CHUNKED + b"1\r\n[\r\n", "closed the connection before it answered."),
+        (HEAD[:20], "closed the connection before it answered."),
+        (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "answered, but not as the service does."),
+        (CHUNKED + b"xyz\r\n[\r\n", "answered, but not as the service does."),
+        (HEAD + b"X: " + b"x" * 10**6, "answered, but not as the service does."),
     ],
 )
 def test_a_broken_answer_is_an_error(kind: str, said: bytes, expected: str) -> None:
@@ -250,7 +250,7 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
     assert type(error) is Unreachable
     assert not error.may_be_done
     assert str(error).startswith(f"{url} cannot be reached (")
-    assert str(error).endswith("). Does it run? Start it with `agentops-memory serve`.")
+    assert str(error).endswith("). Is it running? `agentops-memory serve` starts it.")
 
 
 def test_who_is_silent_is_left(kind: str) -> None:
@@ -262,7 +262,7 @@ def test_who_is_silent_is_left(kind: str) -> None:
 
     assert type(error) is Unreachable
     assert error.may_be_done
-    assert str(error) == f"{url} does not answer in time."
+    assert str(error) == f"{url} did not answer in time."
 
 
 def test_whoever_awaits_leaves_who_never_ends_the_head_of_an_answer() -> None:
@@ -273,7 +273,7 @@ def test_whoever_awaits_leaves_who_never_ends_the_head_of_an_answer() -> None:
         error = failure(client, STATS)
 
     assert type(error) is Unreachable
-    assert str(error) == f"{url} does not answer in time."
+    assert str(error) == f"{url} did not answer in time."
 
 
 class Said(httpx.SyncByteStream, httpx.AsyncByteStream):

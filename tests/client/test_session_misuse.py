@@ -33,7 +33,7 @@ def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
         async with agent(way) as memory:
             with pytest.raises(ValueError, match="no path"):
                 await memory.checkpoint()
-            with pytest.raises(RuntimeError, match="is open"):
+            with pytest.raises(RuntimeError, match="is already open"):
                 memory.open()
 
     asyncio.run(run())
@@ -41,7 +41,7 @@ def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
 
 @for_each("options", [{"limit": 51}, {"limit": -1}, {"project": " "}, {"project": "x" * 201}])
 def test_what_cannot_be_right_is_refused_at_once(way: Way, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"reminded of 0 to 50|name has 1 to 200"):
+    with pytest.raises(ValueError, match=r"limit must be 0 to 50|must have 1 to 200"):
         session(client_on(way), **options)
 
 
@@ -103,7 +103,7 @@ contextInjectTools: [{tool: bash, query: from_tool_args}]
 def test_a_prompt_that_is_no_text_begins_no_turn(way: Way) -> None:
     async def run() -> None:
         async with agent(way) as memory:
-            with pytest.raises(ValueError, match="is text"):
+            with pytest.raises(ValueError, match="must be text"):
                 await one_turn(memory, 5)  # type: ignore[arg-type]
             assert (memory.working.turn, memory.working.messages) == (0, ())
 

@@ -100,7 +100,7 @@ def test_a_service_that_never_answers_is_not_waited_for(
 
     asyncio.run(run())
     (record,) = (it for it in caplog.records if "remembered" in it.message)
-    assert vars(record)["reason"] == "The service does not answer in time."
+    assert vars(record)["reason"] == "The service did not answer in time."
 
 
 def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(

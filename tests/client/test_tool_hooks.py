@@ -343,7 +343,7 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
         (lambda: saving(match_args=["command"]), "match_args: It must have a Pattern"),
         (lambda: asking(limit="3"), "limit: It must be a whole number"),  # type: ignore[arg-type]
         (lambda: asking(limit=2.5), "limit: It must be a whole number"),  # type: ignore[arg-type]
-        (lambda: Pattern(5), "A pattern is text, not int."),  # type: ignore[arg-type]
+        (lambda: Pattern(5), "A pattern must be text, not int."),  # type: ignore[arg-type]
     ],
 )
 def test_a_rule_of_the_wrong_kind_is_refused_before_a_tool_runs(

@@ -106,7 +106,7 @@ def test_messages_are_added_all_or_none() -> None:
     memory, wrong = WorkingMemory([ASKED]), {"role": "user", "content": "And?"}
     memory.is_recorded = True
 
-    with pytest.raises(TypeError, match=r"^A message is a ChatMessage, not dict\.$"):
+    with pytest.raises(TypeError, match=r"^A message must be a ChatMessage, not dict\.$"):
         memory.add(ASKED, wrong)  # type: ignore[arg-type]
 
     assert (memory.messages, memory.pending) == ((ASKED,), [])
@@ -196,16 +196,16 @@ class Round(list[Any]):
 
 
 UNSTORED: list[tuple[dict[str, Any], str]] = [
-    ({"groups": [1, 2, {3}]}, "extra.groups[2] is of the type set; JSON has none."),
-    ({"agent": object}, "extra.agent is of the type type; JSON has none."),
+    ({"groups": [1, 2, {3}]}, "extra.groups[2] has the type set, which JSON does not have."),
+    ({"agent": object}, "extra.agent has the type type, which JSON does not have."),
     ({"by name": {"key": {1: "one"}}},
-     "extra['by name'].key has a key of the type int; JSON has text."),
-    ({"score": float("nan")}, "extra.score is nan; JSON has none."),
-    ({"score": float("-inf")}, "extra.score is -inf; JSON has none."),
+     "extra['by name'].key has a key of the type int; keys of JSON are text."),
+    ({"score": float("nan")}, "extra.score is nan, which JSON does not have."),
+    ({"score": float("-inf")}, "extra.score is -inf, which JSON does not have."),
     ({"a": [10**5000]}, "extra.a[0] has too many digits."),
-    ({"a": b"bytes"}, "extra.a is of the type bytes; JSON has none."),
-    (deep(150), f"extra{'.in' * 150}"[:120] + "... lies more than 100 deep."),
-    ({"r": Round()}, f"extra.r{'[0]' * 150}"[:120] + "... lies more than 100 deep."),
+    ({"a": b"bytes"}, "extra.a has the type bytes, which JSON does not have."),
+    (deep(150), f"extra{'.in' * 150}"[:120] + "... is nested more than 100 levels deep."),
+    ({"r": Round()}, f"extra.r{'[0]' * 150}"[:120] + "... is nested more than 100 levels deep."),
 ]  # fmt: skip
 
 
@@ -225,11 +225,11 @@ def test_what_could_not_be_restored_is_not_stored(tmp_path: Path) -> None:
 def test_the_place_of_what_cannot_be_stored_may_be_anywhere() -> None:
     places: list[tuple[str, Any, str]] = [
         ("tool_metadata", {"a-1": {"at": {1}}},
-         "tool_metadata['a-1'].at is of the type set; JSON has none."),
+         "tool_metadata['a-1'].at has the type set, which JSON does not have."),
         ("turn", "3", "turn is not a whole number."),
         ("turn", True, "turn is not a whole number."),
-        ("turn", -1, "turn is below 0."),
-        ("sequence", -1, "sequence is below 0."),
+        ("turn", -1, "turn must not be negative."),
+        ("sequence", -1, "sequence must not be negative."),
         ("session_id", " ", "session_id must have 1 to 500 characters, and not be blank."),
         ("session_id", None, "session_id is not text."),
         ("extra", [], "extra is not an object."),
@@ -253,43 +253,46 @@ def changed(**fields: Any) -> bytes:
 MESSAGE = WHOLE["messages"][0]
 CALL = WHOLE["messages"][1]["tool_calls"][0]
 UNREAD = [
-    (b"", "It is no JSON: Expecting value: line 1 column 1 (char 0)."),
-    (changed()[:-1], "It is no JSON: Expecting ',' delimiter: line 1 column {at} (char {char})."),
+    (b"", "It is not JSON: Expecting value: line 1 column 1 (char 0)."),
+    (changed()[:-1], "It is not JSON: Expecting ',' delimiter: line 1 column {at} (char {char})."),
     (b"\xff",
-     "It is no JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte."),
-    (b'{"format": NaN}', "It is no JSON: NaN is no number."),
-    (b"[" * 200_000, "It is nested too deep."),
-    (b"[]", "It is no checkpoint of a working memory."),
-    (b"{}", "It is no checkpoint of a working memory."),
-    (changed(format="another"), "It is no checkpoint of a working memory."),
+     "It is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte."),
+    (b'{"format": NaN}', "It is not JSON: NaN is not a number."),
+    (b"[" * 200_000, "It is nested too deeply."),
+    (b"[]", "It is not a checkpoint of a working memory."),
+    (b"{}", "It is not a checkpoint of a working memory."),
+    (changed(format="another"), "It is not a checkpoint of a working memory."),
     (changed(version=2),
      "It is of version 2, and this program reads none above 1; a newer one wrote it."),
     (changed(version="1"), "version is not a whole number."),
     (changed(version=0), "version is below 1."),
     (changed(turn=1.0), "turn is not a whole number."),
-    (changed(turn=-1), "turn is below 0."),
+    (changed(turn=-1), "turn must not be negative."),
     (changed(sequence=None), "sequence is not a whole number."),
     (changed(session_id=7), "session_id is not text."),
     (changed(session_id=""), "session_id must have 1 to 500 characters, and not be blank."),
     (changed(extra=[]), "extra is not an object."),
-    (changed(extra={"a": 0.5}).replace(b"0.5", b"1e999"), "extra.a is inf; JSON has none."),
-    (changed(extra=deep(100)), "extra" + ".in" * 38 + ".... lies more than 100 deep."),
+    (changed(extra={"a": 0.5}).replace(b"0.5", b"1e999"),
+     "extra.a is inf, which JSON does not have."),
+    (changed(extra=deep(100)), "extra" + ".in" * 38 + ".... is nested more than 100 levels deep."),
     (changed(tool_metadata="a"), "tool_metadata is not an object."),
     (changed(messages={}), "messages is not a list."),
     (changed(messages=[MESSAGE, 7]), "messages[1]: It is not an object."),
     (changed(messages=[MESSAGE | {"role": "robot"}]),
-     "messages[0]: A message is of system, user, assistant, tool; not of 'robot'."),
+     ("messages[0]: The role of a message must be one of system, user, assistant, tool, "
+     "not 'robot'.")),
     (changed(messages=[MESSAGE | {"content": None}]), "messages[0]: content is not text."),
     (changed(messages=[MESSAGE | {"role": "tool", "tool_call_id": 7}]),
-     "messages[0]: The id of a call is text, not int."),
+     "messages[0]: The id of a call must be text, not int."),
     (changed(messages=[MESSAGE | {"role": "tool", "tool_call_id": []}]),
-     "messages[0]: The id of a call is text, not list."),
+     "messages[0]: The id of a call must be text, not list."),
     (changed(messages=[{"role": "assistant", "content": "", "tool_calls": [CALL | {"name": 7}]}]),
      "messages[0]: tool_calls[0]: name is not text."),
     (changed(unsent=[{"deed": "steal", "fields": {}, "key": "k", "trace": {}}]),
-     "unsent[0]: What is unsent is one of start_session, append_messages, save, end_session."),
+     ("unsent[0]: An unsent write must be one of start_session, append_messages, "
+     "save, end_session.")),
     (changed(unsent=[{"deed": "save", "fields": {}, "key": "k", "trace": {"a": 1}}]),
-     "unsent[0]: The key of what is unsent is text, and so are its headers."),
+     "unsent[0]: The key and the headers of an unsent write must be text."),
     (changed(unsent=[{"deed": "save", "fields": {}, "trace": {}}]), "unsent[0]: key is missing."),
     (changed(said=[{"role": "user"}]), "said[0]: content is missing."),
 ]  # fmt: skip
@@ -348,5 +351,5 @@ def test_whatever_is_stored_lies_no_deeper_than_what_is_read(path: Path) -> None
     storing(deep(95), deep(97))
     assert WorkingMemory.restore(path).unsent[0].fields == deep(97)
     for arguments, fields in ((deep(96), {}), ({}, deep(98))):
-        with pytest.raises(CheckpointError, match="lies more than 100 deep"):
+        with pytest.raises(CheckpointError, match="is nested more than 100 levels deep"):
             storing(arguments, fields)

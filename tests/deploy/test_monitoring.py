@@ -109,7 +109,7 @@ def test_latencies_lead_to_traces() -> None:
         if any(each.get("exemplar") for each in panel["targets"])
     }
 
-    assert with_exemplars == {"Seconds of /context", "Seconds of a commit"}
+    assert with_exemplars == {"Seconds of /context", "Commit duration"}
 
 
 def test_each_alert_says_how_grave_it_is_what_it_means_and_where_to_read_on() -> None:

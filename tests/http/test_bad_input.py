@@ -121,7 +121,7 @@ def test_a_constant_that_is_no_number_is_refused(
 ) -> None:
     answer = sent(service, path, b'{"extra": %s}' % constant.encode())
 
-    assert answer == refused(f"{constant} is no number")
+    assert answer == refused(f"{constant} is not a number")
 
 
 @for_each("number", [DIGITS, "-" + DIGITS, "1e999", "0.5", "1E-400"])

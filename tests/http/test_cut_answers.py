@@ -109,7 +109,9 @@ def test_a_save_that_is_cut_off_in_the_end_leaves_no_stack_in_the_log(
         assert client.rest() == b""
 
     errors = [it for it in caplog.records if it.levelno >= logging.ERROR]
-    assert [(it.message, it.exc_info) for it in errors] == [("requests are cut off", None)]
+    assert [(it.message, it.exc_info) for it in errors] == [
+        ("unfinished requests were cut off", None)
+    ]
 
 
 @pytest.mark.sqlite_files
@@ -128,7 +130,9 @@ def test_an_export_that_breaks_off_says_so_and_leaves_the_file_as_it_was(
 
     assert (done.exit_code, done.stdout) == (3 if over_http else 1, "")
     assert sentence == "agentops-memory: The export is incomplete: " + (
-        f"{broken.url} broke off." if over_http else "The database file is damaged."
+        f"{broken.url} closed the connection before it answered."
+        if over_http
+        else "The database file is damaged."
     )
     assert hint.startswith("Hint: Try again" if over_http else "Hint: `agentops-memory doctor`")
     assert over_http or "damaged" not in caplog.text

@@ -24,7 +24,7 @@ VARIABLE = re.compile(rb"(?m)^(date|x-request-id): .*\r\n")
 
 
 def twice(name: str) -> dict[str, str]:
-    return {"error": f"The header {name} came more than once."}
+    return {"error": f"The header {name} was sent more than once."}
 
 
 class Keyed(NamedTuple):

@@ -135,7 +135,7 @@ def test_a_refusal_waits_for_the_answer_that_is_due_before_it(
         assert client.is_quiet(3 * SHORT)
 
     assert client.answer().status == 201
-    assert_refused(client, 400, "The header host came more than once.")
+    assert_refused(client, 400, "The header host was sent more than once.")
 
 
 @pytest.mark.parametrize("nothing", [b"", b"\r\n\r\n"], ids=["no byte", "empty lines"])
@@ -164,7 +164,7 @@ def test_a_body_that_stops_is_refused(
 
     answer = client.answer()
     assert answer.status == 408
-    assert answer.json == {"error": "The body stopped coming; nothing was stored."}
+    assert answer.json == {"error": "The body stopped arriving; nothing was stored."}
     assert client.rest() == b""
 
 

@@ -161,6 +161,23 @@ def test_a_notification_has_no_answer_but_to_its_version(
         assert answer.json()["error"]["data"] == {"supported": [BARE], "requested": version}
 
 
+@pytest.mark.parametrize(
+    ("body", "id_", "code"),
+    [
+        (b'{"jsonrpc": "2.0",', None, -32700), (b"", None, -32700), (b"[]", None, -32600),
+        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, -32600),
+        (b'{"id": 1, "method": "ping"}', 1, -32600),
+    ],
+)  # fmt: skip
+def test_what_is_no_message_is_refused_with_the_code_of_json_rpc(
+    shared: Service, body: bytes, id_: int | None, code: int
+) -> None:
+    answer = shared.http.post("/mcp/any", content=body)
+
+    assert answer.status_code == 400
+    assert (answer.json()["id"], answer.json()["error"]["code"]) == (id_, code)
+
+
 @pytest.mark.parametrize(("id_", "status"), [(None, 202), (True, 400), (1.5, 400), ([], 400)])
 def test_a_request_with_a_bad_id_is_refused_and_not_passed_over(
     shared: Service, id_: object, status: int
@@ -264,8 +281,8 @@ def test_a_key_opens_what_its_role_and_its_projects_allow(guarded: Service) -> N
         refused = looking.refusal("mem_save", title="Mine", content="Mine.")
         assert looking.refusal("mem_delete", id=1) == refused
 
-    assert denied.endswith("must give it a key with the right to do this.")
-    assert refused.endswith("must give it a key with the right to do this.")
+    assert denied.endswith("API key does not allow this; ask the user to configure another.")
+    assert refused.endswith("API key does not allow this; ask the user to configure another.")
     assert guarded.http.post("/mcp/shop-a", json=PING).status_code == 401
 
 

@@ -58,7 +58,7 @@ def test_an_agent_speaks_to_a_running_service_with_its_key(service: Service) -> 
     with hosted(["--project", "shop", "--url", service.url]) as stranger:
         refused = stranger.refusal("mem_search", query="service")
 
-    assert refused.endswith("Whoever set up this connection must give it a key.")
+    assert refused.endswith("This connection needs an API key; ask the user to configure one.")
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
 
     for text in (told, again):
         assert "127.0.0.1:9" in text
-        assert text.endswith("what you wanted to save can be saved later.")
+        assert text.endswith("save what you wanted to save later.")
         assert "Traceback" not in text
 
 
@@ -89,6 +89,25 @@ def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
     assert {answer["jsonrpc"] for answer in answers} == {"2.0"}
     assert {answer["id"] for answer in answers if "result" in answer} == {1, 2}
     assert all(json.loads(line) for line in spoken.stderr.splitlines())
+
+
+@pytest.mark.slow
+def test_what_is_no_message_is_answered_and_the_next_is_served(tmp_path: Path) -> None:
+    ping = {"jsonrpc": "2.0", "id": 5, "method": "ping"}
+    sent = [
+        b"no JSON", b'{"jsonrpc": "2.0",', b"  ", b"7", b"[]", json.dumps([ping]).encode(),
+        b'{"id": 3, "method": "ping"}', _message(id=4), _message(id=True, method="ping"),
+        _message(id=6, result={}), _message(method="notifications/unknown"), _message(**ping),
+    ]  # fmt: skip
+    spoken = _mcp("--project", "p", "--db", str(tmp_path / "memory.db"), sent=sent)
+    answers = [json.loads(line) for line in spoken.stdout.splitlines()]
+
+    refused = [(it["id"], it["error"]["code"]) for it in answers if "error" in it]
+    assert refused == [
+        (None, -32700), (None, -32700), (None, -32600), (None, -32600), (None, -32600),
+        (3, -32600), (4, -32600), (None, -32600),
+    ]  # fmt: skip
+    assert [it["id"] for it in answers if "result" in it] == [5]
 
 
 META = "io.modelcontextprotocol/"
@@ -158,8 +177,8 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
     starts = {
         "project is required": ["--project", " ", "--db", str(other)],
         "There is no tenant nobody": ["--project", "p", "--db", str(other), "--tenant", "nobody"],
-        "A tenant's name has": ["--project", "p", "--db", str(other), "--tenant", "../other"],
-        "begins with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
+        "A tenant's name must have": ["--project", "p", "--db", str(other), "--tenant", "../other"],
+        "begin with http:// or https://": ["--project", "p", "--url", "memory.example:7437"],
         "file is not a database": ["--project", "p", "--db", str(other)],
     }
     for sentence, arguments in starts.items():

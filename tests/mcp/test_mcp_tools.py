@@ -49,7 +49,7 @@ def test_an_agent_saves_finds_and_is_reminded(shared: Service, mode: str) -> Non
             f"1 memory, best first:\n\n1. #{id_} [decision] Use WAL mode\n    Readers do not block."
         )
         assert shop.said("mem_context", query="readers") == (
-            "Memories, those that fit first:\n\n"
+            "Memories, best match first:\n\n"
             f"#{id_} [decision] Use WAL mode\n    Readers do not block."
         )
         assert shop.said("mem_stats") == f"Project shop-{mode} has 1 memory in 1 session."
@@ -115,7 +115,7 @@ def test_a_save_tells_whether_it_was_new_an_update_or_a_duplicate(worker: Agent)
     assert updated.startswith("Saved [discovery] Auth\nUpdated: memory ")
     assert "is now at revision 2" in updated
     assert duplicate.startswith("Saved [discovery] Same\nDuplicate: memory ")
-    assert "was saved 2 times by now" in duplicate
+    assert "has been saved 2 times" in duplicate
 
 
 def test_a_secret_is_kept_out_and_the_agent_is_told(shared: Service) -> None:
@@ -174,7 +174,7 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
         "mem_timeline": {},
     }.items():
         assert worker.refusal(tool, id=everybody, **more) == (
-            f"Memory {everybody} is of another project, and global: it is read here only."
+            f"Memory {everybody} belongs to another project, so it is read-only here."
         )
     assert shared.http.get(f"/observations/{everybody}").json()["title"] == "For all."
     shared.http.delete(f"/observations/{everybody}")  # no other test is to see it
@@ -224,7 +224,7 @@ def test_without_a_handshake_a_session_is_named_with_each_call(shared: Service) 
         ended = one.said("mem_session_end", session_id="tuesday")
 
     assert [_session(named), _session(later)] == ["tuesday", own]
-    assert unnamed == "Which session? Open one with mem_session_start, and name it here."
+    assert unnamed == "session_id is required: mem_session_start opens a session."
     assert ended == "Session tuesday has ended."
 
 
@@ -233,7 +233,7 @@ def test_a_session_of_another_project_is_neither_taken_nor_ended(
 ) -> None:
     shared.http.post("/sessions", json={"id": "theirs", "project": "others"})
 
-    refused = "Session theirs is one of another project; take another id."
+    refused = "Session theirs belongs to another project; choose another id."
     assert worker.refusal("mem_session_start", session_id="theirs") == refused
     assert worker.refusal("mem_session_end", session_id="theirs") == refused
     note = {"title": "Beside", "content": "Beside."}
@@ -269,7 +269,7 @@ def test_arguments_that_are_wrong_are_told_and_nothing_is_saved(worker: Agent) -
         ("mem_get", {"id": "'; DROP TABLE memories; --"}, "id: Input should be a valid integer"),
         ("mem_update", {"id": 1, "tags": ["t"] * 21}, "tags: List should have at most 20 items"),
         ("mem_session_end", {"messages": [{"role": 1}]}, "messages.0.role: Input should be"),
-        ("mem_stats", {"verbose": True}, "verbose: Extra inputs are not permitted. It takes no"),
+        ("mem_stats", {"verbose": True}, "verbose: Extra inputs are not permitted. Arguments: no"),
     ]
 
     for tool, arguments, fault in wrong:
@@ -340,7 +340,7 @@ def test_a_long_memory_is_cut_in_lists_and_whole_by_its_id(shared: Service) -> N
     long = "word " * 500
     id_ = shared.save(long, title="Long", project="long")["id"]
     with agent(f"{shared.url}/mcp/long") as reader:
-        assert "(the first 1,000 of 2,500 characters; mem_get has the whole)" in reader.said(
+        assert "(the first 1,000 of 2,500 characters; mem_get returns all of it)" in reader.said(
             "mem_search", query="word"
         )
         assert reader.said("mem_get", id=id_).endswith("\n\n" + long)
@@ -456,7 +456,7 @@ def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> Non
         assert (
             quiet.said("mem_context")
             == quiet.resource()
-            == ("No context is given here: its limit is set to 0.")
+            == ("Contexts are turned off here: their limit is set to 0.")
         )
         assert quiet.said("mem_context", limit=3) == quiet.said("mem_context")
         assert "Said." in quiet.said("mem_search", query="said")
@@ -467,7 +467,7 @@ def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> Non
 def test_a_context_limit_is_a_number_from_0_to_50() -> None:
     assert [between(0, 50)(text) for text in ("0", "50")] == [0, 50]
     for text in ("51", "-1", "5.0", "five", "\u0665", "0050"):
-        with pytest.raises(ValueError, match="is no number from 0 to 50"):
+        with pytest.raises(ValueError, match="is not a number from 0 to 50"):
             between(0, 50)(text)
 
 

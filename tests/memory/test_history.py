@@ -98,7 +98,7 @@ def test_a_taken_topic_key_is_a_conflict_and_changes_nothing(service: Service) -
     answer = service.http.post("/observations/1/restore", json={"revision": 1})
 
     assert answer.status_code == 409
-    assert answer.json() == {"error": "Another observation holds this topic key now."}
+    assert answer.json() == {"error": "Another observation has this topic key now."}
     assert [row["id"] for row in service.http.get("/observations/recent").json()] == [2]
     service.http.delete("/observations/2")
     assert _restored(service, 1) == 200

@@ -58,7 +58,10 @@ WRONG = [
     ({"ttl": 315_360_001}, "ttl must be 315360000 or less"),
     ({"ttl": True}, "ttl must be a whole number"),
     ({"ttl": "60"}, "ttl must be a whole number"),
-    ({"ttl": 60, "expires_at": "2030-02-01T00:00:00Z"}, "expires_at and ttl exclude each other"),
+    (
+        {"ttl": 60, "expires_at": "2030-02-01T00:00:00Z"},
+        "expires_at and ttl must not be used together",
+    ),
     ({"expires_at": "2030-02-01T00:00:00"}, "expires_at must be an instant with a time zone"),
     ({"expires_at": "10000-01-01T00:00:00Z"}, "expires_at must be an instant with a time zone"),
     ({"expires_at": 1_900_000_000}, "expires_at must be an instant with a time zone"),

@@ -79,7 +79,7 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) 
             client.sendall(f"{head}Expect: 100-continue\r\n\r\n".encode())
             assert client.recv(100).startswith(b"HTTP/1.1 100 ")
             process.send(signal.SIGINT)
-            process.line("finishing what was accepted")
+            process.line("finishing accepted requests")
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(address, timeout=10).close()
             client.sendall(body)
@@ -99,7 +99,7 @@ def test_a_save_whose_client_has_left_is_finished_before_the_end(tmp_path: Path)
                 client.send(request("POST", "/observations", body))
             assert http.get("/health").status_code == 200
             process.send(signal.SIGINT)
-            process.line("finishing what was accepted")
+            process.line("finishing accepted requests")
 
         assert process.wait() == 0
         assert [line for line in process.lines if '"ERROR"' in line] == []
@@ -139,7 +139,7 @@ def test_a_request_that_does_not_go_on_is_cut_off_in_the_end(
         assert client.rest() == b""
 
     errors = [it.message for it in caplog.records if it.levelno == logging.ERROR]
-    assert errors == ["requests are cut off"]
+    assert errors == ["unfinished requests were cut off"]
 
 
 def test_the_date_of_an_answer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

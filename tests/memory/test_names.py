@@ -293,7 +293,8 @@ def test_a_new_key_has_no_pattern_that_hides_something(tmp_path: Path) -> None:
 
     assert refused.exit_code == 1
     assert refused.stderr == (
-        "agentops-memory: A project pattern has no invisible characters, such as U+200B.\n"
+        "agentops-memory: A project pattern must not contain invisible characters, such as "
+        "U+200B.\n"
     )
     assert terminal.run(*create, f"{PERSIAN}-*").exit_code == 0
 

@@ -152,7 +152,7 @@ def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: 
     assert found["seals"][1].startswith("2 of 3 confidential values do not open")
     sound = {it["code"]: it["sentence"] for it in well["findings"]}
     assert sound["seals"] == "All of it opens: 2 confidential values."
-    assert sound["seal"] == "It can be read, and has 1 keys."
+    assert sound["seal"] == "The file is readable, and has 1 keys."
     assert key in kept.decode()
     assert key not in repr((well, broken, exported))
 

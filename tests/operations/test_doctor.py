@@ -222,7 +222,7 @@ def test_at_the_terminal_what_is_wrong_comes_first(path: Path) -> None:
     assert found.exit_code == 1
     lines = found.stdout.splitlines()
     assert [line.split()[0] for line in lines[:4]] == ["failed", "failed", "warning", "note"]
-    assert "MEMORY_DRAIN: 'x' is no duration" in lines[0]
+    assert "MEMORY_DRAIN: 'x' is not a duration" in lines[0]
     assert lines[1].partition("default")[2].startswith("): Missing: the index sessions_by_start.")
     assert lines[2].endswith("Did you mean MEMORY_LISTEN?")
     assert lines[-1] == "2 failures, 1 warning; --fix can fix 1 of them."
@@ -338,7 +338,7 @@ def test_what_cannot_be_mended_stays_and_is_told(path: Path) -> None:
     (done,) = fixed(findings_of(patient(path)))
 
     assert done.status is Status.FAILED
-    assert "It stays: SQLite refuses: UNIQUE constraint failed" in done.sentence
+    assert "Not fixed: SQLite refuses: UNIQUE constraint failed" in done.sentence
     assert rows(path) == kept
 
 
@@ -350,7 +350,7 @@ def test_what_would_still_be_damaged_is_left_as_it_was(path: Path) -> None:
 
     (done,) = fixed(found)
 
-    assert "It stays: " in done.sentence
+    assert "Not fixed: " in done.sentence
     assert hashlib.sha256(path.read_bytes()).hexdigest() == before
 
 
@@ -412,7 +412,7 @@ def test_a_link_that_is_put_in_place_meanwhile_is_not_followed(path: Path, tmp_p
 
     (done,) = fixed(found)
 
-    assert "It stays: " in done.sentence
+    assert "Not fixed: " in done.sentence
     assert theirs.stat().st_mode & 0o777 == 0o644
 
 
@@ -437,14 +437,14 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
         found = findings_of(replace(asked, now=now))
         return [it.sentence.removeprefix(str(folder)) for it in wrong(found) if it.code == "backup"]
 
-    same_disk = " is on the disk of the database, and is lost with it."
-    assert told(now) == [" cannot be looked at: No such file or directory."]
+    same_disk = " is on the same disk as the database, and would be lost with it."
+    assert told(now) == [" cannot be read: No such file or directory."]
     folder.mkdir()
     assert told(now) == [f"There is no backup in {folder}.", same_disk]
     make_archive(patient(path).settings, path_in(folder, now), now=now)
     assert told(now + timedelta(hours=2)) == [same_disk]
     (late, _) = told(now + timedelta(hours=2, minutes=1))
-    assert late.endswith("older than twice MEMORY_BACKUP_EVERY.")
+    assert late.endswith("longer ago than twice MEMORY_BACKUP_EVERY.")
 
 
 def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
 
     refused = [answered for answered in meanwhile.values() if answered == 503]
     lost(
-        "no more files can be opened",
+        "too many files are open",
         acknowledged=load.acknowledged.items(),
         found=stored(path).items(),
         remark=f"{3 * ROOM} connections for {ROOM} places; {len(refused)} of {len(ASKED)} "

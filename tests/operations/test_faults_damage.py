@@ -83,7 +83,7 @@ def test_two_pods_on_one_volume_serve_one_after_the_other(tmp_path: Path, lost: 
         (last,) = (pod for pod in pods if pod is not first)
         load = Load(str(pods[first].base_url)).start()
         load.reach(300)
-        assert "waiting for its end" in last.output
+        assert "waiting for it to stop" in last.output
         assert pods[last].get("/observations/1").status_code == 503
         first.end()
         began = time.monotonic()

@@ -53,7 +53,7 @@ def taking_turns(pods: Pods, number: int, end: signal.Signals) -> list[Load]:
     first, load = until(lambda: [pair for pair in pairs if serves(pair[0])])[0]
     last, other = next(pair for pair in pairs if pair[0] is not first)
     assert not serves(last)
-    until(lambda: "waiting for its end" in last.output)
+    until(lambda: "waiting for it to stop" in last.output)
     assert pods[last].get("/stats").status_code == 503
     load.start().reach(SAVES)
     assert not serves(last)

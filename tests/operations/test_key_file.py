@@ -164,7 +164,7 @@ def test_a_key_speaks_for_the_agents_that_are_named(desk: Desk) -> None:
     assert [*shown.values()] == [["coder", "team-*"]]
     assert "coder,team-*" in desk.done("list")
     assert desk.audited()[1]["agents"] == ["coder", "team-*"]
-    assert "An agent's pattern" in desk.run(*CI, "--agent", "a,b").stderr
+    assert "An agent pattern" in desk.run(*CI, "--agent", "a,b").stderr
 
 
 def test_a_key_makes_intents_if_that_is_said(desk: Desk) -> None:
@@ -205,8 +205,8 @@ def test_a_tenant_without_a_database_is_noted(desk: Desk) -> None:
         ((*CI, "--keys-file", "/nonexistent/keys"), "/nonexistent/keys cannot be changed"),
         ((*CI, "--keys-file", "/proc/keys"), "/proc/keys cannot be changed"),
         ((*CI, "--db", "/proc/nowhere/memory.db"), "folder /proc/nowhere cannot be made"),
-        (("list", "--keys-file", "/dev/null"), "no file of keys"),
-        (("list", "--keys-file", "/"), "no file of keys"),
+        (("list", "--keys-file", "/dev/null"), "not a key file"),
+        (("list", "--keys-file", "/"), "not a key file"),
         (("list", "--keys-file", "/dev/null/keys"), "cannot be read: Not a directory"),
     ],
 )
@@ -225,7 +225,7 @@ def test_what_cannot_be_done_is_refused_with_one_sentence(
         (("create", "--name", "ci"), "Missing option '--role'"),
         (("create", "--name", "ci", "--role", "boss"), "'boss' is not one of"),
         (("revoke",), "Missing argument 'ID'"),
-        (("rotate", "x", "--keep-old", "1d"), "'1d' is no duration"),
+        (("rotate", "x", "--keep-old", "1d"), "'1d' is not a duration"),
         (("reset",), "To confirm, add --open."),
     ],
 )
@@ -609,10 +609,10 @@ SECRET = {"salt": "00" * 16, "digest": "11" * 32}
         (lambda document: document.pop("version"), "it has no version"),
         (lambda document: document.pop("keys"), "its keys cannot be used"),
         (lambda document: document.update(keys={}), "its keys cannot be used"),
-        (lambda document: document.update(key=[]), "'key' is no field that belongs there"),
+        (lambda document: document.update(key=[]), "'key' is not a field that belongs there"),
         (lambda document: document.update(reset_at="now"), "its reset_at cannot be used"),
         (lambda document: document["keys"].append(document["keys"][0]), "have the same id"),
-        (lambda document: document["keys"].append(7), "key number 2: it is no JSON object"),
+        (lambda document: document["keys"].append(7), "key number 2: it is not a JSON object"),
         (edited(id="AMK"), r"key number 1 \(ci\): A key's id has 12"),
         (edited(id=None), r"key number 1 \(ci\): its id cannot be used"),
         (edited(name=""), "key {id}: A key's name"),
@@ -620,19 +620,19 @@ SECRET = {"salt": "00" * 16, "digest": "11" * 32}
         (edited(tenant="../x"), r"key {id} \(ci\): A tenant's name"),
         (edited(tenant=None), r"key {id} \(ci\): its tenant cannot be used"),
         (edited(role="boss"), "its role cannot be used"),
-        (edited(projects=[]), "A project pattern is"),
+        (edited(projects=[]), "A project pattern must be"),
         (edited(projects="*"), "its projects cannot be used"),
         (edited(projects=[7]), "its projects cannot be used"),
         (edited(agents="*"), "its agents cannot be used"),
         (edited(agents=[7]), "its agents cannot be used"),
-        (edited(agents=["a b"]), "An agent's pattern is"),
-        (edited(agents=["a*" * 9]), "An agent's pattern is"),
+        (edited(agents=["a b"]), "An agent pattern must be"),
+        (edited(agents=["a*" * 9]), "An agent pattern must be"),
         (edited(agents=[f"a{number}" for number in range(101)]), "at most 100 patterns"),
         (edited(coordinates="yes"), "its coordinates cannot be used"),
         (edited(created_at=None), "its created_at cannot be used"),
         (edited(created_at=7), "its created_at cannot be used"),
         (edited(revoked_at=False), "its revoked_at cannot be used"),
-        (edited(revoked=True), "'revoked' is no field that belongs there"),
+        (edited(revoked=True), "'revoked' is not a field that belongs there"),
         (edited(secrets=[]), "it has no secret"),
         (edited(secrets=[7]), "its secrets cannot be used"),
         (edited(secrets=[SECRET | {"salt": "00"}]), "its secrets cannot be used"),

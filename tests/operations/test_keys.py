@@ -163,7 +163,7 @@ def test_a_key_has_only_so_many_secrets_at_a_time() -> None:
         key, _ = rotated(key, START, HOUR)
     assert len(key.secrets) == MOST_SECRETS
 
-    with pytest.raises(Conflict, match="keep them for less time"):
+    with pytest.raises(Conflict, match="choose a shorter --keep-old"):
         rotated(key, START, HOUR)
 
     assert len(rotated(key, START + HOUR, HOUR)[0].secrets) == 2
@@ -494,7 +494,7 @@ def test_a_service_may_be_open_on_a_loopback_address_or_when_told_so(
     [
         ("", EVERYWHERE, "MEMORY_LISTEN: 0.0.0.0 .*keys create.*127.0.0.1.*MEMORY_AUTH=none"),
         ("", "", "MEMORY_LISTEN: every interface .*keys create"),
-        ("keys", "127.0.0.1", "MEMORY_AUTH: 'keys' needs a key.*keys create"),
+        ("keys", "127.0.0.1", "MEMORY_AUTH: 'keys' requires a key.*keys create"),
     ],
 )
 def test_a_start_that_would_serve_nobody_is_refused_with_what_to_do(

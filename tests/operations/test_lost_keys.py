@@ -57,7 +57,9 @@ def test_the_program_says_so_in_a_sentence(path: Path) -> None:
     done = run("serve", variables={"MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none", **ANY_PORT})
 
     assert done.returncode == 1
-    assert done.stderr.startswith(f"agentops-memory: Keys were made, but the key file {keys(path)}")
+    assert done.stderr.startswith(
+        f"agentops-memory: Keys were created, but the key file {keys(path)}"
+    )
 
 
 def all_revoked(path: Path) -> None:
@@ -197,7 +199,7 @@ def test_a_restore_that_brings_no_keys_says_that_no_service_starts(
 
     done = at(new).run("restore", archive)
 
-    assert "the service cannot start here yet. Keys were made" in done.stderr
+    assert "the service cannot start here yet. Keys were created" in done.stderr
     assert_closed(new)
     assert "the service cannot start" not in at(new).run("restore", archive, "--keys").stderr
     with serving(new) as service:

@@ -330,7 +330,7 @@ def test_the_doctor_names_what_a_service_has_open_that_is_gone(
 
     done = run("doctor", "--db", str(service.path))
 
-    told = f"failed     open-files (default): A process has memory.db{kind} open, removed or"
+    told = f"failed     open-files (default): A process has memory.db{kind} open after"
     assert told in done.stdout
     assert done.returncode == 1
     answer = service.http.get("/stats")

@@ -323,26 +323,26 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
 
 
 REASONS = {
-    "cut": "its manifest is not what was written",
+    "cut": "its manifest was changed",
     "half": "it is not whole",
     "empty": "it is not whole",
     "text": "it is not whole",
     "flipped": "it is not whole",
-    "comment": "its manifest is not what was written",
-    "lzma": "is packed as no archive of this program is",
+    "comment": "its manifest was changed",
+    "lzma": "is packed in a way this program never uses",
     "missing": "No such file",
-    "a folder": "it is no file",
-    "_newer": "this one knows formats up to",
-    "_unknown": "it has other files than its manifest names",
+    "a folder": "it is not a file",
+    "_newer": "this version reads formats up to",
+    "_unknown": "its files are not those that its manifest names",
     "_elsewhere": "a database of it has another tenant's name",
-    "_of_another": "a field of it is missing, or is something else",
-    "_bomb": "has another size than its manifest says",
-    "_miscounted": "holds something else than the archive's manifest says",
+    "_of_another": "a field of it is missing or invalid",
+    "_bomb": "does not have the size its manifest gives",
+    "_miscounted": "does not match what the archive's manifest says",
     "_no_database": "is damaged",
-    "_swapped": "audit.jsonl in it is not what was written",
+    "_swapped": "audit.jsonl in it was changed",
     "_of_another_program": "is damaged",
-    "_huge": "has another size than its manifest says",
-    "_of_another_format": "it has format 2, which another version of this made",
+    "_huge": "does not have the size its manifest gives",
+    "_of_another_format": "it has format 2, from another version of this program",
     "_with_keys_that_are_none": "The keys in the archive cannot be used",
 }
 
@@ -354,7 +354,7 @@ def test_a_pipe_is_no_archive(path: Path, tmp_path: Path) -> None:
     refused = at(path).run("restore", pipe, "--force")
 
     os.close(both_ends)
-    assert (refused.exit_code, "it is no file" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "it is not a file" in refused.stderr) == (1, True)
 
 
 def _assert_refused(path: Path, archive: Path, name: str) -> None:
@@ -590,7 +590,7 @@ def test_a_tenant_that_was_erased_stays_erased_and_its_file_can_be_taken_from_el
 
     printed = at(path).say("restore", archive, "--force")
     assert not acme.exists()
-    assert "The tenant acme was erased since, and stays so" in printed
+    assert "The tenant acme was erased after this archive was made, and stays erased" in printed
     assert "The tenant other stays as it is" in printed
 
     at(tmp_path / "elsewhere.db").say("restore", archive)

@@ -71,7 +71,7 @@ def test_a_migration_that_meets_a_service_in_a_deadlock_begins_anew(postgresql: 
             older.commit()
 
             newer.line('"serving on http')
-            newer.line("the migration begins anew")
+            newer.line("deadlock during the migration; starting it again")
     assert versions(postgresql) == {newest() + 1}
 
 

@@ -28,7 +28,7 @@ __all__ = ["two"]
 
 pytestmark = pytest.mark.slow
 
-HELD = "Another writer holds the database for too long; try again."
+HELD = "Another writer has used the database for too long; try again."
 WAITED = "Too many requests are waiting; try again."
 LONGEST = 15.0  # seconds, in which each is answered: 5 for a lock, and 5 for a place; it is loaded
 

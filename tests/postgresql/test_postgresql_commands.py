@@ -136,7 +136,10 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
     ("held", "told"),
     [
         ("SELECT count(*) FROM agentops.keys", "Somebody may still see what was erased"),
-        (f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})", "Another writer holds"),
+        (
+            f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})",
+            "Another writer has used",
+        ),
     ],
 )
 def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
@@ -358,7 +361,7 @@ def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> N
     schemas = "SELECT 1 FROM pg_namespace WHERE nspname = 'agentops'"
     assert rows(blank_database, schemas) == []
     assert (
-        "Makes the database the schema t_default."
+        "Creating the schema t_default."
         in terminal.run("save", "Owls", "They hunt.", "--project", "birds").output
     )
 

@@ -118,9 +118,9 @@ def test_keys_that_are_gone_open_nothing_to_anybody(
     created(terminal)
     postgres.ordered(postgresql, "DELETE FROM agentops.keys")
 
-    with pytest.raises(Unavailable, match=r"^Keys were made, but the database has none\."):
+    with pytest.raises(Unavailable, match=r"^Keys were created, but the database has none\."):
         start()
-    assert "Keys were made" in terminal.run("keys", "list").output
+    assert "Keys were created" in terminal.run("keys", "list").output
     assert "are lost" in terminal.run("keys", "create", "--name", "a", "--role", "admin").stderr
     assert "ci" not in terminal.say("keys", "list")
 

@@ -123,7 +123,7 @@ def test_a_role_that_may_not_connect(blank_database: str) -> None:
 
 def test_a_role_that_may_make_no_schema(blank_database: str) -> None:
     with role(blank_database) as url:
-        assert refused(url).startswith("The role may make no schema in the database")
+        assert refused(url).startswith("The role may not create a schema in the database")
 
 
 def test_a_role_that_does_not_own_what_is_there(postgresql: str) -> None:
@@ -191,7 +191,7 @@ def test_a_schema_of_our_name_that_another_program_made(blank_database: str) -> 
 def test_what_a_newer_version_of_the_program_made(postgresql: str) -> None:
     postgres.ordered(postgresql, "UPDATE agentops.control SET version = 99")
 
-    assert refused(postgresql).startswith("The database was brought up to date by a newer version")
+    assert refused(postgresql).startswith("A newer version has upgraded the database")
 
 
 def test_a_tenant_that_a_newer_version_of_the_program_has_migrated(postgresql: str) -> None:

@@ -32,7 +32,7 @@ def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_
         for wait in ("0", "100ms"):
             with second(path, MEMORY_LOCK_WAIT=wait) as (process, _):
                 assert process.wait() == 1
-            assert ("waiting for its end" in process.output) == (wait != "0")
+            assert ("waiting for it to stop" in process.output) == (wait != "0")
             line, hint = process.errors.splitlines()
             assert hint.startswith("Hint: ")
             assert line.startswith(

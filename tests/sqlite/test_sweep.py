@@ -134,7 +134,7 @@ def test_a_sweep_that_fails_does_not_end_the_others(
     with caplog.at_level(logging.WARNING):
         asyncio.run(locked_out_then_not())
 
-    assert "no sweep now; the next one tries again" in [it.message for it in caplog.records]
+    assert "the sweep failed; the next one tries again" in [it.message for it in caplog.records]
 
 
 @pytest.mark.heavy

@@ -120,7 +120,7 @@ def test_a_plain_path_is_kept_to_the_letter(sdk: anthropic.Anthropic, path: str)
 
 
 SEGMENT = "No segment of path may be empty, '.' or '..'."
-CONTROL = "path has no control characters."
+CONTROL = "path must not contain control characters."
 FORMAT = "path: it has no format characters, U+2028 or U+2029."
 BYTES = "path: it has at most 1,024 bytes, the leading '/' included."
 
@@ -272,7 +272,7 @@ def test_a_path_that_is_taken_or_leads_through_a_memory_is_refused(
         == renamed
         == {
             "type": "memory_path_conflict_error",
-            "message": "Another memory holds this path.",
+            "message": "Another memory has this path.",
             "conflicting_memory_id": there.id,
             "conflicting_path": held_path,
         }

@@ -193,15 +193,15 @@ LONG_AGO = 1_750_000_000 * MICROS
 CASES: dict[str, Case] = {
     "there is none": Case(damage=without_file, code="file", said="There is no database"),
     "a folder": Case(damage=as_folder, code="file", said="a folder"),
-    "a pipe": Case(damage=as_pipe, code="file", said="no ordinary file"),
-    "a pipe beside it": Case(damage=pipe_beside, code="file", said="memory.db-journal is no ordin"),
+    "a pipe": Case(damage=as_pipe, code="file", said="not a regular file"),
+    "a pipe beside it": Case(damage=pipe_beside, code="file", said="journal is not a regular"),
     "two names": Case(
         damage=lambda path: os.link(path, path.with_name("second.db")), code="file",
         said="has 2 names (hard links)",
     ),
     "a dangling link beside it": Case(
         damage=lambda path: path.with_name("memory.db-wal").symlink_to("nowhere"),
-        code="file", said="memory.db-wal is no ordin",
+        code="file", said="memory.db-wal is not a regular",
     ),
     "a pipe for a lock": Case(
         damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")), code="served",
@@ -375,7 +375,7 @@ CASES: dict[str, Case] = {
         damage=moded(0o644), code="mode", status="warning", said="can read", is_mended=True,
     ),
     "a cut transaction": Case(
-        damage=with_cut_transaction, code="journal", status="warning", said="cut off",
+        damage=with_cut_transaction, code="journal", status="warning", said="unfinished",
         is_thorough=True,
     ),
     "names of garbage": Case(
@@ -411,7 +411,7 @@ CASES: dict[str, Case] = {
     "keys that are none": Case(damage=beside(".keys", "{"), code="keys", said="no JSON"),
     "lost keys": Case(
         damage=beside(".audit", '{"at": "2026-01-02T00:00:00Z", "action": "key.created"}\n'),
-        code="auth", said="Keys were made, but the key file",
+        code="auth", said="Keys were created, but the key file",
     ),
     "keys for all to read": Case(
         damage=moded(0o604, ".audit"), code="audit", status="warning", said="can read",
@@ -428,7 +428,7 @@ CASES: dict[str, Case] = {
         code="keys", status="warning", said="No secret of the key",
     ),
     "a bad list of what is no secret": Case(
-        damage=beside(".redaction", "[]"), code="redaction", said="no JSON object",
+        damage=beside(".redaction", "[]"), code="redaction", said="a JSON object",
     ),
     "a cut seal file": Case(
         damage=beside(".seal", '{"keys": [{"id'), code="seal", said="is damaged",

@@ -69,7 +69,7 @@ STORE_REQUIREMENTS = {
     "stores:list:archived-flag": "include_archived is true or false, else 400.",
     "stores:list:name": "name is a prefix, whatever its case.",
     "stores:list:created": "created_at[gte] and [lte] are inclusive RFC 3339 times.",
-    "stores:list:created-invalid": "What is no RFC 3339 time is 400.",
+    "stores:list:created-invalid": "What is not an RFC 3339 time is 400.",
     "stores:get": "GET answers the store.",
     "stores:archive": "Archiving sets status and archived_at.",
     "stores:archive:twice": "Archiving twice is 409.",

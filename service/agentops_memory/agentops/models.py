@@ -267,7 +267,7 @@ _FAULTS = {
     "bool_type": "{name} must be true or false",
     "instant": "{name} must be an instant with a time zone, such as 2027-01-31T09:00:00Z",
     "reference": "{name} must be the id of an observation",
-    "ends": "expires_at and ttl exclude each other",
+    "ends": "expires_at and ttl must not be used together",
     "int_type": "{name} must be a whole number",
     "greater_than_equal": "{name} must be {ge} or more",
     "less_than_equal": "{name} must be {le} or less",

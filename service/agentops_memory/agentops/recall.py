@@ -75,12 +75,12 @@ def _review_place(text: str | None) -> ReviewPlace | None:
         return None
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise Invalid("before is not the next of a list of reviews.")
+        raise Invalid("before must be the `next` of a list of reviews.")
     since, reason, memory, other = match.groups()
     try:
         at = instant(int(since))
     except Unreadable:
-        raise Invalid("before is not the next of a list of reviews.") from None
+        raise Invalid("before must be the `next` of a list of reviews.") from None
     return ReviewPlace(at, ReviewReason(reason), MemoryId(int(memory)), MemoryId(int(other)))
 
 

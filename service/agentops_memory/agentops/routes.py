@@ -301,7 +301,7 @@ def _rows(name: str, default: int) -> Parameter:
 
 
 def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:
-    return Parameter(name="before_id", help=f"Only what is older than this {noun}.", kind=kind)
+    return Parameter(name="before_id", help=f"Only those older than this {noun}.", kind=kind)
 
 
 PROTOCOL = Protocol(

@@ -262,7 +262,7 @@ def _instant(given: str | None, name: str) -> datetime | None:
         return None
     at = parsed(given)
     if at is None:
-        raise InvalidFields(f"validation failed: {name} is no RFC 3339 time")
+        raise InvalidFields(f"validation failed: {name} is not an RFC 3339 time")
     return at
 
 
@@ -272,7 +272,7 @@ def _uid(given: str | None, name: str) -> str:
     try:
         return str(UUID(given)) if given else ""
     except ValueError as error:
-        raise InvalidFields(f"validation failed: {name} is no UUID") from error
+        raise InvalidFields(f"validation failed: {name} is not a UUID") from error
 
 
 def exported_memory(memory: Memory) -> ExportedObservation:

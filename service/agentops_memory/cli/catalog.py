@@ -150,6 +150,8 @@ class Documented(click.Command):
                 return f"{sentence} Did you mean '{meant}'?"
             if word in words.split() and meant in arguments:
                 return f"{sentence} {meant} must follow a name: {ctx.command_path} {usage}"
+        if word == "project" and "ID" in arguments:
+            return f"{sentence} An id is unique: it needs no project."
         near = nearest(written, options)
         return f"{sentence} Did you mean '{near}'?" if near else sentence
 

@@ -195,8 +195,10 @@ async def nothing(
     """
     stats = await memories.stats(options["project"])
     in_project, own = stats.total_observations, project_name(options["project"] or "")
-    held = f" in the project {own}, which has {count_memories(in_project)}" if own else ""
-    said = [f"{sentence}{held}."]
+    place = f" in the project {own}, which has {count_memories(in_project)}" if own else ""
+    if own and not in_project:
+        place = f": the project {own} has no memories"
+    said = [f"{sentence}{place}."]
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
     if filters and in_project:
         said.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")

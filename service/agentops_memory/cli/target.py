@@ -83,7 +83,7 @@ class Target:
             text = file.read(MOST_READ)
         key = text.decode(errors="replace").strip()
         if not key or len(text) == MOST_READ:
-            raise FileRefused(f"{self.key_file} must hold one line, the key.")
+            raise FileRefused(f"{self.key_file} must contain one line, the key.")
         return key
 
     @property
@@ -151,7 +151,8 @@ async def _opened(
             settings = replace(place.settings, database_url=None, db_path=path)
         else:
             if not place.has(tenant):
-                say(f"Makes the database {place.name_of(tenant)}.")
+                other = "" if target.db else f" To use a running service instead, set {URL}."
+                say(f"Creating {place.name_of(tenant)}.{other}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
         async with opened_here(settings, Telemetry.started(None), tenant) as memories:
             yield memories
@@ -203,9 +204,11 @@ def _named(file: Path) -> str:
     try:
         name = tomllib.loads(file.read_text("utf-8"))["project"]
     except (OSError, ValueError, KeyError) as error:
-        raise FileRefused(f'{file} cannot be read: it is TOML with project = "name".') from error
+        raise FileRefused(
+            f'{file} cannot be read: it must be TOML with project = "name".'
+        ) from error
     if not isinstance(name, str):
-        raise FileRefused(f"{file}: project is a text in quotes.")
+        raise FileRefused(f"{file}: project must be text in quotes.")
     return name
 
 

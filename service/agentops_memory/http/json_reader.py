@@ -181,7 +181,7 @@ def _bounded(number: str) -> str:
 
 
 def _constant(name: str) -> NoReturn:
-    raise Invalid(f"invalid JSON: {name} is no number.")
+    raise Invalid(f"invalid JSON: {name} is not a number.")
 
 
 _TOO_DEEP = f"invalid JSON: it is nested deeper than {MAX_DEPTH} levels."

@@ -94,7 +94,7 @@ async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "")
     if not keys:
         return
     if len(keys) > 1:
-        raise Invalid("A request has one idempotency key; this one has several.")
+        raise Invalid("A request may have only one idempotency key; this one has several.")
     admitted = admission(request)
     if admitted.body_digest is None:
         async for _ in _chunks(request, limit):
@@ -189,7 +189,7 @@ async def _next(request: Request) -> tuple[bytes, bool]:
             async with asyncio.timeout(BODY_IDLE):
                 message = await _Begun(receiving, waiting)
         except TimeoutError as error:
-            raise TooSlow("The body stopped coming; nothing was stored.") from error
+            raise TooSlow("The body stopped arriving; nothing was stored.") from error
     if message["type"] == "http.disconnect":
         raise Gone("The client left before its body was complete.")
     return message.get("body", b""), message.get("more_body", False)

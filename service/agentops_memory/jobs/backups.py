@@ -66,9 +66,9 @@ class Backups:
             await self._look()
             await run_in_thread(lambda _: _require_writable(self.folder))
             if await run_in_thread(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
-                self._warn("backups lie on the disk of the database, and are lost with it")
+                self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
-            log_failure(log, "no backup can be made now", error, folder=str(self.folder))
+            log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
 
     async def keep_up(self) -> None:
         """Make an archive if one is due. What fails is tried again after a while."""
@@ -82,7 +82,7 @@ class Backups:
             self._fault = None
         except Exception as error:
             if not is_operational(error):
-                log.exception("a backup failed for a reason that was not foreseen")
+                log.exception("a backup failed unexpectedly")
             self._failed(error)
 
     async def _look(self) -> None:
@@ -102,7 +102,7 @@ class Backups:
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}
         log.info("backed up", extra=extra)
         if damaged := made.manifest.damaged:
-            log.error("values in the backup are damaged", extra={**extra, "values": list(damaged)})
+            log.error("the backup has damaged values", extra={**extra, "values": list(damaged)})
         await self._prune()
         await self._look()
 
@@ -129,7 +129,7 @@ class Backups:
                 "folder": str(self.folder),
                 "again_in": str(wait),
             }
-            log.error("no backup was made; it is tried again", extra=extra)
+            log.error("the backup failed and will be retried", extra=extra)
         self._fault = sentence
 
     def _warn(self, sentence: str, **fields: str) -> None:

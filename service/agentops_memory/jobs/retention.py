@@ -190,7 +190,7 @@ class RetentionJob:
             self.metrics.count(EXPIRED, by=await self.retaining.sweep_index(caller))
             self._tell(await self.retaining.sweep(caller, kinds, by=by), tenant=caller.tenant)
 
-        await Job(sweep, log, "what is over its time goes later").run(callers)
+        await Job(sweep, log, "expired data could not be removed; retrying later").run(callers)
 
     async def sweep_audit(self) -> None:
         """Remove audit lines that are over their time; what fails is tried the next time."""

@@ -60,7 +60,11 @@ def adapting(maintenance: Maintenance, callers: Callers) -> AbstractAsyncContext
     Who has others is refused its writes from then on, so that of two releases side by side one
     alone makes words, and neither undoes again and again what the other has done.
     """
-    job = Job(maintenance.bring_to_rules, log, "the index is by other rules; it is rebuilt later")
+    job = Job(
+        maintenance.bring_to_rules,
+        log,
+        "the index is out of date and could not be rebuilt; retrying later",
+    )
 
     async def adapted() -> None:
         done: set[TenantId] = set()
@@ -84,7 +88,7 @@ def checking(
     async def checked(caller: Caller) -> None:
         found.append(len((await maintenance.check(caller)).damaged_rows))
 
-    job = Job(checked, log, "the rows were not looked at; that is tried again")
+    job = Job(checked, log, "the rows could not be checked; retrying later")
 
     async def check() -> None:
         nonlocal due_at
@@ -104,7 +108,7 @@ def repairing(maintenance: Maintenance, damage: WorkSignal) -> AbstractAsyncCont
     What stays damaged is looked at again.
     """
     repair = partial(_is_repaired, maintenance)
-    job = Job(repair, log, "nothing is mended now; it is tried again")
+    job = Job(repair, log, "the repair failed; retrying later")
 
     async def repaired() -> None:
         damaged: list[Caller] = []
@@ -134,7 +138,7 @@ async def tidy(
         if tidied.is_damaged:
             damage.set(caller)
 
-    await Job(run, log, "no sweep now; the next one tries again").run(callers)
+    await Job(run, log, "the sweep failed; the next one tries again").run(callers)
     metrics.show(INDEX_DRIFT, sum(one.drift for one in found))
     metrics.show(INDEX_PARTITIONS, sum(one.parts for one in found))
 
@@ -268,7 +272,7 @@ class BackgroundJobs:
             clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,
         )
-        drop = Job(forget, log, "values of idle runs are kept; they go later")
+        drop = Job(forget, log, "secrets of idle runs could not be dropped; retrying later")
         await end_all_idle(storage, callers(), idle)
         await Job(firing.look, log, FIRE_LATER).run(callers())
         async with (
@@ -276,7 +280,7 @@ class BackgroundJobs:
             tidying(maintenance, callers, self.metrics, self._damaged, every),
             checking(maintenance, callers, self.metrics, every),
             repairing(maintenance, self._damaged),
-            Job(settle, log, "no scrub now; it is tried again").on_signal(
+            Job(settle, log, "erased bytes could not be overwritten; retrying later").on_signal(
                 callers, self.erased, every
             ),
             repeating(every, lambda: end_all_idle(storage, callers(), idle)),
@@ -285,9 +289,9 @@ class BackgroundJobs:
             Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
                 callers, self.due, timedelta()
             ),
-            Job(passes.consolidate_changed, log, "refs are consolidated later").repeating(
-                callers, self.settings.consolidate_every
-            ),
+            Job(
+                passes.consolidate_changed, log, "refs could not be consolidated; retrying later"
+            ).repeating(callers, self.settings.consolidate_every),
             enforcing(retention, callers, self._opened, every),
             backing_up(backups) if backups else nullcontext(),
         ):
@@ -305,7 +309,7 @@ async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelt
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
 
-    await Job(end, log, "idle sessions go on; they end later").run(callers)
+    await Job(end, log, "idle sessions could not be ended; retrying later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:

@@ -72,9 +72,7 @@ class Connection:
     async def owned(self, memory: int) -> Observation:
         found = await self.seen(memory)
         if found.project != self.project:
-            raise Conflict(
-                f"Memory {memory} is of another project, and global: it is read here only."
-            )
+            raise Conflict(f"Memory {memory} belongs to another project, so it is read-only here.")
         return found
 
 
@@ -87,18 +85,18 @@ Id = Annotated[int, Field(ge=1, le=(1 << 63) - 1, description="The id of a memor
 Type = Annotated[str, Field(min_length=1, max_length=redactor.MAX_TYPE, description=f"{TYPES}.")]
 Title = Annotated[
     str,
-    Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that says it all."),
+    Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that sums it up."),
 ]
 Content = Annotated[
     str,
     Field(
         min_length=1, max_length=redactor.MAX_CONTENT,
-        description="What is worth knowing later: what, why, where, and what follows from it.",
+        description="What is worth knowing later: what, why, where, and its consequences.",
     ),
 ]  # fmt: skip
 Tags = Annotated[
     list[Annotated[str, Field(max_length=redactor.MAX_TAG)]],
-    Field(max_length=redactor.MAX_TAGS, description="Words to find it by."),
+    Field(max_length=redactor.MAX_TAGS, description="Keywords to find it by."),
 ]
 SessionId = Annotated[str, Field(min_length=1, max_length=redactor.MAX_SESSION_ID)]
 
@@ -120,20 +118,20 @@ class Save(Arguments):
     tags: Tags = []
     topic_key: str | None = Field(
         None, max_length=redactor.MAX_KEY,
-        description="The name of a thing that changes, such as architecture/auth: a later save "
-        "with the same key replaces this one and keeps its history.",
+        description="The name of something that changes over time, such as architecture/auth: a "
+        "later save with the same key replaces this memory and keeps its history.",
     )  # fmt: skip
     scope: str | None = Field(
         None, max_length=redactor.MAX_SCOPE,
-        description="project (the default), or global for what every project should see.",
+        description="project (the default), or global to share it with every project.",
     )  # fmt: skip
 
     ttl: int | None = Field(
         None, ge=1, le=MAX_TTL,
-        description="Seconds after which it is true no more and forgotten, if that is known.",
+        description="Seconds until it is no longer true and is forgotten, if known.",
     )  # fmt: skip
     pinned: bool = Field(
-        False, description="A rule that must always be followed: first in every context. Rare."
+        False, description="A rule to follow always: first in every context. Rare."
     )
     supersedes: list[Id] = Field(
         [], max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."
@@ -141,22 +139,22 @@ class Save(Arguments):
 
 
 class SaveInto(Save):
-    session_id: SessionId | None = Field(None, description="The session that it belongs to.")
+    session_id: SessionId | None = Field(None, description="The session it belongs to.")
 
 
 class Search(Arguments):
     query: str = Field(
         min_length=1,
-        description="A question or words; a part of a topic key with its slash also matches.",
+        description="A question or keywords; the part of a topic key up to its slash also matches.",
     )  # fmt: skip
     limit: int = Field(10, ge=1, le=MOST_HITS)
 
 
 class Context(Arguments):
-    limit: int | None = Field(None, ge=1, le=MOST_HITS, description="How many memories at most.")
-    query: str | None = Field(None, description="What is to be done now; without, the newest.")
+    limit: int | None = Field(None, ge=1, le=MOST_HITS, description="Maximum number of memories.")
+    query: str | None = Field(None, description="The task at hand; without it, the newest.")
 
-    ages: bool = Field(False, description="Tell how old each memory is.")
+    ages: bool = Field(False, description="Show how old each memory is.")
 
 
 class OfMemory(Arguments):
@@ -188,13 +186,13 @@ class SaidMessage(BaseModel):
 
 
 class SessionEnd(Arguments):
-    session_id: SessionId | None = Field(None, description="Without, the current session.")
+    session_id: SessionId | None = Field(None, description="Default: the current session.")
 
 
 class SessionEndWithMessages(SessionEnd):
     messages: list[SaidMessage] = Field(
         [], max_length=MOST_MESSAGES,
-        description="What was said; the first and the last message of the user become the summary.",
+        description="The conversation; the user's first and last messages become the summary.",
     )  # fmt: skip
 
 

@@ -49,9 +49,8 @@ NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  
 REFUSED = -32000  # of JSON-RPC: an error of the server's own
 MISMATCH = -32020
 REFUSALS = Refusals()
-NO_MESSAGE = "The body must be one message of JSON-RPC 2.0, as MCP has it."
 # Of faults where there is no handshake; with one, what has an id is answered with 200.
-STATUS = {-32600: 400, -32601: 404, -32602: 400, -32020: 400, -32022: 400}
+STATUS = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 400, -32022: 400}
 IN_BASE64 = ("=?base64?", "?=")  # around a header that ASCII cannot spell
 
 _TRACE = TraceContextTextMapPropagator()
@@ -110,7 +109,10 @@ class McpOverHttp:
         """One message of an agent; a new connection gets an id, which cannot be guessed."""
         request.state.project = _project(request)
         annotate({"memory.project": request.state.project})
-        message = await _message(request)
+        try:
+            message = await _message(request)
+        except m.Fault as fault:
+            return _response(m.refused(None, fault), STATUS)
         # Again: the body may have come slowly, and the key may be gone.
         request.state.caller = current_caller(request)
         version = request.headers.get(VERSION)
@@ -166,11 +168,11 @@ def _noted(message: object, version: str | None) -> Response:
         is_good = False
     try:
         if not is_good:
-            raise m.Fault(m.INVALID_REQUEST, NO_MESSAGE)
+            raise m.Fault(m.INVALID_REQUEST, m.NO_MESSAGE)
         if version is not None:
             m.require_envelope_version(version)
     except m.Fault as fault:
-        return _response(m.refused(None, fault), STATUS)
+        return _response(m.refused(m.id_of(message), fault), STATUS)
     return Response(status_code=202)
 
 
@@ -211,15 +213,11 @@ def _response(answer: Mapping[str, Any], status: Mapping[int, int] | None = None
     return Response(written(answer), (status or {}).get(code, 200), media_type="application/json")
 
 
-async def _message(request: Request) -> dict[str, object]:
+async def _message(request: Request) -> object:
     body = await whole_body(request, MAX_BODY)
     if len(body) < SHORT:
-        message = m.message_in(body)
-    else:
-        message = await asyncio.to_thread(m.message_in, body)  # others are served meanwhile
-    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        raise Invalid(NO_MESSAGE)
-    return message
+        return m.message_in(body)
+    return await asyncio.to_thread(m.message_in, body)  # others are served meanwhile
 
 
 def _project(request: Request) -> Project:

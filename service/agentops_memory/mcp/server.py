@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, ValidationError
 from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
+from ..errors import Invalid
 from ..http.json_reader import parsed, written
 from ..settings.parsing import Profile
 from . import connection as a
@@ -24,8 +25,10 @@ from .tools import FAILED, context, offered, sentence
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ENVELOPE = ("2026-07-28",)
 
-INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32600, -32601, -32602, -32603  # JSON-RPC
+PARSE_ERROR, INTERNAL = -32700, -32603  # these and the next three: JSON-RPC 2.0 §5.1
+INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32600, -32601, -32602
 UNSUPPORTED_VERSION = -32022
+NO_MESSAGE = "A message must be one JSON-RPC 2.0 object; MCP has no batches since 2025-06-18."
 
 OF_PROTOCOL = "io.modelcontextprotocol/"
 VERSION, CAPABILITIES = f"{OF_PROTOCOL}protocolVersion", f"{OF_PROTOCOL}clientCapabilities"
@@ -41,11 +44,11 @@ CONTEXT = {
     "description": "The latest sessions' summaries and the newest memories.",
     "mimeType": "text/plain",
     "name": "context",
-    "title": "What this project should keep in mind",
+    "title": "What to keep in mind for this project",
     "uri": "memory://context",
 }
 PROMPT = {
-    "description": "Teaches an agent when to save, when to look, and how to write it down.",
+    "description": "Teaches an agent when to save and search, and how to write memories.",
     "name": "use-memory",
     "title": "Use your memory",
 }
@@ -127,8 +130,11 @@ class Request(NamedTuple):
 
 
 def message_in(body: bytes) -> object:
-    """The JSON in a body; what is no text in it is U+FFFD. Invalid for what is no JSON."""
-    return parsed(written(parsed(body)))
+    """The JSON in a body; what is no text in it is U+FFFD. A Fault for what is no JSON."""
+    try:
+        return parsed(written(parsed(body)))
+    except Invalid as error:
+        raise Fault(PARSE_ERROR, str(error)) from error
 
 
 def request_of(message: object) -> Request | None:
@@ -158,6 +164,14 @@ def is_answer(message: object) -> bool:
         case {"jsonrpc": "2.0", "result": dict()} | {"jsonrpc": "2.0", "error": dict()}:
             return True
     return False
+
+
+def id_of(message: object) -> int | str | None:
+    """The id that the refusal of an invalid request carries, so that no host waits for it."""
+    match message:
+        case {"id": int() | str() as id_} if not isinstance(id_, bool):
+            return id_
+    return None
 
 
 def read(kind: type[Model], params: Json | None) -> Model:

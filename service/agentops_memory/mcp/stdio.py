@@ -3,30 +3,17 @@
 import asyncio
 import secrets
 import sys
-from contextlib import suppress
+from collections.abc import Coroutine
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from agentops_memory_client.contract.service import MemoryService
 
-from ..errors import Invalid
 from ..http.json_reader import written
 from ..settings.parsing import Profile
+from . import server as m
 from .connection import Connection, SessionNames
-from .server import (
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    Fault,
-    Json,
-    MemoryServer,
-    Request,
-    answered,
-    envelope_of,
-    message_in,
-    notification_of,
-    request_of,
-    unsupported,
-)
 
 LONGEST_CALL = 30.0  # seconds: a client's repetitions, and a write that waits in line
 
@@ -44,13 +31,13 @@ async def speak(service: MemoryService, project: str, profile: Profile) -> None:
         names=SessionNames(),
         clock=partial(datetime.now, UTC),
     )
-    await Host(MemoryServer(profile, project), connection).serve()
+    await Host(m.MemoryServer(profile, project), connection).serve()
 
 
 class Host:
     """The program at the other end. Its first request decides how it speaks for good."""
 
-    def __init__(self, server: MemoryServer, connection: Connection) -> None:
+    def __init__(self, server: m.MemoryServer, connection: Connection) -> None:
         self._server = server
         self._connection = connection
         self._has_envelopes: bool | None = None  # unknown before its first request
@@ -65,63 +52,78 @@ class Host:
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
             if self._is_gone:
                 return
-            with suppress(Invalid):  # what is no JSON has no id to be answered
-                self._take(message_in(line))
+            if line.strip():
+                self._take(line)
         if self._calls:
             await asyncio.wait(self._calls, timeout=LONGEST_CALL)
 
-    def _take(self, message: object) -> None:
-        if request := request_of(message):
-            call = asyncio.create_task(self._answer(request))
-            self._calls.add(call)
-            self._latest[request.id] = call
-            call.add_done_callback(partial(self._ended, request.id))
+    def _take(self, line: bytes) -> None:
+        try:
+            message = m.message_in(line)
+        except m.Fault as fault:
+            self._start(self._write(m.refused(None, fault)))
             return
-        method, params = notification_of(message) or ("", {})
+        if request := m.request_of(message):
+            self._latest[request.id] = call = self._start(self._answer(request))
+            call.add_done_callback(partial(self._ended, request.id))
+        elif (notification := m.notification_of(message)) is not None:
+            self._note(*notification)
+        elif not m.is_answer(message):
+            invalid = m.Fault(m.INVALID_REQUEST, m.NO_MESSAGE)
+            self._start(self._write(m.refused(m.id_of(message), invalid)))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._calls.add(task)
+        task.add_done_callback(self._calls.discard)
+        return task
+
+    def _note(self, method: str, params: m.Json) -> None:
         id_ = params.get("requestId")
         cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
         if method == "notifications/cancelled" and cancelled:
             cancelled.cancel()  # and is not answered
 
     def _ended(self, id_: int | str, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
         if self._latest.get(id_) is call:
             del self._latest[id_]
 
-    async def _answer(self, request: Request) -> None:
-        answer = await answered(request.id, self._result(request))
+    async def _answer(self, request: m.Request) -> None:
+        await self._write(await m.answered(request.id, self._result(request)))
+
+    async def _write(self, answer: m.Json) -> None:
         try:
             async with self._writing:
                 await asyncio.to_thread(_write, written(answer) + b"\n")
         except BrokenPipeError:
             self._is_gone = True
 
-    async def _result(self, request: Request) -> Json:
+    async def _result(self, request: m.Request) -> m.Json:
         is_handshake = request.method == "initialize"
         if self._has_envelopes is None:
             self._has_envelopes = request.has_envelope and not is_handshake
         if self._has_envelopes:
             if is_handshake:
-                raise unsupported(
+                raise m.unsupported(
                     (request.params or {}).get("protocolVersion"),
                     "connection is serving the 2026-07-28 protocol; the initialize handshake is "
                     "not accepted",
                 )
-            envelope_of(request.params)
+            m.envelope_of(request.params)
             return await self._server.answer_in_envelope(request, self._connection)
         if is_handshake:
             result = self._server.shake_hands(request.params)
             self._is_welcome = True
             return result
         if request.has_envelope:
-            raise Fault(
-                INVALID_REQUEST,
+            raise m.Fault(
+                m.INVALID_REQUEST,
                 "this connection serves the handshake protocol era; requests carrying the "
                 "2026-07-28 envelope are not accepted on it",
             )
         is_known = request.method in self._server.methods and request.method != "ping"
         if is_known and not self._is_welcome:
-            raise Fault(INVALID_PARAMS, "Invalid request parameters", "")
+            raise m.Fault(m.INVALID_PARAMS, "Invalid request parameters", "")
         return await self._server.answer(request, self._connection)
 
 

@@ -39,12 +39,12 @@ LITTLE = frozenset(
 MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
 MOST_FAULTS = 10  # that are told
 
-FAILED = "The memory service failed; its log has the reason. Nothing is known of what it did."
-DEAD = "Go on without memory for now, and say so; what you wanted to save can be saved later."
+FAILED = "The memory service failed; its log has the reason. The call may have had an effect."
+DEAD = "Continue without memory for now, and say so; save what you wanted to save later."
 HINTS = {
-    401: "Whoever set up this connection must give it a key.",
-    403: "Whoever set up this connection must give it a key with the right to do this.",
-    429: "Wait some seconds, and call again.",
+    401: "This connection needs an API key; ask the user to configure one.",
+    403: "This connection's API key does not allow this; ask the user to configure another.",
+    429: "Wait a few seconds, and call again.",
     500: DEAD,
     503: DEAD,
     507: "Nothing more can be saved until memories are erased or the quota is raised.",
@@ -118,7 +118,7 @@ class Tool:
             name if field.is_required() else f"{name} (optional)"
             for name, field in self.takes.model_fields.items()
         )
-        return f"{self.name} was not called: {'; '.join(faults)}. It takes {takes or 'nothing'}."
+        return f"{self.name} was not called: {'; '.join(faults)}. Arguments: {takes or 'none'}."
 
 
 async def save(agent: Connection, given: a.Save) -> str:
@@ -147,19 +147,19 @@ async def save(agent: Connection, given: a.Save) -> str:
 async def search(agent: Connection, given: a.Search) -> str:
     query = given.query[:MAX_PROMPT]
     hits = await agent.service.search(query, project=agent.project, limit=given.limit)
-    hint = "; mem_get has the whole" if agent.profile.offers("mem_get") else ""
+    hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
     return texts.found(hits, query, hint=hint)
 
 
 async def context(agent: Connection, given: a.Context) -> str:
     limit = given.limit or agent.profile.context_limit
     if not agent.profile.context_limit:
-        return "No context is given here: its limit is set to 0."
+        return "Contexts are turned off here: their limit is set to 0."
     query = (given.query or "")[:MAX_PROMPT] or None
     told = await agent.service.context(
         project=agent.project, query=query, limit=limit, explain=True, ages=given.ages
     )
-    return texts.context(told, order="those that fit first" if query else "newest first")
+    return texts.context(told, order="best match first" if query else "newest first")
 
 
 async def get(agent: Connection, given: a.OfMemory) -> str:
@@ -178,7 +178,7 @@ async def update(agent: Connection, given: a.Update) -> str:
 async def delete(agent: Connection, given: a.OfMemory) -> str:
     await agent.owned(given.id)
     await agent.service.delete(given.id)
-    return f"Memory {given.id} is deleted: no tool finds it any more. People can restore it."
+    return f"Memory {given.id} is deleted: no tool finds it any more. A person can restore it."
 
 
 async def history(agent: Connection, given: a.OfMemory) -> str:
@@ -209,16 +209,16 @@ async def review(agent: Connection, given: a.Review) -> str:
 async def session_start(agent: Connection, given: a.SessionStart) -> str:
     opened = await _opened(agent, given.session_id)
     if not agent.is_lasting:
-        return f"Session {opened.id} is open. Name it as session_id with each call that takes one."
+        return f"Session {opened.id} is open. Pass its id with each call that takes a session_id."
     agent.names.name(agent.own_session, opened.id)
-    return f"Session {opened.id} is open. What this connection saves from now on is part of it."
+    return f"Session {opened.id} is open. Later saves of this connection belong to it."
 
 
 async def session_end(agent: Connection, given: a.SessionEnd) -> str:
     said = given.messages if isinstance(given, a.SessionEndWithMessages) else []
     messages = [Message(role=each.role, content=each.content) for each in said]
     if given.session_id is None and not agent.is_lasting:
-        raise Invalid("Which session? Open one with mem_session_start, and name it here.")
+        raise Invalid("session_id is required: mem_session_start opens a session.")
     session = (await _opened(agent, given.session_id or agent.session)).id
     ended = await agent.service.end_session(session, messages, project=agent.project)
     if session == agent.session:
@@ -261,7 +261,7 @@ async def _is_held(agent: Connection, ids: Collection[int]) -> bool:
 async def _opened(agent: Connection, session: str) -> Session:
     opened = await agent.service.start_session(session, agent.project)
     if opened.project != agent.project:
-        raise Conflict(f"Session {opened.id} is one of another project; take another id.")
+        raise Conflict(f"Session {opened.id} belongs to another project; choose another id.")
     return opened
 
 
@@ -280,22 +280,22 @@ def _fitted(tool: Tool, profile: Profile) -> Tool:
 TOOLS = (
     Tool(
         name="mem_save", title="Save a memory", takes=a.Save, run=save,
-        about="Save what is worth knowing in later sessions: a decision and its reason, a bug's "
-        "cause and remedy, a discovery, a setting, a preference. Call it on your own accord right "
-        "after such a thing. Answers whether it was new, an update (same topic_key) or known "
-        "already, with the memory's id.",
+        about="Save what is worth knowing in later sessions: a decision and its reason, the cause "
+        "and fix of a bug, a discovery, a setting, a preference. Call it right after such an "
+        "event, without being asked. Returns the memory's id, and whether it was new, an update "
+        "(same topic_key) or a duplicate.",
     ),
     Tool(
         name="mem_search", title="Search memories", takes=a.Search, run=search, reads=True,
-        about="Find memories by words or by a question in plain language: any of the words may "
-        "match, the more and the rarer the better. Answers ranked memories with their ids. Call "
-        "it when something may have been met before.",
+        about="Find memories by keywords or by a question in plain language. Any of the words may "
+        "match; more and rarer matches rank higher. Returns ranked memories with their ids. Call "
+        "it when something may have come up before.",
     ),
     Tool(
         name="mem_context", title="Recall context", takes=a.Context, run=context, reads=True,
-        about="Recall what this project should keep in mind: the latest sessions' summaries and "
-        "memories, with a query those that fit it best. Call it at the start of a task, and when "
-        "you have lost the thread.",
+        about="Recall what to keep in mind for this project: summaries of the latest sessions, and "
+        "the memories that match the query best (without one, the newest). Call it at the start "
+        "of a task, and when you have lost track.",
     ),
     Tool(
         name="mem_get", title="Read a memory", takes=a.OfMemory, run=get, reads=True,
@@ -304,54 +304,54 @@ TOOLS = (
     Tool(
         name="mem_update", title="Correct a memory", takes=a.Update, run=update,
         destroys=True, repeats=True,
-        about="Correct a memory: what is given replaces what it said; the rest stays. The state "
-        "before is kept in its history. For a new state of the same thing use mem_save with its "
-        "topic_key.",
+        about="Correct a memory: the fields you pass are replaced; the rest stays. The text before "
+        "is kept in its history. If the facts have changed, use mem_save with its topic_key "
+        "instead.",
     ),
     Tool(
         name="mem_delete", title="Delete a memory", takes=a.OfMemory, run=delete,
         destroys=True, repeats=True,
-        about="Delete a memory that is wrong or of no use any more. People can restore it, you "
+        about="Delete a memory that is wrong or no longer useful. A person can restore it; you "
         "cannot.",
     ),
     Tool(
-        name="mem_history", title="A memory's history", takes=a.OfMemory, run=history, reads=True,
-        about="See how a memory changed: its revisions, newest first.",
+        name="mem_history", title="Show the history", takes=a.OfMemory, run=history, reads=True,
+        about="Show how a memory changed: its revisions, newest first.",
     ),
     Tool(
-        name="mem_timeline", title="A memory's neighbours", takes=a.Timeline, run=timeline,
+        name="mem_timeline", title="Show the neighbors", takes=a.Timeline, run=timeline,
         reads=True,
-        about="See what was saved before and after a memory, to learn what it belonged to.",
+        about="Show what was saved before and after a memory, to see its background.",
     ),
     Tool(
-        name="mem_stats", title="How much is remembered", takes=a.Nothing, run=stats, reads=True,
+        name="mem_stats", title="Count memories", takes=a.Nothing, run=stats, reads=True,
         about="Count the memories and sessions of this project.",
     ),
     Tool(
         name="mem_confirm", title="Confirm a memory", takes=a.OfMemory, run=confirm, repeats=True,
-        about="Say that a memory still holds, when you have seen that it does.",
+        about="Confirm that a memory is still true, after you have verified it.",
     ),
     Tool(
-        name="mem_review", title="What to look at", takes=a.Review, run=review, reads=True,
-        about="List memories that somebody should look at: due for a review, about to expire, or "
-        "nearly the same as another. Confirm, correct, replace or delete each.",
+        name="mem_review", title="List memories to review", takes=a.Review, run=review, reads=True,
+        about="List memories that need attention: due for a review, about to expire, or nearly the "
+        "same as another. Confirm, correct, replace or delete each.",
     ),
     Tool(
-        name="mem_session_start", title="Name the session", takes=a.SessionStart,
+        name="mem_session_start", title="Start a session", takes=a.SessionStart,
         run=session_start, repeats=True,
-        about="Open a session under an id of your own, or go on with one: what is saved from now "
-        "on is part of it. Without, each connection is a session of its own.",
+        about="Open a session with an id of your choice, or continue one; later saves belong to "
+        "it. By default, each connection has its own session.",
     ),
     Tool(
         name="mem_session_end", title="End the session", takes=a.SessionEnd, run=session_end,
         repeats=True,
-        about="End the session at the end of the work.",
+        about="End the session when the work is done.",
     ),
     Tool(
         name="mem_suggest_topic_key", title="Suggest a topic key", takes=a.SuggestTopicKey,
         run=suggest_topic_key, reads=True,
-        about="Suggest a topic_key for a title before you save something that will change, and "
-        "tell which similar keys are in use.",
+        about="Suggest a topic_key for a title, before you save something that will change, and "
+        "list similar keys that are in use.",
     ),
 )  # fmt: skip
 

@@ -43,7 +43,7 @@ class Amended:
 
 def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
     if before is not None and tx[MemoryTable].get(before) is None:
-        raise Invalid("before_id is not the id of an observation.")
+        raise Invalid("before_id must be the id of an observation.")
     return lifecycles.with_links(tx, tx[MemoryTable].newest(filter_, limit, before=before))
 
 

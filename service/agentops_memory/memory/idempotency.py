@@ -124,7 +124,7 @@ def idempotency(
     digests, so that a short body cannot be guessed by hashing.
     """
     if not _KEY.fullmatch(key):
-        raise Invalid(f"An idempotency key has 1 to {LONGEST_KEY} visible ASCII characters.")
+        raise Invalid(f"An idempotency key must have 1 to {LONGEST_KEY} visible ASCII characters.")
     held = (caller.key or "").encode(), key.encode(), *([holder.encode()] if holder else [])
     return IdempotentRequest(key=_digest(*held), request=_digest(*request, *held), status=status)
 

@@ -233,7 +233,7 @@ def require_place(tx: Transaction, before: Memory, after: Memory) -> None:
     # The key of a live one may be beside it, too, when the clock went back.
     is_moved = before.lifecycle.expires_at != after.lifecycle.expires_at
     if (is_moved or not before.is_live(tx.now)) and _is_taken(tx, after):
-        raise Conflict("Another observation holds this topic key now.")
+        raise Conflict("Another observation has this topic key now.")
     require_pin(tx, before if before.is_live(tx.now) else None, after)
 
 
@@ -290,7 +290,7 @@ def _superseded(tx: Transaction, space: Space, reference: Reference) -> MemoryId
     if found is None or found.is_deleted or found.space.project != space.project:
         raise NotFound("No such observation.")
     if (found.space.scope == GLOBAL_SCOPE) != (space.scope == GLOBAL_SCOPE):
-        raise Conflict("Only a global observation supersedes a global one, and no other.")
+        raise Conflict("Global observations supersede only global ones, and others only others.")
     return found.id
 
 

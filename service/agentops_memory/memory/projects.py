@@ -464,7 +464,7 @@ def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
 def _require_access(tx: Transaction, *projects: Project) -> None:
     for project in projects:
         if not project:
-            raise Invalid("A project has a name.")
+            raise Invalid("A project needs a name.")
         tx.caller.require_project(project)
     if tx.caller.projects.are_everything:
         return

@@ -102,8 +102,8 @@ class Registry:
             added = size if values else size + RUN_OVERHEAD
             if self._sizes[run.tenant] + added > self._most:
                 raise TooMany(
-                    f"The values that the runs of this tenant have registered take {self._most:,} "
-                    "bytes of memory, which is the limit; they are freed when a run ends.",
+                    f"The values registered by this tenant's runs take {self._most:,} "
+                    "bytes of memory, which is the limit; the end of a run frees its values.",
                     RETRY_AFTER,
                     scope="tenant",
                 )

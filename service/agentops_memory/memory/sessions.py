@@ -367,7 +367,7 @@ def recent_sessions(
     found = None if before is None else tx[SessionTable].get(before)
     is_seen = found is not None and tx.caller.projects.match(found.project)
     if before is not None and not is_seen:
-        raise Invalid("before_id is not the id of a session.")
+        raise Invalid("before_id must be the id of a session.")
     return tx[SessionTable].newest(project, limit, before=before)
 
 

@@ -133,7 +133,7 @@ class Agents:
         """
         caller.require(Role.ADMIN)
         if capacity is not None and not 1 <= capacity <= LARGEST_CAPACITY:
-            raise Invalid(f"An agent may hold 1 to {LARGEST_CAPACITY:,} episodic entries.")
+            raise Invalid(f"Episodic capacity must be 1 to {LARGEST_CAPACITY:,} entries.")
         await self._record(caller, "agent.set", agent, episodic_capacity=capacity)
         await self.engine.write(caller, _set_capacity, agent, capacity)
 

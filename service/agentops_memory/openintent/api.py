@@ -74,11 +74,11 @@ class Json(str):
             text = compact_text(value)
             size = len(text) if text.isascii() else len(text.encode())
         except ValueError as error:  # no number of JSON; or a lone surrogate
-            raise Invalid("value must be JSON that can be written in UTF-8.") from error
+            raise Invalid("value must be JSON that can be encoded in UTF-8.") from error
         if size > MAX_VALUE:
             raise Invalid(
                 f"value must be at most {MAX_VALUE:,} bytes of compact JSON; "
-                "store what is larger elsewhere, and a reference to it here."
+                "store larger values elsewhere, and a reference to them here."
             )
         made = cls(text)
         made.parsed = value
@@ -102,7 +102,7 @@ def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor
     redactor = Redactor(rules(caller))
     for name in names:
         if name is not None and redactor.rules.redacted(name).count:
-            raise Invalid("An agent's id holds a secret; choose another one.")
+            raise Invalid("The agent's id contains a secret; choose another one.")
     return redactor
 
 
@@ -170,7 +170,7 @@ def value_of(value: Any) -> Json:
         raise fault(str(error).removeprefix("value ").removesuffix(".")) from error
 
 
-Printable = must(lambda text: not has_controls(text), "must have no control characters")
+Printable = must(lambda text: not has_controls(text), "must not contain control characters")
 NamespaceName = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME), Printable,
     must(lambda text: "*" not in text, "must have no asterisk"),
@@ -558,9 +558,12 @@ MUST_MATCH = replace(MATCH, required=True)
 TAG = {"ETag": "The version, as If-Match takes it."}
 LIMIT = Parameter(
     name="limit", kind="count", is_row_count=True,
-    help=f"How many, 100 unless told; at most {MOST_SHOWN:,}.",
+    help=f"Maximum number of results (default 100, at most {MOST_SHOWN:,}).",
 )  # fmt: skip
-PAGE = (LIMIT, Parameter(name="offset", kind="integer", help="After how many; 0 unless told."))
+PAGE = (
+    LIMIT,
+    Parameter(name="offset", kind="integer", help="Number of results to skip (default 0)."),
+)
 
 
 def op(

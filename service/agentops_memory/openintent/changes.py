@@ -253,7 +253,7 @@ def require_write(tx: Transaction, place: Place, eyes: Eyes) -> None:
     """Refuse with Denied who may not write at a place."""
     if place.owner is not None:
         if place.owner != eyes.agent:
-            raise Denied("An agent writes its own memory alone.")
+            raise Denied("An agent may write only its own memory.")
     elif sight.permissions(tx, place.namespace).of(eyes) < Access.WRITE:
         raise Denied("The agent may not write in this namespace.")
 
@@ -464,10 +464,10 @@ def bound(tx: Transaction, eyes: Eyes, place: Place, labels: Labels) -> Labels:
         is_seen = intent is not None and standing(tx, eyes, intent).sees
         return replace(labels, binding=Binding.INTENT if is_seen else Binding.NONE)
     if labels.intent not in (None, task.intent_id):
-        raise BadField("scope.intent_id", "must be the task's")
+        raise BadField("scope.intent_id", "must equal that of the task")
     if place.tier is Tier.WORKING and task.assigned_agent != eyes.agent:
         raise Denied(
-            "The task is not assigned to the agent, so that it binds no working memory to it."
+            "The task is not assigned to this agent, so its working memory cannot be bound to it."
         )
     return bound_to(task)
 

@@ -51,7 +51,7 @@ def lifetime(ttl: str) -> timedelta:
     except OverflowError:
         lasts = timedelta.max
     if not timedelta() < lasts <= LONGEST:
-        raise Invalid("ttl must be more than nothing, and at most 100 years.")
+        raise Invalid("ttl must be longer than 0, and at most 100 years.")
     return lasts
 
 
@@ -192,7 +192,7 @@ class AgentChangeBody(OwnBody):
     def require_version(self, version: int) -> None:
         claimed = version if self.model_extra is None else self.model_extra.get("version")
         if claimed is not None and (type(claimed) is not int or claimed != version):
-            raise BadFields([("version", "must be that of the header If-Match")])
+            raise BadFields([("version", "must equal the header If-Match")])
 
     def require_same(self, of: AgentEntry) -> None:
         """Raise BadFields for what names another entry than this one."""
@@ -262,7 +262,11 @@ class AgentPutBody(BaseModel):
     value: Annotated[
         Any,
         AfterValidator(lambda it: value_of(it if isinstance(it, dict) else {"value": it})),
-        Field(json_schema_extra={"description": "What is no object is stored as one's `value`."}),
+        Field(
+            json_schema_extra={
+                "description": "A value that is not an object is stored as the `value` of one."
+            }
+        ),
     ]
     ttl_seconds: Annotated[int, Field(ge=1, le=int(LONGEST.total_seconds()))] | None = None
 

@@ -177,19 +177,23 @@ def entry_id(request: Request) -> AgentEntryId:
 # Which entries are asked for.
 
 CONDITIONS = (
-    Parameter(name="namespace", help="Its name; or how it begins, with `*` at the end."),
+    Parameter(name="namespace", help="The name of the namespace, or a prefix of it with `*`."),
     Parameter(name="key", help="The key."),
     Parameter(name="memory_type", help="The tier.", choices=("working", "episodic", "semantic")),
-    Parameter(name="pinned", kind="boolean", help="Whether it is pinned."),
-    Parameter(name="tags", help="All of these, with commas."),
-    Parameter(name="tags_any", help="Any of these, with commas."),
-    Parameter(name="scope.task_id", help="The task that it names."),
-    Parameter(name="scope.intent_id", help="The intent that it names."),
-    Parameter(name="updated_after", kind="instant", help="Changed later than this."),
-    Parameter(name="updated_before", kind="instant", help="Changed earlier than this."),
+    Parameter(
+        name="pinned",
+        kind="boolean",
+        help="Only pinned entries (`true`), or only others (`false`).",
+    ),
+    Parameter(name="tags", help="Comma-separated tags; entries must have all of them."),
+    Parameter(name="tags_any", help="Comma-separated tags; entries must have at least one."),
+    Parameter(name="scope.task_id", help="Only entries that name this task."),
+    Parameter(name="scope.intent_id", help="Only entries that name this intent."),
+    Parameter(name="updated_after", kind="instant", help="Only entries changed after this time."),
+    Parameter(name="updated_before", kind="instant", help="Only entries changed before this time."),
 )
 FILTER = (
-    Parameter(name="agent_id", help="Of this agent; of semantic entries: made by it."),
+    Parameter(name="agent_id", help="Only entries of this agent; semantic ones that it created."),
     *CONDITIONS,
 )
 
@@ -340,7 +344,7 @@ class SealTable(Table):
     def put(self, memory: MemoryId, place: Place, value: str) -> None:
         """Seal the value of an entry; Unavailable where there are no keys."""
         if self._sealer is None:
-            raise Unavailable("There is no seal file, so that nothing confidential can be stored.")
+            raise Unavailable("There is no seal file, so nothing confidential can be stored.")
         sealed = self._sealer.seal(value, self._bound_to(place))
         self.remove(memory)
         self._insert(

@@ -105,8 +105,8 @@ class EventFilter:
 NAMES = frozenset({"namespace", "key", "tags"})
 EVENTS = (
     Parameter(name="event_type", help="Only this type."),
-    Parameter(name="since", kind="instant", help="Later than this."),
-    Parameter(name="after", kind="integer", help="After this `sequence`, oldest first."),
+    Parameter(name="since", kind="instant", help="Only events after this time."),
+    Parameter(name="after", kind="integer", help="Events after this `sequence`, oldest first."),
     api.LIMIT,
 )
 
@@ -153,7 +153,7 @@ def operations(events: "Events") -> Sequence[Operation]:
         op("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
            of_intent, AgentEvent, is_list=True, query=EVENTS, refusals=(404,)),
         op("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
-           "What happened to the agent's memory, newest first.",
+           "The events of the agent's memory, newest first.",
            of_agent, AgentEvent, is_list=True, query=EVENTS),
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ class Events:
         The payload is compact JSON of an object. Invalid for a type that no client logs.
         """
         if type_ not in LOGGED:
-            raise Invalid("event_type must be one that clients log: no memory.*, no task.*.")
+            raise Invalid("event_type must be one that clients may log, not memory.* or task.*.")
         redactor = api.redactor_for(self.rules, caller, eyes.agent)
         clean = api.screened(redactor, payload)
         event = await self.engine.write(caller, _LOG, eyes, intent, type_, clean)

@@ -43,7 +43,7 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, where a backslash of a
 
 def without_nul(value: Any) -> Any:
     if _NUL.search(json.dumps(value)):  # the package's clients can read all else back
-        raise fault("must have no NUL")
+        raise fault("must not contain NUL")
     return value
 
 
@@ -109,9 +109,9 @@ def operations(intents: "Intents") -> Sequence[Operation]:
         return answer(await intents.engine.read(caller, seen, eyes, intent_id(request)))
 
     return (
-        op("POST", INTENTS, "create_intent", "Make an intent, which needs a key that may.",
+        op("POST", INTENTS, "create_intent", "Create an intent; requires a key that may.",
            create, Intent, status=201, body=IntentBody, refusals=(409,)),
-        op("GET", INTENT, "get_intent", "One intent, for who takes part in it.",
+        op("GET", INTENT, "get_intent", "One intent, for its participants.",
            get, Intent, refusals=(404,)),
     )  # fmt: skip
 
@@ -140,7 +140,7 @@ class Intents:
         caller.require(Role.WRITER)
         if not (caller.coordinates or eyes.is_admin):
             raise Denied(
-                "Your key may not make intents; `keys create --coordinator` makes one that may."
+                "Your key may not create intents; `keys create --coordinator` creates one that may."
             )
         redactor = api.redactor_for(self.rules, caller, eyes.agent, body.id)
         clean = api.screened(redactor, details)

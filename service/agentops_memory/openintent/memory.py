@@ -176,36 +176,36 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 
     return (
         op("POST", MEMORY, "create_entry",
-           "Make an entry at a free key; episodic memory makes room for it.",
+           "Create an entry at a free key; a full episodic memory evicts others.",
            create, AgentEntry, status=201, body=AgentEntryBody, refusals=(409,)),
         op("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
            query, AgentEntryList, query=(*FILTER, *PAGE)),
         op("POST", BATCH, "write_batch",
-           "Make entries, and change those with a version; all of them or none.",
+           "Create entries, and change those sent with a version; all of them or none.",
            write_batch, WrittenBatch, body=drafts.AgentBatchBody,
            refusals=(404, 409)),
         op("DELETE", BATCH, "delete_batch",
-           "Delete what matches and may be changed, at most 1,000 at once.",
+           "Delete the matching entries that the agent may change, at most 1,000 at once.",
            delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
         op("GET", ONE, "get_entry", "One entry.", get, AgentEntry, refusals=(404,)),
         op("PATCH", ONE, "update_entry",
-           "Change parts of an entry that is at the version of If-Match.",
+           "Change parts of an entry whose version is that of If-Match.",
            update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
-        op("DELETE", ONE, "delete_entry", "Delete an entry for good.",
+        op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
            delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
         op("GET", OWN, "list_entries",
-           "Entries of an agent that the asking one may read, newest first.",
+           "Entries of an agent that the caller may read, newest first.",
            list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_TOLD),
-        op("GET", f"{OWN}/summary", "get_summary", "What the agent has in each tier.",
+        op("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
            summary, AgentSummary),
         op("PUT", OWN_KEY, "put_entry",
-           "Let the agent's episodic entry at a key have a value, also a new one.",
+           "Store a value at a key of the agent's episodic memory.",
            put, AgentEntry, status_if_new=201, body=AgentPutBody),
         op("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
            get_keyed, AgentEntry, refusals=(404,)),
         op("GET", OWN_NAMESPACE, "list_namespace_entries",
-           "Entries of an agent in one namespace that the asking one may read.",
+           "Entries of an agent in one namespace that the caller may read.",
            list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
            headers=TOTAL_TOLD),
     )  # fmt: skip
@@ -416,7 +416,7 @@ class AgentEntries:
         """
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
-            raise Invalid("A deletion of many needs a filter.")
+            raise Invalid("Deleting entries in bulk needs a filter.")
         clean = filter_.clean(self._redactor(caller, eyes))
         most = min(most, MOST_DELETED)
         done = await self._write(caller, changes.DELETE_BATCH, eyes, clean, most)

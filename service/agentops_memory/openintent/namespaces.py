@@ -54,7 +54,7 @@ class PermissionsBody(BaseModel):
     def _named_once(self) -> "PermissionsBody":
         named = [each.agent for each in self.allow or ()]
         if len(set(named)) < len(named):
-            raise fault_of("allow", "names an agent twice")
+            raise fault_of("allow", "must name each agent once")
         return self
 
     def changed(self, before: Permissions) -> Permissions:
@@ -155,9 +155,9 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
         op("GET", NAMESPACES, "list_namespaces",
            "Semantic namespaces that the agent may read, by name.",
            list_, NamespaceList, query=PAGE),
-        op("PATCH", one, "update_namespace", "Say who may do what in a semantic namespace.",
+        op("PATCH", one, "update_namespace", "Set the permissions of a semantic namespace.",
            update, Namespace, body=NamespaceChangeBody, sends=(api.MATCH,), refusals=(404, 409)),
-        op("GET", one, "get_namespace", "A semantic namespace, with who may do what in it.",
+        op("GET", one, "get_namespace", "One semantic namespace, with its permissions.",
            get, Namespace, refusals=(404,)),
     )  # fmt: skip
 

@@ -190,17 +190,17 @@ def operations(
            "Let an agent coordinate an intent, within guardrails.",
            coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
         op("GET", one, "get_coordinator", "One coordinator.", get, Coordinator, refusals=(404,)),
-        op("DELETE", one, "delete_coordinator", "Let an agent coordinate an intent no more.",
+        op("DELETE", one, "delete_coordinator", "End an agent's coordination of an intent.",
            end, Coordinator, refusals=(404,)),
         op("GET", f"{INTENT}/coordinators", "list_coordinators",
-           "The coordinators of an intent, ended ones too.",
+           "The coordinators of an intent, including former ones.",
            listed, Coordinator, is_list=True, refusals=(404,)),
-        op("GET", ACL, "get_access_list", "Who may read an intent beside those who work on it.",
+        op("GET", ACL, "get_access_list", "Who else may read an intent, besides its participants.",
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
-           "Let an agent read an intent, its tasks, its log and their working memory.",
+           "Grant an agent access to an intent, its tasks, its log and their working memory.",
            grant, Grant, status=201, body=GrantBody, refusals=(404,)),
-        op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Take a grant back.",
+        op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
            revoke, RevokedGrant, refusals=(404,)),
     )  # fmt: skip
 
@@ -248,7 +248,7 @@ class Participants:
     async def grant(
         self, caller: Caller, eyes: Eyes, intent: IntentId, body: GrantBody
     ) -> Written[Grant]:
-        """Let an agent read an intent, its tasks, its log and their working memory."""
+        """Grant an agent access to an intent, its tasks, its log and their working memory."""
         redactor = redactor_for(self.rules, caller, eyes.agent, body.principal_id)
         reason = None if body.reason is None else redactor.whole(body.reason)
         said = {"intent": intent, "grantee": body.principal_id}
@@ -258,7 +258,7 @@ class Participants:
         return Written(value=made, redacted=redactor.count)
 
     async def revoke(self, caller: Caller, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
-        """Take a grant back."""
+        """Revoke a grant."""
         redactor_for(self.rules, caller, eyes.agent)
         found = await self.engine.read(caller, _revoked, eyes, intent, grant)
         if found is not None:
@@ -283,7 +283,9 @@ def _may_make(
     require_room(tx)
     if isinstance(body, CoordinatorBody):
         if len(coordinators_of(tx, intent)) >= MOST_COORDINATORS:
-            raise Invalid(f"An intent has at most {MOST_COORDINATORS} coordinators, ended too.")
+            raise Invalid(
+                f"An intent has at most {MOST_COORDINATORS} coordinators, including former ones."
+            )
     elif len(_grants(tx, intent)) >= MOST_GRANTS:
         raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
     return True

@@ -89,7 +89,7 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
             raise BadFields([("q", "is required")])
         asked = AgentFilter.of(request)
         if asked.tier is Tier.WORKING:
-            said = "must be episodic or semantic: working is not searched"
+            said = "must be episodic or semantic; working memory is not searched"
             raise BadFields([("memory_type", said)])
         filter_ = AgentFilter(
             namespace=asked.namespace, is_prefix=asked.is_prefix, tier=asked.tier,
@@ -116,12 +116,15 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
         return Response(found.json_bytes(), media_type=JSON)
 
     most = Parameter(
-        name="limit", kind="count", is_row_count=True, help="How many, 10 unless told; at most 100."
+        name="limit",
+        kind="count",
+        is_row_count=True,
+        help="Maximum number of results (default 10, at most 100).",
     )
     words = Parameter(name="q", help="Any text.", kind="words", required=True)
     return (
         op("GET", SEARCH, "search_entries",
-           "Own episodic and shared semantic entries by their words, best first.",
+           "Search own episodic and shared semantic entries by words, best match first.",
            handle, FoundAgentEntries,
            query=(words, *(it for it in CONDITIONS if it.name in SEARCHED), most)),
     )  # fmt: skip
@@ -275,7 +278,7 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
     return (
         Operation(
             method="GET", path="/.well-known/openintent.json", name="openintent_discover",
-            summary="What this service speaks of OpenIntent.", handler=discover, answer=Discovery,
+            summary="What this service supports of OpenIntent.", handler=discover, answer=Discovery,
         ),
         *_searching(searching),
         *namespaces.operations(namespaces.Namespaces(audit=audit, **over)),
@@ -301,9 +304,7 @@ PROTOCOL = Protocol(
     refused=refused,
     problem=AgentMemoryProblem,
     require=require,
-    sends=(
-        Parameter(name=AGENT, help="The agent that asks; needed unless the key has one alone."),
-    ),
+    sends=(Parameter(name=AGENT, help="The calling agent; optional if the key has exactly one."),),
     sent=(AGENT, "If-Match"),
     read=(REDACTED, "ETag", TOTAL),
 )

@@ -235,17 +235,17 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
         return await api.streamed(found)
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
-    status = Parameter(name="status", help="Of this status alone.", choices=tuple(TaskStatus))
+    status = Parameter(name="status", help="Only tasks in this status.", choices=tuple(TaskStatus))
     one = f"{TASKS}/{{task_id}}"
     return (
-        op("POST", TASKS, "create_task", "Make a task of an intent, and assign it.",
+        op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",
            create, Task, status=201, body=TaskBody, refusals=(404, 409)),
         op("GET", one, "get_task", "One task.", get, Task, refusals=(404,)),
         op("PATCH", one, "update_task",
-           "Assign a task, or report on it; its end archives its working memory.",
+           "Assign a task, or report on it; ending it archives its working memory.",
            update, Task, body=TaskChangeBody, sends=(of_task,), refusals=(404, 409, 428)),
         op("GET", f"{intents.INTENT}/tasks", "list_tasks",
-           "The tasks of an intent, the first first.",
+           "The tasks of an intent, oldest first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
 
@@ -338,7 +338,7 @@ def known(tx: Transaction, eyes: Eyes, task: TaskId, *_: object) -> Task:
 def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
     """The task to be made, or the refusal of it, as things stand."""
     if not require_sight(tx, eyes, IntentId(body.intent_id)).directs:
-        raise Denied("Only who made the intent, and its coordinators, make tasks of it.")
+        raise Denied("Only the creator of the intent and its coordinators may create tasks of it.")
     if body.parent_task_id is not None:
         parent = task_with(tx, TaskId(body.parent_task_id))
         if parent is None or parent.intent_id != body.intent_id:
@@ -373,7 +373,7 @@ def _changeable(
         if before.assigned_agent != eyes.agent:
             raise Denied("The task is assigned to another agent.")
         if not body.is_report:
-            raise Denied("The agent of a task reports status, output, error and blocked_reason.")
+            raise Denied("A task's agent may change only status, output, error and blocked_reason.")
     if version != before.version:
         raise OutdatedTask(before)
     if before.status.is_final and not _is_retry(before, body):

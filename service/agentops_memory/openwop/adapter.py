@@ -79,7 +79,7 @@ class RefEntryBody(BaseModel):
     @model_validator(mode="after")
     def _together(self) -> "RefEntryBody":
         if self.expires_at is not None and self.ttl_seconds is not None:
-            raise fault_of("ttlSeconds", "and expiresAt exclude each other")
+            raise fault_of("ttlSeconds", "and expiresAt must not be used together")
         for name, given in {"nodeId": self.node_id, "agentId": self.agent_id}.items():
             if given is not None and self.run_id is None:
                 raise fault_of(name, "needs a runId")
@@ -406,7 +406,7 @@ def put_entry(
         raise refs.MemoryChanged
     ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
     if ends is not None and ends <= tx.now:
-        raise BadFields([("expiresAt", "must lie in the future")])
+        raise BadFields([("expiresAt", "must be in the future")])
     origin = Origin(run=run.id if run else None, node=node, agent=body.agent_id)
     draft = RefDraft(ref=ref, content=body.content, tags=tags, id=body.id, origin=origin)
     entry = added(tx, draft, ends=ends)

@@ -98,7 +98,7 @@ def limit(default: int = SHOWN, most: int = MOST_LISTED) -> Param:
     """How many rows: the default for 0 and where it is not set."""
     return Param(
         name="limit", kind="integer", is_row_count=True,
-        help=f"How many, {default} unless told; at most {most:,}.",
+        help=f"Maximum number of results (default {default}, at most {most:,}).",
         read=lambda query, name: min(query.number(name) or default, most),
     )  # fmt: skip
 

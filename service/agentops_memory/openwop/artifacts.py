@@ -71,7 +71,7 @@ def _compact(value: object) -> str:
         if "\\u0000" in text and any(clean(it) != it for it in texts(value)):
             raise ValueError
     except (ValueError, RecursionError):
-        raise fault("must be JSON without NUL, lone surrogates and endless numbers") from None
+        raise fault("must be JSON without NUL, lone surrogates or infinite numbers") from None
     if size > MAX_ARTIFACT:
         raise fault(f"has at most {MAX_ARTIFACT:,} bytes of UTF-8")
     return text

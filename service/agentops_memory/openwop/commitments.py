@@ -253,7 +253,7 @@ def arm_entry(
         raise refs.ScreenOutdated
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
-        condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must lie in the future")
+        condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must be in the future")
     source = tx[RefTable].get(body.memory_ref, body.memory_id)
     if source is None or not tx[Sql].exists(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",

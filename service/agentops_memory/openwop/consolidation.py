@@ -145,7 +145,7 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
         listed.append(each.memory)
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
-            raise MemoryTooLarge("The ref holds more than a consolidation can look at.")
+            raise MemoryTooLarge("The ref has more than a consolidation can process.")
     return listed, newest(tx)
 
 

@@ -30,14 +30,14 @@ def _tags(tags: list[str]) -> list[str]:
 
 
 Exact = must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
-Printable = must(lambda text: not has_controls(text), "must have no control characters")
+Printable = must(lambda text: not has_controls(text), "must not contain control characters")
 ZonedText = must(
     lambda text: instant(text, needs_offset=True) is not None,
     "must be an RFC 3339 time with an offset",
 )
 Zoned = Annotated[Instant, ZonedText]
 MemoryRefText = Annotated[
-    MemoryRef, Exact, must(lambda text: not refs.is_malformed(text), "is no memory ref"),
+    MemoryRef, Exact, must(lambda text: not refs.is_malformed(text), "is not a memory ref"),
     Field(
         json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
     ),

@@ -272,7 +272,7 @@ def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
         return Written(value=tx[RunTable].open(RunKind.HOST, refs, **columns), is_new=True)
     same = (known.agent, known.workflow, known.refs) == (body.agent_id, body.workflow_id, refs)
     if not (known.is_open and same and known.kind is RunKind.HOST):
-        raise RunConflict("There is another run with this id, or it has ended.")
+        raise RunConflict("Another run has this id, or this one has ended.")
     return Written(value=known)
 
 

@@ -197,7 +197,7 @@ class Passes:
             sources = archives.distillation_inputs(tx, ref, which, most)
             ends = None
             if body.expires_at is not None:
-                at, problem = parsed(body.expires_at), "must lie in the future"
+                at, problem = parsed(body.expires_at), "must be in the future"
                 ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
             elif self.keep_archives:
                 ends = whole_milliseconds(tx.now + self.keep_archives)
@@ -448,7 +448,7 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
         replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {there(None)}")
         if replaced == number and p.are_all(tx, written, there(None)):
             return run, ref, written
-    raise PassNotUndoable("The pass is undone, or what it wrote or replaced is gone.")
+    raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
 
 
 @reads("passes")

@@ -504,7 +504,7 @@ def _number_of(tx: Transaction, proposal: str | None) -> int:
         return 0
     numbers = tx[Sql].column("SELECT id FROM proposals WHERE name = :name", name=proposal)
     if not numbers:
-        raise BadFields([("after", "is the id of nothing that is listed")])
+        raise BadFields([("after", "is not the id of a listed item")])
     return int(numbers[0])
 
 

@@ -176,7 +176,7 @@ def readable(redaction: Redaction, caller: Caller, ref: str) -> MemoryRef:
 def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "memoryRef") -> None:
     """Refuse with BadFields a ref that can be none, with Denied another tenant's."""
     if is_malformed(ref) or screen.changes(ref):
-        raise BadFields([(field, "is no memory ref")])
+        raise BadFields([(field, "is not a memory ref")])
     if _is_foreign(ref, tenant):
         raise Denied("This ref names another tenant.")
 

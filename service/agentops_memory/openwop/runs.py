@@ -163,7 +163,7 @@ def open_run(tx: Transaction, run: str) -> Run:
 def require_secrets(run: Run, held: Mapping[str, int]) -> None:
     """Refuse with SecretsLost if an id has fewer values here than the run has registered."""
     if any(held.get(id_, 0) < count for id_, count in run.secrets.items()):
-        raise SecretsLost("The values that the run registered are lost; register them again.")
+        raise SecretsLost("The values registered by the run are lost; register them again.")
 
 
 # What a run sees: memory as it was when it began, whole or refused (OpenWOP RFC 0004 §A).

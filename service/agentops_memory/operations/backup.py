@@ -163,7 +163,7 @@ class Archive:
         """
         with _explained(path):
             if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait
-                raise ValueError("it is no file")
+                raise ValueError("it is not a file")
             file = zipfile.ZipFile(path)
         with file:
             with _explained(path):
@@ -183,7 +183,7 @@ class Archive:
                     into.write(block)
                 advance(len(block))
             if left or digest.hexdigest() != member.sha256:
-                raise ValueError(f"{member.name} in it is not what was written")
+                raise ValueError(f"{member.name} in it was changed")
 
     def verify(self, advance: Advance = lambda _: None) -> None:
         """Read all of it; ArchiveRefused if anything is not what was written."""
@@ -193,34 +193,34 @@ class Archive:
 
 def _manifest_of(file: zipfile.ZipFile) -> Manifest:
     if not file.comment.startswith(COMMENT):
-        raise ValueError("it is no archive of this program")
+        raise ValueError("it is not an archive of this program")
     if file.getinfo(NAME).file_size > LARGEST_MANIFEST:
         raise ValueError("its manifest is too large")
     for info in file.infolist():
         if info.compress_type not in PLAIN or info.flag_bits & 1:
-            raise ValueError(f"{info.filename} in it is packed as no archive of this program is")
+            raise ValueError(f"{info.filename} in it is packed in a way this program never uses")
     with file.open(NAME) as source:
         data = source.read(LARGEST_MANIFEST)
     if file.comment != COMMENT + sha256(data).hexdigest().encode():
-        raise ValueError("its manifest is not what was written")
+        raise ValueError("its manifest was changed")
     manifest = _read(data)
     sizes = {member.name: member.size for member in manifest.members}
     if sorted(file.namelist()) != sorted([*(it.name for it in manifest.members), NAME]):
-        raise ValueError("it has other files than its manifest names")
+        raise ValueError("its files are not those that its manifest names")
     for info in file.infolist():
         if info.file_size != sizes.get(info.filename, info.file_size):
-            raise ValueError(f"{info.filename} in it has another size than its manifest says")
+            raise ValueError(f"{info.filename} in it does not have the size its manifest gives")
     return manifest
 
 
 def _read(data: bytes) -> Manifest:
     found = json.loads(data)
     if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
-        raise ValueError(f"it has format {found['format']}, which another version of this made")
+        raise ValueError(f"it has format {found['format']}, from another version of this program")
     try:
         manifest = Manifest.model_validate_json(data)
     except (ValidationError, Invalid) as fault:
-        raise ValueError("a field of it is missing, or is something else") from fault
+        raise ValueError("a field of it is missing or invalid") from fault
     if any(part.name != member_of(part.tenant) for part in manifest.tenants):
         raise ValueError("a database of it has another tenant's name")
     return manifest

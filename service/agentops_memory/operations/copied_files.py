@@ -105,7 +105,7 @@ class Tally:
         differing = sum(self.sums[it] != other.sums[it] for it in projects)
         if tables or differing:
             where = f"in the tables {', '.join(tables)}" if tables else f"in {differing} projects"
-            raise CopyRefused(f"What was copied differs {where}; nothing of it is kept.")
+            raise CopyRefused(f"The copy differs {where}; it was discarded.")
 
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
@@ -130,7 +130,7 @@ class FileRows:
             if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
                 raise
             raise CopyRefused(  # without its cause, which quotes the text
-                f"A text in the table {table.name} is no UTF-8; nothing of the tenant was copied. "
+                f"A text in the table {table.name} is not UTF-8; nothing of the tenant was copied. "
                 "`agentops-memory doctor --fix` repairs the file."
             ) from None
 

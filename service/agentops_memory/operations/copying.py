@@ -163,7 +163,7 @@ class Database:
                 _lock(connection, [SERVES])
             except errors.LockNotAvailable:
                 raise CopyRefused(
-                    "A service runs on the database, or another copy: end it first."
+                    "A service or another copy is using the database: stop it first."
                 ) from None
             database = cls(connection, PostgresKeys(url), features)
             if not is_source:
@@ -242,7 +242,7 @@ def _refusing() -> Iterator[None]:
         # Without its cause, which quotes the row.
         raise CopyRefused(
             f"The database refuses a row (SQLSTATE {error.sqlstate or 'none'}); nothing of the "
-            "tenant was stored. `agentops-memory doctor` tells which values are damaged."
+            "tenant was stored. `agentops-memory doctor` shows which values are damaged."
         ) from None
 
 
@@ -300,8 +300,8 @@ def _all_copied(
     held = [it for it in there if target.holds(it)]
     if others := [it for it in held if it not in chosen]:
         raise CopyRefused(
-            f"The target holds the tenant {others[0]}, which the source has not; name another, or "
-            "name those that are to be copied with --tenant."
+            f"The target has the tenant {others[0]}, which the source does not have; choose "
+            "another target, or select the tenants to copy with --tenant."
         )
     done = {it: _same(source, target, it) for it in held}
     if not named:
@@ -342,8 +342,8 @@ def _same(source: Side, target: Side, tenant: TenantId) -> Tally:
         tally = _tally(ours, tables)
         if _tally(theirs, tables) != tally:
             raise CopyRefused(
-                f"The tenant {tenant} is in the target already, with other rows. Nothing was "
-                "copied; erase it there, or name another target."
+                f"The tenant {tenant} is already in the target, with other rows. Nothing was "
+                "copied; erase it there, or choose another target."
             )
     return tally
 
@@ -368,7 +368,7 @@ def _copy_keys(
     keys = {it.id: it for it in ring.keys.values() if not named or it.tenant in named}
     there = target.ring().keys
     if any(keys.get(id_) != key for id_, key in there.items() if id_ in keys or not named):
-        raise CopyRefused("The target has keys already, and others; nothing was copied.")
+        raise CopyRefused("The target already has different keys; nothing was copied.")
     if new := [it for it in keys.values() if it.id not in there]:
         with target.changing() as (before, put):
             ring = reduce(KeyRing.with_key, new, before)
@@ -378,6 +378,6 @@ def _copy_keys(
 def _copy_audit(source: Side, target: Side) -> None:
     ours, theirs = list(source.audit_lines()), list(target.audit_lines())
     if theirs and theirs[: len(ours)] != ours:
-        raise CopyRefused("The target has an audit already, and another; nothing was copied.")
+        raise CopyRefused("The target already has a different audit; nothing was copied.")
     if not theirs:
         target.put_audit(ours)

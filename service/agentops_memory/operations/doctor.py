@@ -35,7 +35,7 @@ from .files.service_lock import holder
 
 def check_settings(found: UsableSettings) -> Iterator[Finding]:
     for refusal in found.refusals:
-        remedy = "The start is refused; `agentops-memory serve --help-all` lists settings."
+        remedy = "The service does not start; `agentops-memory serve --help-all` lists settings."
         yield failed("settings", refusal, remedy)
     if not found.refusals:
         yield ok("settings", "All settings are valid.")
@@ -48,13 +48,13 @@ def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
         if meant:
             yield warn("environment", sentence, f"Did you mean {meant}?")
         else:
-            yield note("environment", sentence, "docs/configuration.md names those there are.")
+            yield note("environment", sentence, "docs/configuration.md lists all settings.")
     if not unknown:
         yield ok("environment", "No unknown variables.")
 
 
-AWAY = "Mount it, and make the service's user its owner; the service then makes a backup by itself."
-LOG = "If the service is running, search its log for `no backup` to see why."
+AWAY = "Mount it, and make the service's user its owner; the service then makes a backup itself."
+LOG = "If the service is running, search its log for `backup` to see why."
 
 Check = Callable[[], Iterable[Finding]]
 
@@ -107,7 +107,7 @@ def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
         try:
             yield replace(finding, status=Status.OK, sentence=finding.fix(), remedy="", fix=None)
         except (Refusal, OSError) as error:
-            yield replace(finding, sentence=f"{finding.sentence} It stays: {sentence_of(error)}")
+            yield replace(finding, sentence=f"{finding.sentence} Not fixed: {sentence_of(error)}")
 
 
 def _shared(context: DoctorContext) -> dict[str, Check]:
@@ -141,7 +141,7 @@ def _safely(code: str, check: Check) -> list[Finding]:
     try:
         findings.extend(check())
     except (OSError, Refusal, *GARBAGE) as error:
-        sentence = f"It cannot be examined: {sentence_of(error)}"
+        sentence = f"It cannot be checked: {sentence_of(error)}"
         remedy = "Run this as the service's user, on the machine that has its files."
         findings.append(failed(code, sentence, remedy))
     return findings
@@ -251,7 +251,7 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
     if len(there) - 1 > MOST_OPEN:
         yield note(
             "tenants",
-            f"{count} At most {MOST_OPEN} beside the default one are open at a time.",
+            f"{count} Besides the default one, at most {MOST_OPEN} are open at a time.",
             "If `Too many databases are in use` appears, split tenants across services.",
         )
     else:
@@ -286,13 +286,11 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
         if are_on_one_disk(folder, settings.db_path):
             yield warn(
                 "backup",
-                f"{folder} is on the disk of the database, and is lost with it.",
+                f"{folder} is on the same disk as the database, and would be lost with it.",
                 "Mount another disk there.",
             )
     except OSError as error:
-        yield warn(
-            "backup", f"{error.filename or folder} cannot be looked at: {error.strerror}.", AWAY
-        )
+        yield warn("backup", f"{error.filename or folder} cannot be read: {error.strerror}.", AWAY)
 
 
 def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Finding:
@@ -301,9 +299,9 @@ def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Findi
         return warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
     if found is None:
         return warn("backup", f"There is no backup in {folder}.", LOG)
-    newest_is = f"The newest is of {found.made_at:%Y-%m-%d %H:%M} (UTC)"
+    newest_is = f"The newest backup was made at {found.made_at:%Y-%m-%d %H:%M} (UTC)"
     if now - found.made_at > LATE * every:
-        return warn("backup", f"{newest_is}, older than twice MEMORY_BACKUP_EVERY.", LOG)
+        return warn("backup", f"{newest_is}, longer ago than twice MEMORY_BACKUP_EVERY.", LOG)
     if found.is_damaged:
         return warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
     return ok("backup", f"{newest_is}.")

@@ -39,9 +39,9 @@ def check_file(path: Path) -> Finding:
             return _no_file(f"{path} is a broken symbolic link.")
         return _no_file(f"There is no database at {path}; starting the service creates one.")
     except OSError as error:
-        return _no_file(f"{path} cannot be looked at: {error.strerror}.")
+        return _no_file(f"{path} cannot be read: {error.strerror}.")
     if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "no ordinary file"
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
         return _no_file(f"{path} is {what}.")
     if not os.access(path, os.R_OK):
         return _no_file(f"{path} cannot be read by the user {os.geteuid()}.")
@@ -53,16 +53,16 @@ def _check_names(path: Path, number: int) -> Finding:
         return failed(
             "file",
             f"{path} has {number} names (hard links).",
-            f"{REMEDY} One that a killed restore left goes with the next start.",
+            f"{REMEDY} The next start removes one that a killed restore left behind.",
         )
     real = Path(os.path.realpath(path))
     if odd := [file for file in _beside(real) if _is_odd(file)]:
         return failed(
             "file",
-            f"{odd[0]} is no ordinary file, as what SQLite keeps there always is.",
+            f"{odd[0]} is not a regular file, as SQLite's own file there always is.",
             "Another program put it there: stop the service and move it away.",
         )
-    return ok("file", f"{path} is there.")
+    return ok("file", f"{path} exists.")
 
 
 def _is_odd(file: Path) -> bool:
@@ -102,7 +102,7 @@ def check_file_system(path: Path) -> Finding:
             "file-system",
             f"{path.parent} is on a network file system ({kind}), where two machines can "
             "damage a database.",
-            "Put it on a disk of this machine; a start refuses it unless "
+            "Put it on a disk of this machine; the service does not start there unless "
             "MEMORY_ALLOW_NETWORK_FS=1.",
         )
     if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
@@ -111,7 +111,7 @@ def check_file_system(path: Path) -> Finding:
             f"The file system of {path.parent} is read-only.",
             "Mount it writable; the kernel log shows whether an error made it read-only.",
         )
-    return ok("file-system", f"It is on {kind or 'one of an unknown kind'}.")
+    return ok("file-system", f"The file system is {kind or 'of an unknown type'}.")
 
 
 def check_space(path: Path) -> Finding:
@@ -131,12 +131,12 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
     drafts = [*files, *leftovers(path.parent)]
     if not drafts:
-        return ok("leftovers", "No leftover of a killed process was found.")
+        return ok("leftovers", "No killed process left files behind.")
     names = ", ".join(file.name for file in drafts)
     return warn(
         "leftovers",
-        f"A process that was killed left {names} in {path.parent}.",
-        "`agentops-memory doctor --fix` removes it.",
+        f"A killed process left {names} in {path.parent}.",
+        "`agentops-memory doctor --fix` removes what it left.",
         fix=partial(_removed, files, path.parent),
     )
 
@@ -149,11 +149,11 @@ def _no_file(sentence: str) -> Finding:
 def _check_folder(path: Path) -> Finding:
     shut = [it for it in (path.parent, path, *_beside(path)) if not os.access(it, os.W_OK)]
     if not shut:
-        return ok("folder", "It and its folder are writable.")
+        return ok("folder", "The file and its folder are writable.")
     return warn(
         "folder",
-        f"The user {os.geteuid()} cannot write {', '.join(map(str, shut))}.",
-        "If the service is that user, give it the folder and what is in it: `chown -R`.",
+        f"The user {os.geteuid()} cannot write to {', '.join(map(str, shut))}.",
+        "If the service runs as that user, make it the owner of the folder: `chown -R`.",
     )
 
 
@@ -177,7 +177,7 @@ def _check_open_files(path: Path) -> Finding:
         return ok("open-files", "No process has a removed or replaced file open.")
     return failed(
         "open-files",
-        f"A process has {' and '.join(gone)} open, removed or replaced since.",
+        f"A process has {' and '.join(gone)} open after it was removed or replaced.",
         "Restart the service with SIGTERM; until then it refuses writes that it cannot keep.",
     )
 
@@ -187,9 +187,9 @@ def _check_journal(path: Path) -> Iterator[Finding]:
     if journal.exists() and journal.stat().st_size:
         yield warn(
             "journal",
-            f"{journal} is of a transaction that was cut off; what is found here is of "
-            "a file in the midst of it.",
-            "Keep both together: a start of the service undoes that transaction.",
+            f"{journal} belongs to an unfinished transaction; these findings are about "
+            "a file in the middle of it.",
+            "Keep both files together: starting the service rolls the transaction back.",
         )
 
 
@@ -197,12 +197,12 @@ def _check_copies(path: Path) -> Finding:
     drafts = _drafts(path)
     copies = [file for file in copies_of(path) if file not in drafts]
     if not copies:
-        return ok("copies", "There is none.")
+        return ok("copies", "There are no old copies.")
     oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
     return note(
         "copies",
-        f"{', '.join(file.name for file in copies)}: copies that still hold what was "
-        f"erased since they were made ({oldest:%Y-%m-%d} or later).",
+        f"{', '.join(file.name for file in copies)}: copies that still contain what "
+        f"was erased after they were made ({oldest:%Y-%m-%d} or later).",
         "Remove them when you no longer need to go back.",
     )
 
@@ -251,7 +251,7 @@ def close_to_others(files: Iterable[Path]) -> str:
     for file in files:
         with opened(file, os.O_NOFOLLOW) as descriptor:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OTHERS)
-    return f"Others may not read {', '.join(file.name for file in files)} any more."
+    return f"Other users can no longer read {', '.join(file.name for file in files)}."
 
 
 def _removed(drafts: Iterable[Path], folder: Path) -> str:
@@ -259,7 +259,7 @@ def _removed(drafts: Iterable[Path], folder: Path) -> str:
     for file in still:
         file.unlink(missing_ok=True)
     names = ", ".join(file.name for file in (*still, *remove_leftovers(folder)))
-    return f"Removed {names or 'nothing: they are used again'}."
+    return f"Removed {names or 'nothing: the files are in use again'}."
 
 
 SOON = timedelta(days=7)  # in which an old secret of a key ends
@@ -273,7 +273,7 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
         ring = keys.ring()
         keys.require_kept(ring)
     except Refusal as refusal:
-        remedy = "Restore them from a copy; until then no one has access."
+        remedy = "Restore the key file from a copy; until then no one has access."
         yield failed("keys", str(refusal), remedy)
         return
     working = [key for key in ring.keys.values() if key.revoked_at is None]
@@ -299,7 +299,7 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
         if ends:
             yield note(
                 "keys",
-                f"An older secret of the key {key.id} ({key.name}) ends at "
+                f"The old secret of the key {key.id} ({key.name}) expires at "
                 f"{min(ends):%Y-%m-%d %H:%M} (UTC).",
                 "Its users need the new secret by then.",
             )
@@ -313,7 +313,7 @@ def check_redaction(path: Path) -> Iterator[Finding]:
         remedy = "Fix it or move it away; otherwise the next start is refused."
         yield failed("redaction", str(refusal), remedy)
     else:
-        yield ok("redaction", "It can be read, or there is none.")
+        yield ok("redaction", "The redaction file is readable, or does not exist.")
 
 
 def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
@@ -325,7 +325,10 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
         remedy = "Restore the file from a copy; until then confidential values cannot be read."
         yield failed("seal", str(refusal), remedy)
     else:
-        yield ok("seal", f"It can be read, and has {count:,} keys." if count else "It has no key.")
+        yield ok(
+            "seal",
+            f"The file is readable, and has {count:,} keys." if count else "There is no key.",
+        )
 
 
 def check_audit(path: Path) -> Iterator[Finding]:
@@ -344,7 +347,7 @@ def check_audit(path: Path) -> Iterator[Finding]:
             "audit",
             f"{broken:,} lines of {path} are damaged: a full disk or a crash cut them short, or "
             "someone changed them.",
-            "Leave them, as they are evidence; what follows is written on lines of its own.",
+            "Leave them: they are evidence. New entries go on lines of their own.",
         )
     else:
         yield ok("audit", "Every line is intact.")

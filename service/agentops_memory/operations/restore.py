@@ -116,12 +116,12 @@ class Restore:
         """
         to_do = [it for it in self.replacements if not it.is_done]
         if not is_forced and (there := [str(it.path) for it in to_do if it.is_there]):
-            raise DatabaseThere(f"There is a database already: {', '.join(there)}.")
+            raise DatabaseThere(f"A database already exists: {', '.join(there)}.")
         unknown = [it.part.tenant for it in to_do if it.now and not it.is_all_erased]
         if unknown and not without_receipts:
             raise DatabaseThere(
-                f"Receipts of erasures of {', '.join(unknown)} are damaged: what was erased may "
-                "come back with the archive. --without-receipts restores it all the same."
+                f"Receipts of erasures of {', '.join(unknown)} are damaged: erased data may "
+                "come back with the archive. --without-receipts restores it anyway."
             )
         with os_errors_as(RestoreRefused, f"{self.archive} cannot be restored"):
             if AUDIT in self.put_back:
@@ -200,7 +200,7 @@ def _planned(
         if part.format > newest_format():
             raise ArchiveRefused(
                 f"The database of the tenant {part.tenant} has format {part.format}, made by "
-                f"agentops-memory {manifest.program}; this one knows formats up to "
+                f"agentops-memory {manifest.program}; this version reads formats up to "
                 f"{newest_format()}."
             )
         database = Path(os.path.realpath(tenant_file(settings.db_path, part.tenant)))
@@ -240,7 +240,7 @@ def _verify(part: TenantPart, draft: Path) -> None:
         raise ArchiveRefused(sentence) from refusal
     if (found.format, found.counts) != (part.format, part.counts):
         raise ArchiveRefused(
-            f"The database of the tenant {part.tenant} holds something else than the archive's "
+            f"The database of the tenant {part.tenant} does not match what the archive's "
             "manifest says."
         )
 

@@ -257,7 +257,11 @@ _LOST = ("08", "57P", "25P03")  # codes of a connection that ends
 _SPENT = ("53", "58")  # of a server that has not what it needs
 
 _REFUSALS = (
-    (errors.LockNotAvailable, Busy, "Another writer holds the database for too long; try again."),
+    (
+        errors.LockNotAvailable,
+        Busy,
+        "Another writer has used the database for too long; try again.",
+    ),
     (errors.QueryCanceled, TimedOut, "The database took too long to answer."),
     (errors.DiskFull, Full, "No space is left in the database; nothing was stored."),
     (errors.OutOfMemory, Unavailable, "The database has no memory left for this."),
@@ -433,7 +437,8 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
             raise StartRefused(READ_ONLY)
         if not may_make:
             raise StartRefused(
-                "The role may make no schema in the database: GRANT CREATE ON DATABASE lets it."
+                "The role may not create a schema in the database: GRANT CREATE ON DATABASE "
+                "permits it."
             )
         if is_there:
             _require_own(connection, is_own=is_own, has_control=has_control)
@@ -465,9 +470,7 @@ def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_contr
         )
     ((version,),) = connection.execute("SELECT max(version) FROM agentops.control").fetchall()
     if version is None or version > NEWEST:
-        raise StartRefused(
-            "The database was brought up to date by a newer version of this program; run that one."
-        )
+        raise StartRefused("A newer version has upgraded the database; run that version.")
     if gone := [tenant for (tenant,) in connection.execute(_GONE)]:
         raise StartRefused(
             f"The schema of the tenant {gone[0]} is gone: put it back from a backup, or delete its "

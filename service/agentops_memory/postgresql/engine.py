@@ -96,14 +96,14 @@ class Leader:
                     return []
             found = all_up_to_date(connection)  # an older process may have made some
             if not self.leads:
-                log.info("this process leads now: it does what is due by the clock")
+                log.info("this process is now the leader and runs the scheduled jobs")
             self.leads = True
             self._looks += 1
             if self._looks % ANALYZE_EVERY == 0:
                 _analyze_new(connection)
         except (psycopg.Error, Refusal) as error:
             self.close()
-            log.debug("nobody can be the leader now: %s", error)
+            log.debug("no process can be the leader now: %s", error)
             return []
         return found
 

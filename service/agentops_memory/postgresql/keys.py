@@ -83,7 +83,7 @@ UNMADE = -1  # the number of changes while there is no schema
 STEP = timedelta(milliseconds=100)  # in which the watch sees that it is to end
 STALE = timedelta(seconds=5)  # after which what was seen last opens nothing
 LOST = (
-    "Keys were made, but the database has none. Put them back, or create a key with "
+    "Keys were created, but the database has none. Put them back, or create a key with "
     "`agentops-memory keys create --name NAME --role admin`; to give everyone access without a "
     "key, "
     "`agentops-memory keys reset --open`."
@@ -191,7 +191,7 @@ class WatchedPostgresKeys:
             except Unavailable:
                 self._known = None
                 raise
-            log.info("keys read", extra={"keys": len(self._known[1].keys)})
+            log.info("keys loaded", extra={"keys": len(self._known[1].keys)})
         self._heard_at, self._complaint = asked_at, ""
 
     def _complain(self, error: Exception) -> None:

@@ -68,13 +68,13 @@ def require_current(connection: Database, tenant: TenantId) -> None:
     ).fetchall()
     if version < newest():
         raise StartRefused(
-            f"The schema of the tenant {tenant} is of an older version: start the service once, "
-            "which brings it up to date."
+            f"The schema of the tenant {tenant} has an older version: start the service once to "
+            "upgrade it."
         )
     if version > newest() + 1:
         raise StartRefused(
-            f"The schema of the tenant {tenant} is of version {version}, and this program reads "
-            f"{newest()} and the next: use a newer one."
+            f"The schema of the tenant {tenant} has version {version}, but this program reads "
+            f"only {newest()} and the next: use a newer one."
         )
 
 

@@ -335,7 +335,7 @@ async def locked(lock: asyncio.Lock, until: float) -> AsyncIterator[None]:
         async with asyncio.timeout_at(until):
             await lock.acquire()
     except TimeoutError:
-        raise Busy("Another writer holds the database for too long; try again.") from None
+        raise Busy("Another writer has used the database for too long; try again.") from None
     try:
         yield
     finally:

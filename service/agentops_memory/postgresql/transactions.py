@@ -290,7 +290,7 @@ class Transactions:
                     self._set_up(ours, schema, LONGEST_LOAD)
                     memory.load(ours, area)
             except (psycopg.Error, Refusal) as error:
-                log.debug("an area is not held in memory: %s", error)
+                log.debug("a partition is not cached: %s", error)
                 memory.queue.refuse(area)
             except BaseException:
                 memory.queue.refuse(area)

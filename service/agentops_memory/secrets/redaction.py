@@ -87,7 +87,7 @@ class Rules:
         for _, value in self.values:
             require_registrable(value)
         if unknown := self.allowed_kinds - (KINDS.keys() - {PRIVATE, VALUE}):
-            raise Invalid(f"{', '.join(sorted(unknown))}: no such kind of secret to allow.")
+            raise Invalid(f"{', '.join(sorted(unknown))}: there is no such kind of secret.")
 
     def redacted(self, text: str) -> Redacted:
         """The text with a placeholder, `[REDACTED:<kind or id>]`, for each secret.
@@ -194,11 +194,11 @@ class _Part(NamedTuple):
 def require_registrable(value: str) -> None:
     """Raise Invalid for a value that may not be registered: too short, too long, or marked."""
     if len(value.strip()) < SHORTEST_VALUE:
-        raise Invalid(f"A registered value has at least {SHORTEST_VALUE} characters.")
+        raise Invalid(f"A registered value must have at least {SHORTEST_VALUE} characters.")
     if len(value) > LONGEST_VALUE:
-        raise Invalid(f"A registered value has at most {LONGEST_VALUE:,} characters.")
+        raise Invalid(f"A registered value must have at most {LONGEST_VALUE:,} characters.")
     if MARK in value:
-        raise Invalid(f"A registered value does not hold {MARK}, which stands for a secret.")
+        raise Invalid(f"A registered value must not contain {MARK}, which stands for a secret.")
 
 
 def _safe(value_id: str) -> str:

@@ -86,7 +86,7 @@ def duration(text: str) -> timedelta:
 
 def retention(text: str) -> timedelta:
     """How long something is kept: a duration, which may count in days: `400d`, `36h`, `0`."""
-    return _time(text, _UNITS_OF_KEEPING, "time such as 400d, 36h, 1d12h or 0")
+    return _time(text, _UNITS_OF_KEEPING, "duration such as 400d, 36h, 1d12h or 0")
 
 
 def optional_retention(text: str) -> timedelta | None:
@@ -122,7 +122,7 @@ def retained(text: str) -> int:
 def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
     part = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(units)})"
     if not re.fullmatch(rf"\+?(?:0|(?:{part})+)", text, re.ASCII):
-        raise ValueError(f"is no {what}")
+        raise ValueError(f"is not a {what}")
     found = re.findall(part, text, re.ASCII)
     seconds = sum(float(count) * units[unit] for count, unit in found)
     if seconds > LONGEST.total_seconds():
@@ -144,7 +144,7 @@ def between(least: int, most: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         is_number = _NUMBER.fullmatch(text) and text == str(int(text))
         if not is_number or not least <= int(text) <= most:
-            raise ValueError(f"is no number from {least} to {most}")
+            raise ValueError(f"is not a number from {least} to {most}")
         return int(text)
 
     return parse
@@ -285,7 +285,10 @@ _ORIGIN = re.compile(
 _SIZES = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 
 
+IN_WORKING_FOLDER = "./data/memory.db"
+
+
 def default_db_path(mounted: Path = Path("/data")) -> str:
     """`/data/memory.db` where that folder can be written, else one below this folder."""
     usable = mounted.is_dir() and os.access(mounted, os.W_OK)
-    return str(mounted / "memory.db") if usable else "./data/memory.db"
+    return str(mounted / "memory.db") if usable else IN_WORKING_FOLDER

@@ -244,7 +244,7 @@ def _before(kind: str) -> Read:
     def read(request: Request, name: str) -> Any:
         before = _id(kind)(request, name)
         if before and parameter(query_of(request), "after_id"):
-            raise BadField("Fields 'after_id' and 'before_id' exclude each other.", name)
+            raise BadField("Fields 'after_id' and 'before_id' must not be used together.", name)
         return before
 
     return read

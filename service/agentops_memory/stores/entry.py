@@ -275,7 +275,7 @@ def _require_free(
         held += islice(_from_path(tx, store, "", f"{path}/"), 2)
     for other in map(_ENTRY, held):
         if other.id != but:
-            raise PathTaken("Another memory holds this path.", other.id, other.path)
+            raise PathTaken("Another memory has this path.", other.id, other.path)
 
 
 def _memory(tx: Transaction, entry: Entry) -> Memory:

@@ -165,7 +165,7 @@ def require_path(path: str) -> None:
     if any(segment in ("", ".", "..") for segment in segments):
         raise Invalid("No segment of path may be empty, '.' or '..'.")
     if has_controls(path):
-        raise Invalid("path has no control characters.")
+        raise Invalid("path must not contain control characters.")
 
 
 def size_of(content: str) -> int:
@@ -342,7 +342,7 @@ def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
     if found.archived_at is None:
         return replace_store(tx, found, updated_at=tx.now, archived_at=tx.now)
     if policy.repeats_are_refused:
-        raise AlreadyDone("The memory store is archived already.")
+        raise AlreadyDone("The memory store is already archived.")
     return found
 
 

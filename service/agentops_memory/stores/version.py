@@ -162,7 +162,7 @@ def _redacted(
     """The version after redaction; None if nothing would change."""
     found = known_version(tx, store, version)
     if found.redacted_at is not None and policy.repeats_are_refused:
-        raise AlreadyDone("The version is redacted already.")
+        raise AlreadyDone("The version is already redacted.")
     if not policy.current_is_redacted and _is_current(tx, found):
         raise StillCurrent(
             "The version is its memory's current one; change or delete the memory first."

@@ -146,7 +146,7 @@ def providers(
     Raises ValueError for an unknown protocol.
     """
     if protocol not in _EXPORTERS:
-        raise ValueError(f"The protocol is none of {', '.join(_EXPORTERS)}.")
+        raise ValueError(f"The protocol must be one of {', '.join(_EXPORTERS)}.")
     spans, measurements = _EXPORTERS[protocol](endpoint)
     resource = Resource.create({"service.name": SERVICE, "service.version": __version__})
     tracing = TracerProvider(resource=resource, shutdown_on_exit=False)

@@ -44,7 +44,7 @@ def _opened(path: Path) -> BinaryIO:
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         return file
     file.close()
-    raise OSError(f"{path} is no regular file, so that its size is not known.")
+    raise OSError(f"{path} is not a regular file, so its size is not known.")
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -155,7 +155,7 @@ class Client(Questions, Generic[Transport]):
                 if progress:
                     progress(done, total)
         if (first, last) != (b"{", b"]}"):
-            raise UnexpectedAnswer(f"{self._exchange.url} answers something else than an export.")
+            raise UnexpectedAnswer(f"{self._exchange.url} did not answer with an export.")
 
     @Method
     async def export_to(
@@ -217,7 +217,7 @@ def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
         }
     )
     if key and not _KEY.fullmatch(key):
-        raise Misconfigured("The key has characters that no key has.")
+        raise Misconfigured("The key contains characters that are not valid in a key.")
     if key:
         headers["Authorization"] = f"Bearer {key}"
     return headers

@@ -42,10 +42,10 @@ STDOUT = "-"
 @options.force_option
 @options.json_option()
 def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **given: Any) -> None:
-    """Write the databases of all tenants into one archive, while a service may be running.
+    """Write the databases of all tenants into one archive, even while a service runs.
 
-    No save waits for it. The archive is read over once before it has its name,
-    and is for its owner alone to read. `restore` puts it back.
+    It blocks no saves. The archive is verified before it gets its name, and only its
+    owner can read it. `restore` restores it.
     """
     with file_errors():
         keys, seal = given.pop("with_keys"), given.pop("without_seal")
@@ -144,13 +144,13 @@ AGAIN = {
 @options.json_option()
 @click.pass_context
 def restore(context: click.Context, /, what: str, **given: Any) -> None:
-    """Bring back the deleted memory ID, or put the databases of ARCHIVE in their place.
+    """Undelete the memory ID, or restore the databases in ARCHIVE.
 
-    A number is the ID of a memory, never a file: an archive of that name is ./12.
+    A number is always the ID of a memory; write ./12 for an archive named 12.
 
-    An archive is read whole before anything is replaced, and no service may be running on
-    the database. What is replaced is kept beside it. Tenants that the archive does not
-    have stay as they are.
+    The whole archive is verified before anything is replaced, and no service may be running
+    on the database. Replaced files are kept next to it. Tenants that are not in the archive
+    stay unchanged.
     """
     is_memory = is_id(what)
     for name in OF_ARCHIVES if is_memory else OF_A_MEMORY:

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 @setting_options()
 @flag("--dry-run", help="Show what would be done, and try it on a copy.")
 def migrate(dry_run: bool, **flags: str | None) -> None:
-    """Bring the databases of all tenants up to date, without serving.
+    """Upgrade the databases of all tenants, without serving.
 
-    Refused while a service has them. Exits with 1 if one cannot be brought up to date.
+    Refused while a service has them open. Exits with 1 if an upgrade failed.
     """
     chosen = settings_of_files(flags)
     tenants = tenants_of(chosen.db_path)
@@ -64,9 +64,9 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 @flag("--check", help="Compare every word, not only the number of rows.")
 @flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong.")
 def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
-    """Look at each partition of the full-text index, while others use the file.
+    """Check each partition of the full-text index, even while others use the file.
 
-    Exits with 1 if one is out of line with the memories and stays so.
+    Exits with 1 if one does not match the memories and was not repaired.
     """
     is_good = on_tenant(
         place_of(flags), tenant_id(tenant), partial(_is_good, check=check, rebuild=rebuild)
@@ -163,12 +163,11 @@ NO_PROJECT = "(none)"
 @scope_option
 @json_option()
 def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) -> None:
-    """Copy the tenants with all that they have, from SQLite to PostgreSQL or back.
+    """Copy all tenants with all their data, from SQLite to PostgreSQL or back.
 
-    The URL stands in MEMORY_DATABASE_URL alone. The target must be empty. A
-    tenant is there whole or not at all: repeat the command if it was
-    interrupted. End the services of both sides first: it is refused while one
-    runs, as what is stored meanwhile would not be copied.
+    Only MEMORY_DATABASE_URL takes the URL. The target must be empty. Each tenant is copied
+    completely or not at all: repeat the command if it was interrupted. Stop the services on
+    both sides first; it refuses while one runs, because later saves would not be copied.
     """
     if to != POSTGRESQL:
         if any(part in to for part in URL_PARTS):

@@ -43,10 +43,9 @@ WIDEST = len("not fixed")
 def doctor(
     tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
 ) -> None:
-    """Look at the settings, the files and the database of each tenant, and say what is wrong.
+    """Check the settings, the files and the database of each tenant, and report problems.
 
-    A service may be running meanwhile. Exits with 1 if
-    something failed, and with 0 if there are warnings alone.
+    A service may be running. Exits with 1 if a check failed; warnings alone exit with 0.
     """
     usable = settings_or_defaults(os.environ, flags)
     require_one_place(usable.settings, flags)
@@ -117,9 +116,9 @@ def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str,
 @flag("--redact", help="Remove the secrets; without this, nothing is changed.")
 @json_option("Print a line of JSON for each place.")
 def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
-    """Find secrets in what is stored: in live and deleted memories, revisions and summaries.
+    """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
-    It may run while a service uses the file. Exits with 1 if there are some and they stay.
+    A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
     place = place_of(flags)
     findings = on_tenant(place, tenant_id(tenant), partial(_found, place, redact))

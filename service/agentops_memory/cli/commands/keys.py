@@ -41,12 +41,12 @@ def _files(command: options.Command) -> options.Command:
 
 @group()
 def keys() -> None:
-    """Make, list, replace and revoke the keys of callers.
+    """Create, list, rotate and revoke the keys of callers.
 
-    With the first key the service is closed: every request needs one, and a
-    change holds from the next request on, without a restart. The keys lie in a
-    file beside the database; every change adds a line to the audit file there.
-    In PostgreSQL both are tables, and a change holds within a second.
+    The first key closes the service: every request then needs one. A change takes effect
+    with the next request, without a restart. The keys are in a file next to the database,
+    and each change adds a line to the audit file there. In PostgreSQL both are tables, and
+    a change takes effect within a second.
     """
 
 
@@ -72,10 +72,10 @@ def keys() -> None:
 )
 @options.json_option("Print the key with its record, as JSON.")
 def create(name: str, role: str, tenant: str, as_json: bool, **given: Any) -> None:
-    """Make a key and print it, once: only a digest is kept.
+    """Create a key, and print it once: only a digest is stored.
 
     \b
-    Standard output is the key alone, so that it can be assigned:
+    Standard output is the key alone, so you can assign it:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
     patterns = access.new_patterns(tuple(map(clean, given["projects"])))
@@ -112,7 +112,7 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
 @_files
 @click.argument("id")
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
-    """Let the key with this ID open nothing any more, from the next request on."""
+    """Revoke the key with this ID, from the next request on."""
     key = place_of(files).keys.revoke(access.KeyId(id), at=now(), by=user())
     click.echo(f"Key {key.id} ({key.name}) is revoked.")
 
@@ -128,7 +128,7 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     help="How long the old secret keeps working, such as 1h. [default: 0, not at all]",
 )
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
-    """Give the key with this ID a new secret and print the new key, once."""
+    """Give the key with this ID a new secret, and print the new key once."""
     at = now()
     key, token = place_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
     end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
@@ -140,10 +140,10 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
 @_files
 @options.flag("--open", "is_meant", help="Confirm that the service is to be open to everyone.")
 def reset(is_meant: bool, **files: str | None) -> None:
-    """Forget all keys, revoked and lost ones too, as if none had ever been made.
+    """Forget all keys, including revoked and lost ones, as if none had ever been created.
 
-    The service is then open to everybody where that is allowed: on a loopback
-    address, or with MEMORY_AUTH=none.
+    The service is then open to everyone where that is allowed: on a loopback address, or
+    with MEMORY_AUTH=none.
     """
     if not is_meant:
         raise click.UsageError(
@@ -190,10 +190,10 @@ def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
 
 @group()
 def seal() -> None:
-    """Look after the keys that encrypt confidential values.
+    """Manage the keys that encrypt confidential values.
 
-    They lie in a file beside the database, made with the first such value. Without
-    it nothing of these can be read any more: keep a copy, as `backup` does.
+    They are in a file next to the database, created with the first such value. Without the
+    file these values cannot be read: keep a copy, as `backup` does.
     """
 
 
@@ -201,10 +201,10 @@ def seal() -> None:
 @options.setting_options("db_path", "seal_file")
 @options.json_option()
 def rotate_seal(as_json: bool, **files: str | None) -> None:
-    """Add a key, which encrypts from now on, also in a service that is running.
+    """Add a key that encrypts new values from now on, even in a running service.
 
-    What older keys have encrypted still opens, so they stay in the file. An entry gets
-    the new key when it is next changed.
+    Older keys stay in the file, to decrypt what they have encrypted. An entry gets the new
+    key with its next change.
     """
     with file_errors():
         place = place_of(files)
@@ -223,10 +223,9 @@ COUNTS = ("observations", "sessions", "stores")
 
 @group()
 def tenants() -> None:
-    """Make, list, export and erase tenants: each has a database of its own.
+    """Create, list, export and erase tenants, each with its own database.
 
-    A service may be running meanwhile. What is made and erased adds a line to
-    the audit file.
+    A service may be running. Creating and erasing a tenant adds a line to the audit file.
     """
 
 
@@ -234,7 +233,7 @@ def tenants() -> None:
 @_files
 @click.argument("name")
 def create_tenant(name: str, **files: str | None) -> None:
-    """Make the database of the tenant NAME."""
+    """Create the database of the tenant NAME."""
     tenant, place = tenant_id(name), place_of(files)
     place.create(tenant)
     click.echo(f"The tenant {tenant} has its database: {place.name_of(tenant)}.")
@@ -244,9 +243,9 @@ def create_tenant(name: str, **files: str | None) -> None:
 @_files
 @options.json_option()
 def list_tenants(as_json: bool, **files: str | None) -> None:
-    """Show the tenants: what each holds, and the keys that open it.
+    """List the tenants, what each stores, and the keys that give access to it.
 
-    Exits with 1 if a database is there that cannot be read.
+    Exits with 1 if a database cannot be read.
     """
     place = place_of(files)
     keyed = {key.tenant for key in place.keys.ring().keys.values() if not key.revoked_at}
@@ -266,7 +265,7 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
 def export(name: str, to: str, **files: str | None) -> None:
     """Write the sessions and live observations of the tenant NAME, as GET /export does.
 
-    The file is there whole or not at all, and for its owner alone to read.
+    The file appears only when it is complete, and only its owner can read it.
     """
     place = place_of(files)
     refuse_own(to, place.settings)
@@ -279,10 +278,10 @@ def export(name: str, to: str, **files: str | None) -> None:
 @click.argument("name")
 @options.careful_options
 def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
-    """Revoke every key of the tenant NAME, then remove its database for good.
+    """Revoke every key of the tenant NAME, then remove its database permanently.
 
-    The files are removed, not written over: what the disk keeps of them, and
-    backups, are beyond this program.
+    The files are removed, not overwritten: backups, and what the disk still holds of the
+    files, are beyond the reach of this program.
     """
     tenant, place = tenant_id(name), place_of(files)
     plan = _plan(tenant, place)
@@ -298,11 +297,11 @@ def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str 
 @_files
 @click.argument("name")
 def rewrite(name: str, **files: str | None) -> None:
-    """Write the tables of the tenant NAME anew, without what was erased (VACUUM FULL).
+    """Rewrite the tables of the tenant NAME without erased data (VACUUM FULL).
 
-    For PostgreSQL alone. Requests of the tenant wait meanwhile, and the disk
-    needs room for a second copy of its largest table. Refused while an old
-    transaction may still see what was erased.
+    For PostgreSQL only. The tenant's requests wait meanwhile, and the disk needs room for a
+    second copy of its largest table. Refused while an old transaction may still see erased
+    data.
     """
     place, tenant = place_of(files), tenant_id(name)
     place.require_usable(tenant)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from agentops_memory_client.contract.errors import NotFound
 from agentops_memory_client.contract.models import Context, Found, Observation
 from agentops_memory_client.contract.service import MemoryService
 
@@ -54,7 +55,7 @@ def save(title: str, content: str | None, project: str, **given: Any) -> None:
     MEMORY_DEDUPE_WINDOW is counted, and not stored twice.
     """
     if not project:
-        raise click.UsageError("A memory belongs to a project: --project or MEMORY_PROJECT.")
+        raise click.UsageError("A memory needs a project: set --project or MEMORY_PROJECT.")
     title, text = _titled(title, content)
     where, as_json = taken_from(given), given.pop("as_json")
     given |= {"project": project, "title": title, "content": text}
@@ -99,7 +100,7 @@ def list_(limit: int, as_json: bool, **given: Any) -> None:
     async def listed(memories: MemoryService) -> tuple[list[Observation], list[str]]:
         found = await memories.recent(limit=limit + 1, **given)  # one more tells that there is more
         if not found:
-            return found, await results.nothing(memories, "There is no memory", given)
+            return found, await results.nothing(memories, "No memory was found", given)
         more = [f"There is more: --before {found[limit - 1].id}"] if len(found) > limit else []
         return found[:limit], more
 
@@ -163,7 +164,7 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 @_explain
 @options.answer_options
 def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Find memories by WORDS, best first: of the project, and global ones."""
+    """Find memories of the project, and global ones, by WORDS, best match first."""
     where = taken_from(given)
 
     async def searched(memories: MemoryService) -> tuple[Found, list[str]]:
@@ -188,9 +189,9 @@ def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
 @_explain
 @options.answer_options
 def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
-    """Preview the context that an agent of the project would get with PROMPT.
+    """Preview the context that an agent of the project would get for PROMPT.
 
-    Without a prompt it has the newest memories; without a project global ones alone.
+    Without a prompt it shows the newest memories; without a project, only global ones.
     """
     where, query = taken_from(given), " ".join(prompt) or None
 
@@ -211,7 +212,7 @@ def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
 @click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
 @options.answer_options
 def timeline(memory: int, before: int, after: int, **given: Any) -> None:
-    """Show what was saved in the project before and after the memory ID."""
+    """Show what was saved before and after the memory ID in its project."""
     entries = results.answered(given, lambda it: it.timeline(memory, before=before, after=after))
     rows = [
         (">" if it.id == memory else "", f"#{it.id}", output.ago(it.created_at), it.type, it.title)
@@ -224,7 +225,7 @@ def timeline(memory: int, before: int, after: int, **given: Any) -> None:
 @options.id_argument
 @options.answer_options
 def history(memory: int, **given: Any) -> None:
-    """Show the revisions of the memory ID, newest first, each with what it changed."""
+    """Show the revisions of the memory ID and what each changed, newest first."""
     results.print_history(results.answered(given, lambda memories: memories.history(memory)))
 
 
@@ -234,8 +235,11 @@ def history(memory: int, **given: Any) -> None:
 @click.option("--before", metavar="ID", help="Only sessions older than this one.")
 @options.answer_options
 def sessions(**given: Any) -> None:
-    """Show the sessions of the project, or of all, newest first."""
+    """List the sessions of the project, or of all projects, newest first."""
     found = results.answered(given, lambda memories: memories.sessions(**given))
+    if not found:
+        output.say("There are no sessions.")
+        return
     rows = [
         (it.id, it.project, output.ago(it.started_at), "ended" if it.ended_at else "open",
          it.message_count, it.summary or "")
@@ -249,10 +253,10 @@ def sessions(**given: Any) -> None:
 @options.flag("--storage", help="Show how the tenants' files use their space.")
 @options.answer_options
 def stats(project: str | None, storage: bool, **given: Any) -> None:
-    """Show how much is stored, in the project or in all.
+    """Show how much is stored, in the project or in all projects.
 
-    With --storage, what the files are made of, how much is kept for a time, and
-    what the next sweep would remove by the settings of this environment.
+    --storage shows what the files contain, how much of it has a retention time, and
+    what the next sweep would remove with the settings of this environment.
     """
     if storage:
         # Not at the top: it needs what reads a file, which a service's memories do not.
@@ -280,8 +284,11 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
     @options.answer_options
     def changed(memories: Sequence[int], as_json: bool, **where: str | None) -> None:
         async def done(service: MemoryService) -> list[Observation | None]:
-            for it in memories:
-                await service.get(it)  # all of them, or none
+            for it in memories:  # all of them, or none
+                try:
+                    await service.get(it)
+                except NotFound as error:
+                    raise NotFound(f"There is no memory #{it}; nothing was changed.") from error
             answers = [await work(service, it) for it in memories]
             return [it if isinstance(it, Observation) else None for it in answers]
 
@@ -328,14 +335,14 @@ confirm = _each(
 def edit(memory: int, content: str | None, **given: Any) -> None:
     """Change the memory ID: its content, or what the options name.
 
-    With neither, an editor opens (EDITOR) with the title in the first line. - reads the
-    content from standard input. The text before stays in `history`.
+    With neither, your EDITOR opens, with the title on the first line. - reads the content
+    from standard input. `history` keeps the text before.
     """
     target = {name: given.pop(name) for name in ("as_json", *OPTIONS)}
     changes = _changes(content, **given)
     if not changes:
         if not output.is_terminal(sys.stdout):
-            raise click.UsageError("Give CONTENT, --title, --type, --tag or --ttl.")
+            raise click.UsageError("Nothing to change: add CONTENT or an option.")
         changes = _edited(run_on_target(target, lambda memories: memories.get(memory)))
     changed = results.answered(target, lambda memories: memories.update(memory, **changes))
     _show_done("Changed", changed)
@@ -368,9 +375,9 @@ def _edited(before: Observation) -> dict[str, Any]:
 @click.argument("new", metavar="NEW")
 @options.answer_options
 def supersede(memory: int, new: str, **given: Any) -> None:
-    """Replace the memory ID by NEW: the id of another memory, or a text to save in its place.
+    """Replace the memory ID with NEW: the id of another memory, or a text to save instead.
 
-    Searches and contexts leave the old one out from now on; `show` still has it.
+    Searches and contexts then omit the old one; `show` still shows it.
     """
 
     async def superseded(memories: MemoryService) -> Observation:
@@ -422,8 +429,11 @@ REASONS = ("review_due", "expires_soon", "similar")
 )
 @options.answer_options
 def review(**given: Any) -> None:
-    """Show which memories somebody should look at, the newest reason first."""
+    """List the memories that need a review, newest reason first."""
     due = results.answered(given, lambda memories: memories.review(**given))
+    if not due.items:
+        output.say("No memory needs a review.")
+        return
     rows = [
         (it.reason, output.ago(it.at), f"#{it.observation.id}", it.observation.title,
          "" if it.other is None else f"#{it.other.id} {it.other.title} ({it.score:.2f})")

@@ -48,9 +48,8 @@ HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 def projects() -> None:
     """List, rename, merge and erase the projects of a database file.
 
-    A service may be running on the file meanwhile; it sees what is changed
-    from the next request on. Every change adds a line to the audit file.
-    With --url the service itself lists and erases.
+    A service may be running on the file; it sees changes from the next request on. Each
+    change adds a line to the audit file. With --url the service itself lists and erases.
     """
 
 
@@ -63,9 +62,9 @@ def _of_a_tenant(command: options.Command) -> options.Command:
 @_of_a_tenant
 @options.json_option()
 def list_(as_json: bool, **where: str | None) -> None:
-    """Show the projects with their live observations and their newest change.
+    """List the projects with their live observations and their newest change.
 
-    A service does not say when they changed.
+    Over --url the time of that change is not known.
     """
     if service := Target.of_operator(where):
         shown = _on_service(service, _listed_there)
@@ -83,7 +82,7 @@ def list_(as_json: bool, **where: str | None) -> None:
 @options.dry_run_option
 @options.json_option()
 def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
-    """Give PROJECT the name NEW, which nothing may have yet. Ids and sessions stay."""
+    """Rename PROJECT to NEW, which must be an unused name. Ids and sessions stay."""
     old, name = _name(project), _name(new)
     rename = Projects.plan_rename if dry_run else Projects.rename
     plan = _on(Projects, where, lambda projects, caller: rename(projects, caller, old, name))
@@ -102,9 +101,9 @@ def merge(
 ) -> None:
     """Move the observations and sessions of PROJECT into the project INTO.
 
-    Where both have an observation at one topic key, the text that was updated
-    later stays, and the other is a revision. It is one transaction: saves wait
-    for it, two seconds for 10,000 observations.
+    If both have an observation with the same topic key, the text updated later stays, and
+    the other becomes a revision. It is one transaction: saves wait for it, about two seconds
+    per 10,000 observations.
     """
     source, target = _name(project), _name(into)
     plan = _on(Projects, where, lambda it, caller: it.plan_merge(caller, source, target))
@@ -125,8 +124,8 @@ def merge(
 def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None) -> None:
     """Erase PROJECT: its observations with their history, its sessions, its global memories.
 
-    Others save meanwhile. At the end nothing of it is in the file, and the
-    receipt says what went. One that was interrupted goes on when it is repeated.
+    Others can save meanwhile. At the end nothing of it is left in the file, and the receipt
+    says what was erased. Repeat the command if it was interrupted.
     """
     name, service = _name(project), Target.of_operator(where)
     if dry_run or not is_meant:
@@ -238,8 +237,8 @@ AS_ALL = "default"  # the capacity of an agent of which nothing was said
 def agents() -> None:
     """List, limit, export and erase the agents of a database file, with their memory.
 
-    A service may be running on the file meanwhile; it sees what is changed
-    from the next request on. Every change adds a line to the audit file.
+    A service may be running on the file; it sees changes from the next request on. Each
+    change adds a line to the audit file.
     """
 
 
@@ -253,7 +252,7 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
     if text == AS_ALL:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < len(str(sys.maxsize))):
-        raise click.BadParameter(f"{text!r} is no number, and not {AS_ALL}.", context, option)
+        raise click.BadParameter(f"{text!r} is not a number, and not {AS_ALL}.", context, option)
     return int(text)
 
 
@@ -261,7 +260,7 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
 @_of_agents
 @options.json_option()
 def list_agents(as_json: bool, **where: str | None) -> None:
-    """Show the agents with their working and episodic entries, and the capacity of their own."""
+    """List the agents with their working and episodic entries, and any capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
     names = "agent working episodic bytes=size episodic_capacity=capacity changed_at"
     print_records([parts(it, names) for it in listed], OF_AGENTS, as_json=as_json)
@@ -279,9 +278,9 @@ def list_agents(as_json: bool, **where: str | None) -> None:
     help="Maximum number of episodic entries; `default` follows the service's setting.",
 )
 def set_(agent: str, capacity: int | None, **where: str | None) -> None:
-    """Say how many episodic entries AGENT may hold, whether it has any yet or not.
+    """Set how many episodic entries AGENT may have, even before it has any.
 
-    If it holds more, each entry that it makes lets up to a hundred others go.
+    If it has more, each new entry evicts up to a hundred others.
     """
     name = agent_id(agent)
     _on_agents(where, lambda agents, caller: agents.set_capacity(caller, name, capacity))
@@ -294,10 +293,10 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
 @click.argument("agent")
 @options.to_option("FILE", "The file to write; - is standard output.")
 def export(agent: str, to: str, **where: str | None) -> None:
-    """Write the working and episodic entries of AGENT, one in a line, the newest last.
+    """Write the working and episodic entries of AGENT, one per line, newest last.
 
-    Each is as GET /api/v1/memory/ID shows it, confidential ones too. The file
-    is there whole or not at all, and for its owner alone to read.
+    Each is as GET /api/v1/memory/ID shows it, with confidential values. The file appears
+    only when it is complete, and only its owner can read it.
     """
     name = agent_id(agent)
     refuse_own(to, place_of(where).settings)
@@ -314,9 +313,9 @@ def erase_agent(
 ) -> None:
     """Erase the working and episodic entries of AGENT, its events, and its own capacity.
 
-    Keys that speak for AGENT alone are revoked first. Semantic entries stay,
-    for they are their namespace's. At the end nothing of what went is in the
-    file. One that was interrupted goes on when it is repeated.
+    Keys that speak for AGENT alone are revoked first. Semantic entries stay, because they
+    belong to their namespaces. At the end nothing erased is left in the file. Repeat the
+    command if it was interrupted.
     """
     place, name, tenant = place_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
     keys = place.keys.ring().working(tenant, name)

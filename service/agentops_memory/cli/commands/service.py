@@ -59,10 +59,9 @@ TIMEOUT = 2.0  # seconds
 def serve(**flags: str | None) -> None:
     """Run the service until SIGTERM or Ctrl-C.
 
-    Each option can also be set by the environment variable that is named
-    after it. Options come before variables, variables before defaults, and an
-    empty value is an unset one. MEMORY_DATABASE_URL, which may hold a password,
-    has no option.
+    Each option can also be set by the environment variable shown after it. An
+    option overrides its variable, which overrides the default; an empty value counts
+    as unset. MEMORY_DATABASE_URL, which may contain a password, has no option.
     """
     gc.disable()  # until it is open: what is made before stays, and a start is a tenth shorter
     chosen, has_colors = place.chosen_settings(flags), not os.environ.get("NO_COLOR")
@@ -89,7 +88,7 @@ def _loop_factory() -> Any:
 @options.service_options
 @options.setting_options()
 def health(**flags: str | None) -> None:
-    """Exit with 0 if a service is healthy, else with 1: that at URL, or that of these settings."""
+    """Exit with 0 if the service at --url, or else at --listen, is healthy, and with 1 if not."""
     if target := Target.of_operator(flags):
         try:
             with client.MemoryClient.from_environment(
@@ -127,9 +126,9 @@ class NoService(CommandRefused):
 @options.target_options
 @options.json_option()
 def status(project: str, listen: str | None, as_json: bool, **given: str | None) -> None:
-    """Show whether the service runs, where its data is, and how much is stored.
+    """Show whether the service is running, where its data is, and how much is stored.
 
-    Exits with 1 if the service answers that a check has failed.
+    Exits with 1 if one of the service's checks failed.
     """
     target = Target.of(given)
     url = _url(target, listen)
@@ -161,7 +160,7 @@ def status(project: str, listen: str | None, as_json: bool, **given: str | None)
 @options.setting_options("listen")
 @options.flag("--print", "is_printed", help="Print the address instead of opening it.")
 def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
-    """Open the page of the running service's API in a browser."""
+    """Open the API documentation of the running service in a browser."""
     where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
     base = _url(Target.of(where), listen)
     if _readiness(base) is None:
@@ -250,11 +249,11 @@ def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
 def mcp(
     project: str, url: str | None, key_file: str | None, tenant: str | None, **flags: str | None
 ) -> None:
-    """Speak MCP through standard input and output, until the input ends.
+    """Serve MCP over standard input and output, until the input ends.
 
-    An agent's host starts it in the folder that the agent works in, whose
-    repository is the project. The log goes to standard error. Without a URL it
-    works on the database file itself, which a service may be using meanwhile.
+    An agent's host starts it in the agent's folder, whose repository is the project.
+    The log goes to standard error. Without a URL it works on the database file itself,
+    even while a service runs on it.
     """
     where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
     target = Target.of(where)
@@ -335,7 +334,7 @@ class DemoFailed(CommandRefused):
     help=f"Address of the service; its key is in {options.KEY}. [{URL}]",
 )
 def demo(url: str) -> None:
-    """Save a small session through the running service, and show the context it gives."""
+    """Save sample memories in a running service, and show the context an agent would get."""
     try:
         with client.MemoryClient.from_environment(url=url, retries=0) as memory:
             _demonstrate(memory)

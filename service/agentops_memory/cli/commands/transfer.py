@@ -19,7 +19,13 @@ from uuid import UUID, uuid5
 import click
 
 from agentops_memory_client.contract.errors import MemoryServiceError
-from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
+from agentops_memory_client.contract.models import (
+    ImportConflict,
+    Imported,
+    ImportPlan,
+    Progress,
+    Stats,
+)
 from agentops_memory_client.contract.service import MemoryService
 
 from ...agentops.transfer import recognized
@@ -153,6 +159,7 @@ def _json(value: object) -> bytes:
 
 # Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
 FILE = click.Path(allow_dash=True, readable=False)
+ROW = b'"id":'  # once in each session and memory; in a text the quotes are escaped
 PIECE = 64 * 1024  # bytes, as many as a pipe holds
 SIGNALS = 1.0  # seconds, after which they are handled at the latest
 # By the reason of a conflict and what is kept of it.
@@ -170,10 +177,10 @@ IN_CONFLICT = "{other} is in conflict with it"  # as only another version can te
 @force_option
 @target_options
 def export(file: str, project: str | None, force: bool, **where: str | None) -> None:
-    """Write every session and observation, of the project or of all, to FILE.
+    """Write every session and observation of the project, or of all projects, to FILE.
 
-    Without a file, or with -, to standard output. A file is there at the end,
-    whole, and for its owner alone to read.
+    Without FILE, or with -, it writes to standard output. A file appears only when it
+    is complete, and only its owner can read it.
     """
     with file_errors():
         _require_writable(file, Target.of(where), force=force)
@@ -181,13 +188,16 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
         say(f"Only the project {one_line(project)} is exported.")
 
     async def work(memories: MemoryService) -> None:
-        bar = progress_bar("exporting", beside_output=file == "-")
+        bar = progress_bar("Exporting", beside_output=file == "-")
         with written(file) as target, bar as progress:
-            async with aclosing(_to_the_end(memories.export(project, progress=progress))) as pieces:
+            pieces = memories.export(project)
+            if progress:
+                pieces = _counted(pieces, await memories.stats(project), progress)
+            async with aclosing(_to_the_end(pieces)) as whole:
                 if is_terminal(target):
-                    await _show(pieces)
+                    await _show(whole)
                 else:
-                    async for piece in pieces:
+                    async for piece in whole:
                         await asyncio.to_thread(target.write, piece)
 
     run_on_target(where, work)
@@ -198,21 +208,34 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 @flag("--dry-run", help="Show what would be stored, and store nothing.")
 @answer_options
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
-    """Store what the export in FILE holds and is not there yet.
+    """Store everything in the export FILE that is not stored yet.
 
-    FILE is an export of this service, or one of engram; - is standard input.
-    What is there already is left alone, so an import can be repeated: one that was cut off is
-    completed by the next.
+    FILE is an export of this service or of engram; - reads standard input. Existing rows are
+    skipped, so you can repeat an import; this also completes an interrupted one.
     """
     with file_errors(), _document(file, Target.of(where)) as path:
 
         async def work(memories: MemoryService) -> Imported | ImportPlan:
             do = memories.plan_import if dry_run else memories.import_from
-            with progress_bar("looking" if dry_run else "importing") as progress:
+            with progress_bar("Checking" if dry_run else "Importing") as progress:
                 return await do(path, progress=progress)
 
         done = run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run)
         _print_done(done, as_json=as_json)
+
+
+async def _counted(
+    pieces: AsyncGenerator[bytes, None], of: Stats, progress: Progress
+) -> AsyncGenerator[bytes, None]:
+    """The pieces; reports how many rows are in them, as nobody knows their bytes before."""
+    done, total, end = 0, of.total_sessions + of.total_observations + 1, b""  # 1: its own end
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece
+            done += (end + piece).count(ROW)
+            end = piece[1 - len(ROW) :]  # a row may begin in one piece and end in the next
+            progress(min(done, total - 1), total)
+    progress(done + 1, total)
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:

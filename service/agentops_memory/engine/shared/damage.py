@@ -266,7 +266,7 @@ class KnownDamage:
                 self._tell(caller, row)
         if known and not self.rows:
             fields = {"path": self._where, "tenant": caller.tenant}
-            log.warning("no row in the database is damaged any more", extra=fields)
+            log.warning("the database has no damaged rows any more", extra=fields)
 
     def add(self, caller: Caller, damaged: Iterable[DamagedRow]) -> None:
         """Note what a request was refused for, or has left out, until the next check."""

@@ -171,7 +171,7 @@ class _Refusals:
         """Asked again, it may be answered: too many connections are a fault of their number."""
         if getattr(error, "errno", None) not in NO_FILE_LEFT:
             raise error
-        log.warning("no more files can be opened", extra={"reason": reason(error)})
+        log.warning("too many files are open", extra={"reason": reason(error)})
         return self._protocol(request).refused(Unavailable("Too many files are open; try again."))
 
     async def failed(self, request: Request, _: Exception) -> Response:

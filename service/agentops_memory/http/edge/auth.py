@@ -83,10 +83,10 @@ def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
     if ring.was_ever_used or is_open_allowed(auth, host):
         return
     if auth == KEYS:
-        raise SettingRefused(f"MEMORY_AUTH: 'keys' needs a key, and there is none: {CREATE}.")
+        raise SettingRefused(f"MEMORY_AUTH: 'keys' requires a key, but none exists: {CREATE}.")
     raise SettingRefused(
         f"MEMORY_LISTEN: {host or 'every interface'} can be reached from other machines, which "
-        f"needs a key, and there is none: {CREATE}, listen on 127.0.0.1, or let anybody in with "
+        f"requires a key, but none exists: {CREATE}, listen on 127.0.0.1, or admit everyone with "
         "MEMORY_AUTH=none."
     )
 

@@ -113,7 +113,7 @@ def require_clear(headers: Headers, version: Callable[[], str]) -> None:
         if name in _SINGLE:
             stripped = value.strip()
             if name in found and (name not in _KEYS or found[name] != stripped):
-                raise Refused(400, f"The header {name.decode()} came more than once.")
+                raise Refused(400, f"The header {name.decode()} was sent more than once.")
             found[name] = stripped
     if b"host" not in found and version() not in _WITHOUT_HOST:
         raise Refused(400, "A request needs a Host header.")
@@ -312,7 +312,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             address = self.client[0] if self.client else ""
             answer = self._early(self.url, self.headers, date, address)
         except Exception:  # else the parser would take it for a request that is none
-            log.exception("request takes the slow path")
+            log.exception("the fast path failed; the request takes the slow one")
             answer = None
         if answer is None:
             return False

@@ -64,7 +64,7 @@ def patterns(names: tuple[str, ...]) -> Patterns:
     """Patterns, normalized as project names are; Invalid for none, too many or too long ones."""
     folded = tuple(dict.fromkeys(project_name(name) for name in names))
     if not folded or not all(folded):
-        raise Invalid("A project pattern is a name such as billing, or billing-*, or *.")
+        raise Invalid("A project pattern must be a name such as billing, or billing-*, or *.")
     if len(folded) > MOST_PATTERNS:
         raise Invalid(f"A key has at most {MOST_PATTERNS} project patterns.")
     if any(len(name) > LONGEST_PATTERN or name.count(ANY) > MOST_ANY for name in folded):
@@ -78,7 +78,7 @@ def new_patterns(names: tuple[str, ...]) -> Patterns:
     """The patterns of a new key; Invalid also for invisible characters."""
     made = patterns(names)
     if signs := ", ".join(filter(None, map(invisible, made.names))):
-        raise Invalid(f"A project pattern has no invisible characters, such as {signs}.")
+        raise Invalid(f"A project pattern must not contain invisible characters, such as {signs}.")
     return made
 
 
@@ -137,7 +137,7 @@ class Caller:
         """Raise Denied unless the caller may change memories of this space."""
         self.require_project(space.project)
         if space.scope == GLOBAL_SCOPE and not self.projects.are_everything:
-            raise Denied("A global memory is changed with a key for every project alone.")
+            raise Denied("Changing a global memory needs a key for every project.")
 
 
 OPERATOR = Caller()
@@ -147,8 +147,8 @@ def tenant_id(text: str) -> TenantId:
     """The text as a tenant id, which is safe as a file name; Invalid otherwise."""
     if not _NAME.fullmatch(text):
         raise Invalid(
-            "A tenant's name has 1 to 63 of the characters a-z, 0-9 and -, and does not begin "
-            "with -."
+            "A tenant's name must have 1 to 63 of the characters a-z, 0-9 and -, and must not "
+            "begin with -."
         )
     return TenantId(text)
 
@@ -184,7 +184,7 @@ def agent_id(text: str) -> AgentId:
     """The text as an agent's id; Invalid otherwise."""
     if not _AGENT.fullmatch(text) or text in (".", ".."):  # which clients fold in a path
         raise Invalid(
-            f"An agent's id has 1 to {LONGEST_AGENT} visible ASCII characters, "
+            f"An agent's id must have 1 to {LONGEST_AGENT} visible ASCII characters, "
             'none of them / ? # % * , or ".'
         )
     return AgentId(text)
@@ -201,7 +201,7 @@ def agent_patterns(names: Iterable[str]) -> Patterns:
             or name.count(ANY) > MOST_ANY
             or not _PATTERN.fullmatch(name)
         ):
-            raise Invalid("An agent's pattern is a name such as coder, or team-*, or *.")
+            raise Invalid("An agent pattern must be a name such as coder, or team-*, or *.")
     return Patterns(distinct)
 
 
@@ -213,10 +213,12 @@ def asking(caller: Caller, named: str) -> AgentId:
     """
     spoken = caller.agents.names
     if not spoken:
-        raise Denied("Your key speaks for no agent; `keys create --agent PATTERN` makes one.")
+        raise Denied(
+            "Your key speaks for no agent; `keys create --agent PATTERN` creates one that does."
+        )
     if not named:
         if len(spoken) > 1 or ANY in spoken[0]:
-            raise Invalid("The header X-Agent-ID must say which agent asks.")
+            raise Invalid("The header X-Agent-ID must name the calling agent.")
         return AgentId(spoken[0])
     if not caller.agents.match(agent := agent_id(named)):
         raise Denied(NOT_YOUR_AGENT)

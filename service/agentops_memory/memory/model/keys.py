@@ -168,9 +168,7 @@ def rotated(key: Key, now: datetime, keep_old_for: timedelta) -> tuple[Key, str]
         raise Conflict("The key is revoked; create another.")
     old = _ending(key.secrets, now, now + keep_old_for)
     if len(old) >= MOST_SECRETS:
-        raise Conflict(
-            f"{len(old)} older secrets of the key would still work; keep them for less time."
-        )
+        raise Conflict(f"{len(old)} older secrets would still work; choose a shorter --keep-old.")
     secret, kept = _new_secret()
     return replace(key, secrets=(*old, kept)), _token(key, secret)
 

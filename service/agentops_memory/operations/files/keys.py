@@ -121,9 +121,9 @@ def _label(number: int, record: object) -> str:
 
 def _fields(record: object, readers: Readers) -> dict[str, Any]:
     if not isinstance(record, dict):
-        raise ValueError("it is no JSON object")
+        raise ValueError("it is not a JSON object")
     for name in record.keys() - readers.keys():
-        raise ValueError(f"{name[:20]!r} is no field that belongs there")
+        raise ValueError(f"{name[:20]!r} is not a field that belongs there")
     return {name: _field(name, reader, record.get(name)) for name, reader in readers.items()}
 
 
@@ -245,7 +245,7 @@ class KeyFile(KeyRegistry):
         with os_errors_as(KeyFileRefused, f"The audit file {self._audit} cannot be read"):
             if self.made.is_known():
                 raise KeysLost(
-                    f"Keys were made, but the key file {self._path} is gone, or has none. Put it "
+                    f"Keys were created, but the key file {self._path} is missing or empty. Put it "
                     "back, or create a key with `agentops-memory keys create --name NAME --role "
                     "admin`; to give everyone access without a key, `agentops-memory keys reset "
                     "--open`."
@@ -283,7 +283,7 @@ class KeyFile(KeyRegistry):
         with self._locked():
             stamp, ring = self.read()
             if stamp != seen:
-                raise KeyFileRefused("The keys were changed meanwhile; bring them back again.")
+                raise KeyFileRefused("The keys were changed meanwhile; restore them again.")
             unknown = [key for key in keys if key.id not in ring.keys]
             for key in unknown:
                 ring = ring.with_key(key)
@@ -335,7 +335,7 @@ class WatchedKeys:
                 ring = self._known[1]
             else:
                 ring = self.read()
-                log.info("keys read", extra={"keys": len(ring.keys)})
+                log.info("keys loaded", extra={"keys": len(ring.keys)})
         except KeyFileRefused as refusal:
             if self._complaint != str(refusal):
                 self._complaint = str(refusal)
@@ -359,7 +359,7 @@ class WatchedKeys:
             try:
                 self.file.made.note()
             except OSError as error:
-                log.warning("it cannot be noted that there are keys", extra={"reason": str(error)})
+                log.warning("cannot record that keys exist", extra={"reason": str(error)})
         self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
         return ring
 
@@ -370,7 +370,7 @@ def _contents(path: Path) -> tuple[Stamp, bytes] | None:
             # The stamp first: a change while it is read shows at the next look.
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
-                raise KeyFileRefused(f"The key file {path} cannot be used: it is no file of keys.")
+                raise KeyFileRefused(f"The key file {path} cannot be used: it is not a key file.")
             return stamp_of(status), os.read(file, LARGEST)
     except FileNotFoundError:
         if path.is_symlink():

@@ -48,7 +48,10 @@ class RedactionFile:
             try:
                 self.read()
             except RedactionFileRefused as refusal:
-                log.error("the redaction file stays as it was", extra={"reason": str(refusal)})
+                log.error(
+                    "the redaction file cannot be reloaded; the previous rules stay in effect",
+                    extra={"reason": str(refusal)},
+                )
         return self._exceptions.get(tenant, DEFAULT_RULES)
 
     def _look(self) -> object:
@@ -74,7 +77,7 @@ def _read(path: Path) -> Exceptions:
 def _contents(path: Path) -> bytes:
     with opened(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _refused(path, "it is no file")
+            raise _refused(path, "it is not a file")
         return file.read(LARGEST)
 
 
@@ -84,12 +87,12 @@ def _refused(path: Path, reason: str) -> RedactionFileRefused:
 
 def _exceptions(document: Any) -> Exceptions:
     if not isinstance(document, dict):
-        raise Invalid("It is no JSON object of tenants.")
+        raise Invalid("It must be a JSON object of tenants.")
     exceptions = {}
     for tenant, allowed in document.items():
         id_ = tenant_id(tenant)
         if not isinstance(allowed, dict) or allowed.keys() - {"allow", "allow_kinds"}:
-            raise Invalid(f"Tenant {tenant} has something else than allow and allow_kinds.")
+            raise Invalid(f"Tenant {tenant} may have only allow and allow_kinds.")
         exceptions[id_] = Rules(
             allowed=_texts(tenant, allowed.get("allow", [])),
             allowed_kinds=_texts(tenant, allowed.get("allow_kinds", [])),
@@ -99,5 +102,5 @@ def _exceptions(document: Any) -> Exceptions:
 
 def _texts(tenant: str, given: Any) -> frozenset[str]:
     if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
-        raise Invalid(f"What tenant {tenant} allows is no list of texts.")
+        raise Invalid(f"What tenant {tenant} allows is not a list of texts.")
     return frozenset(given)

@@ -144,7 +144,7 @@ class SealFile:
             before = self._read()
             after: SealKeys = change(before)
             if len(written(after)) > LARGEST:
-                raise SealFileRefused(f"The seal file {self.path} holds no more keys.")
+                raise SealFileRefused(f"The seal file {self.path} can hold no more keys.")
             if after != before:
                 with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
                     file.write(written(after))
@@ -168,7 +168,7 @@ def require_seal_file(path: Path, db_path: Path) -> None:
     if path != Path(f"{db_path}{ENDING}") and not path.exists():
         raise StartRefused(
             f"There is no seal file {path}: confidential values could not be read. Put it back, "
-            "or make a new one with `agentops-memory seal rotate`."
+            "or create a new one with `agentops-memory seal rotate`."
         )
 
 
@@ -181,7 +181,7 @@ def read(data: bytes, name: str) -> SealKeys:
     except (ValueError, LookupError, TypeError, RecursionError) as fault:
         raise SealFileRefused(f"The seal file {name} cannot be used: it is damaged.") from fault
     if any(len(key) != KEY for key in keys.values()):
-        raise SealFileRefused(f"The seal file {name} cannot be used: a key of it is cut short.")
+        raise SealFileRefused(f"The seal file {name} cannot be used: one of its keys is truncated.")
     return SealKeys(keys=keys, made=made)
 
 

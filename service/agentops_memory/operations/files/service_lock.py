@@ -110,7 +110,7 @@ async def _wait_for_lock(
                 raise StartRefused(f"{refusal} {LONGER}") from refusal
             if loop.time() - began < RETRY.total_seconds():
                 log.warning(
-                    "another service has the database; waiting for its end",
+                    "another service has the database open; waiting for it to stop",
                     extra={"holder": str(refusal.holder), "seconds": wait.total_seconds()},
                 )
             if on_wait is not None:

@@ -66,7 +66,7 @@ def brought_up_to_date(
         try:
             return _migrated(connection, tenant, upgrading)
         except errors.DeadlockDetected:  # they lock the tables in another order
-            log.info("the migration begins anew", extra={"tenant": tenant})
+            log.info("deadlock during the migration; starting it again", extra={"tenant": tenant})
     return _migrated(connection, tenant, upgrading)
 
 

@@ -41,7 +41,7 @@ def once(key: str | None) -> Mapping[str, str]:
     Without a key a new one is made. Invalid for what cannot be one.
     """
     if key is not None and not _VISIBLE.fullmatch(key):
-        raise Invalid("An idempotency key has 1 to 255 visible ASCII characters.")
+        raise Invalid("An idempotency key must have 1 to 255 visible ASCII characters.")
     return {IDEMPOTENCY_KEY: key or str(uuid.uuid4())}
 
 
@@ -75,7 +75,7 @@ def said(messages: Sequence[object]) -> list[dict[str, str]]:
     """The messages of a transcript. Invalid for what is no Message."""
     for it in messages:
         if not isinstance(it, Message):
-            raise Invalid('Each message is a Message, as Message(role="user", content="Hi.").')
+            raise Invalid('Each message must be a Message: Message(role="user", content="Hi.").')
     return [{"role": it.role, "content": it.content} for it in messages if isinstance(it, Message)]
 
 

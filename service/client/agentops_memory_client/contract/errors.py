@@ -1,4 +1,4 @@
-"""Why the service did not do as asked: one class for each kind of answer that a caller makes.
+"""Why a call failed: one class for each kind of failure that a caller handles.
 
 The text of each is a sentence that is safe to show.
 """
@@ -16,32 +16,32 @@ __all__ = [
 
 
 class MemoryServiceError(Exception):
-    """Whatever can go wrong between a caller and the service."""
+    """Any failure of a call to the service."""
 
 
 class MemoryServiceWarning(UserWarning):
-    """The service did what was asked, and warns that it may not be what was meant."""
+    """The call succeeded, but the service warns that it may not do what was intended."""
 
 
 class Misconfigured(MemoryServiceError, ValueError):
-    """What a client was given to reach the service with cannot be right; nothing was sent."""
+    """The configuration of the client is invalid; nothing was sent."""
 
 
 class Unreachable(MemoryServiceError):
-    """Nobody answers, or not in time; the same request may succeed later."""
+    """No answer, or none in time; the same request may succeed later."""
 
-    may_be_done = False  # whether so much was sent that the service may have done it
+    may_be_done = False  # whether the service may have received and executed the request
 
 
 class UnexpectedAnswer(MemoryServiceError):
-    """Something answers, but not as the service does."""
+    """The answer is not one that the service gives."""
 
     status = 0  # of HTTP, if there was one
     retry_after: timedelta | None = None
 
 
 class Refused(MemoryServiceError):
-    """The service answered, and did not do it."""
+    """The service refused the call."""
 
     status = 0  # as AgentOps REST says it
     code: str | None = None  # as OpenWOP says it, which has several for a status
@@ -51,13 +51,13 @@ class Refused(MemoryServiceError):
 
 
 class Invalid(Refused):
-    """What was sent breaks a limit, or cannot be understood; every fault is named."""
+    """The request is invalid or exceeds a limit; the message names every fault."""
 
     status = 400
 
 
 class Unauthenticated(Refused):
-    """No key was sent that opens the service."""
+    """No valid key was sent."""
 
     status = 401
 
@@ -69,25 +69,25 @@ class Denied(Refused):
 
 
 class NotFound(Refused):
-    """There is no such thing, or none that this key may know of."""
+    """It does not exist, or this key has no access to it."""
 
     status = 404
 
 
 class Conflict(Refused):
-    """What is stored does not allow this change."""
+    """The stored state does not allow this change."""
 
     status = 409
 
 
 class TooLarge(Refused):
-    """What was sent is over its limit; nothing of it was stored."""
+    """The request is too large; nothing was stored."""
 
     status = 413
 
 
 class TooMany(Refused):
-    """The key has asked too often; the same request succeeds after some seconds."""
+    """The key has sent too many requests; the same request succeeds in a few seconds."""
 
     status = 429
 
@@ -105,7 +105,7 @@ class Unavailable(Refused):
 
 
 class OverQuota(Refused):
-    """The tenant stores as much as it may."""
+    """The tenant has used up its quota."""
 
     status = 507
 
@@ -122,7 +122,7 @@ def refused(
     request_id: str | None = None,
     retry_after: timedelta | None = None,
 ) -> Refused:
-    """The refusal that a status stands for; an unknown one counts as the first of its hundred."""
+    """The refusal for a status; an unknown one counts as 400 or 500."""
     rough = Failed if status >= 500 else Invalid
     refusal = BY_STATUS.get(status, rough)(sentence)
     refusal.status, refusal.code, refusal.details = status, code, details

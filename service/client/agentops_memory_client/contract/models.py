@@ -1,4 +1,4 @@
-"""What the service answers, as frozen nouns. Names and meanings are those of AgentOps REST.
+"""The results of calls, as frozen dataclasses, with the names of AgentOps REST.
 
 Their fields stand in the order of the JSON; `redacted`, `omitted` and `warning` are headers there.
 """
@@ -12,7 +12,7 @@ Action = Literal["created", "updated", "deduplicated"]
 Explanation = Mapping[str, Any]  # as docs/api.md describes it
 
 Progress = Callable[[int, int | None], None]
-"""What is told of a transfer after each piece: bytes done, and bytes in all if they are known."""
+"""Called after each chunk of a transfer: bytes done, and bytes in total if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """A session as it is stored; it has a summary once it ended with messages."""
+    """A stored session; it has a summary once it has ended with messages."""
 
     id: str
     project: str
@@ -33,32 +33,32 @@ class Session:
     message_count: int
     ended_at: datetime | None = None
     summary: str | None = None
-    redacted: int = 0  # secrets that were kept out of what was sent
+    redacted: int = 0  # secrets removed before it was stored
     warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
-    """What became of messages that were added to a session's transcript: they are kept."""
+    """The outcome of adding messages to a session's transcript."""
 
-    redacted: int = 0  # secrets that were kept out of what was sent
+    redacted: int = 0  # secrets removed before it was stored
     warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionEnd:
-    """What became of a session at its end."""
+    """The outcome of ending a session."""
 
     session_id: str
     summary: str
     message_count: int
-    redacted: int = 0  # secrets that were kept out of what was sent
+    redacted: int = 0  # secrets removed before it was stored
     warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Similar:
-    """A memory that says nearly the same; a score of 1 is the same words."""
+    """A near duplicate; a score of 1 means the same words."""
 
     id: int
     title: str
@@ -69,21 +69,21 @@ class Similar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """What became of a save: a new memory, a new state of one, or one that was there already."""
+    """The outcome of a save: a new memory, a new revision, or a duplicate."""
 
     id: int
     action: Action
     revision_count: int
     duplicate_count: int
     expires_at: datetime | None = None
-    similar: tuple[Similar, ...] | None = None  # None: not asked for, or not found in time
-    redacted: int = 0  # secrets that were kept out of what was sent
+    similar: tuple[Similar, ...] | None = None  # None: not requested, or not found in time
+    redacted: int = 0  # secrets removed before it was stored
     warning: str | None = None  # the session belongs to another project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A memory in full. What superseded it are live memories; an expired one is in no list."""
+    """A memory in full. Only live memories supersede it; lists leave out expired ones."""
 
     id: int
     session_id: str
@@ -108,12 +108,12 @@ class Observation:
     superseded_by: tuple[int, ...] = ()
     review_at: datetime | None = None
     confirmed_at: datetime | None = None
-    redacted: int = 0  # secrets that were kept out of what was sent
+    redacted: int = 0  # secrets removed before it was stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewItem:
-    """A memory that somebody should look at: why, and since when; look-alikes come in pairs."""
+    """A memory that needs a review, why and since when; near duplicates come in pairs."""
 
     reason: str  # review_due, expires_soon or similar
     at: datetime
@@ -124,10 +124,10 @@ class ReviewItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewList:
-    """What somebody should look at, the newest reason first."""
+    """Memories that need a review, newest reason first."""
 
     items: tuple[ReviewItem, ...]
-    next: str | None = None  # what `before` takes, if there is more
+    next: str | None = None  # pass it as `before` to get the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A found memory; the lower its rank, the better."""
+    """A memory that was found; a lower rank is better."""
 
     id: int
     type: str
@@ -162,7 +162,7 @@ class Found:
     """The hits of a search, best first."""
 
     hits: tuple[Hit, ...] = ()
-    omitted: int = 0  # hits that one answer had no room for
+    omitted: int = 0  # hits that did not fit into the response
     explanation: Explanation | None = None
 
     def __iter__(self) -> Iterator[Hit]:
@@ -186,11 +186,11 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What an agent is reminded of: the summaries of sessions, then memories."""
+    """The context for an agent's turn: summaries of sessions, then memories."""
 
     summaries: tuple[str, ...] = ()
     observations: tuple[Line, ...] = ()
-    omitted: int = 0  # lines that one answer had no room for
+    omitted: int = 0  # memories that did not fit into the response
     explanation: Explanation | None = None
 
 
@@ -207,7 +207,7 @@ class TimelineEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
-    """How much is stored; the projects are always all that the caller may see."""
+    """How much is stored; `projects` always lists every project that the key may read."""
 
     total_sessions: int
     total_observations: int
@@ -221,24 +221,24 @@ class Imported:
     imported_sessions: int
     imported_observations: int
     refused_supersessions: int | None = None  # observations stored without their `supersedes`
-    redacted: int = 0  # secrets that were kept out of what was sent
+    redacted: int = 0  # secrets removed before it was stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportConflict:
-    """An observation of a document that is not as the stored one, and which of them stays."""
+    """An observation that differs from the stored one, and which of the two is kept."""
 
     place: int  # in the document's observations, from 0
     id: int  # of the stored one
-    reason: Literal["topic_key", "changed"]  # it holds the key; or was changed since the export
-    kept: Literal["stored", "imported"]  # the other becomes a revision, or is left alone
+    reason: Literal["topic_key", "changed"]  # it has the same key, or was changed since the export
+    kept: Literal["stored", "imported"]  # the other becomes a revision, or is left out
     project: str
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
-    """What an import would do; it is stored whole or not at all."""
+    """What an import would do."""
 
     new_sessions: int
     same_sessions: int

@@ -66,14 +66,14 @@ def context(body: bytes, headers: Headers) -> Context:
 def erasure(body: bytes, headers: Headers) -> str | None:
     """The receipt of a deletion, if there is one; the answer is empty, or says `deleted`."""
     if body and json_object(body).get("status") != "deleted":
-        raise UnexpectedAnswer("The service does not say that it was deleted.")
+        raise UnexpectedAnswer("The service did not confirm the deletion.")
     return headers.get(ERASURE)
 
 
 def appended(body: bytes, headers: Headers) -> Appended:
     """What became of messages; the answer has headers alone."""
     if body:
-        raise UnexpectedAnswer("The service answers messages with more than it should.")
+        raise UnexpectedAnswer("The service returned an unexpected body for messages.")
     return Appended(redacted=_count(headers, REDACTED), warning=headers.get(WARNING))
 
 
@@ -104,7 +104,7 @@ def read_as(kind: type[T], given: object) -> T:
     read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
     with suppress(ValueError):  # what pydantic raises is one
         return read.validate_python(given)
-    raise UnexpectedAnswer("The service answers with something else than expected.")
+    raise UnexpectedAnswer("The service returned an unexpected answer.")
 
 
 @cache
@@ -118,7 +118,7 @@ def json_object(body: bytes) -> dict[str, Any]:
     """The members of an answer. UnexpectedAnswer for what is no object."""
     given = _parsed(body)
     if not isinstance(given, dict):
-        raise UnexpectedAnswer("The service answers with something else than an object.")
+        raise UnexpectedAnswer("The service returned something other than a JSON object.")
     return given
 
 
@@ -128,7 +128,7 @@ def _parsed(body: bytes) -> Any:
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as error:
-        raise UnexpectedAnswer("The service answers with something else than JSON.") from error
+        raise UnexpectedAnswer("The service returned something other than JSON.") from error
 
 
 def _count(headers: Headers, name: str) -> int:

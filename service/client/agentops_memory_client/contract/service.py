@@ -79,18 +79,18 @@ class Questions(Asks):
         supersedes: Sequence[int | str] = (), review_at: datetime | None = None, similar: int = 0,
         idempotency_key: str | None = None,
     ) -> m.Saved:  # fmt: skip
-        """Save a memory; an equal one, or one with its topic key, is not doubled.
+        """Save a memory; a duplicate is counted, and one with the same topic key is updated.
 
-        It ends at `expires_at`, or after `ttl`, whole seconds. A pinned one comes first
-        in contexts. It supersedes memories by their ids or stable ids. At most ten
-        `similar` ones are told.
+        It expires at `expires_at`, or after `ttl` (whole seconds). A pinned memory comes
+        first in contexts. `supersedes` takes ids or stable ids. The result lists up to
+        `similar` near duplicates, at most ten.
 
-        The session is made if there is none. Title: at most 500 characters;
-        content: 50,000; tags: 20 of 100 each. The scope is `project` if none is
-        given; one in scope `global` is recalled in every project.
+        The session is created if it does not exist. Limits: a title has 500 characters,
+        a content 50,000, and there are at most 20 tags of 100. The default scope is
+        `project`; a `global` memory is recalled in every project.
 
         Invalid names every fault; NotFound for what cannot be superseded; Conflict if the
-        idempotency key was used for another request, for a pin too many, or a circle.
+        idempotency key was used for another request, for one pin too many, or for a cycle.
         """
         return also(supersedes=supersedes or None, similar=similar or None)
 
@@ -105,16 +105,16 @@ class Questions(Asks):
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 20, before: int | None = None,
     ) -> list[m.Observation]:  # fmt: skip
-        """Memories of the project, or of all, newest first; `before` one: those that are older.
+        """Memories of the project, or of all, newest first; with `before`, only older ones.
 
-        At most 1,000, and as many as 2 MiB hold. None is of the types to exclude, at most 20.
+        At most 1,000 memories and 2 MiB. At most 20 types can be excluded.
         """
         excluded = exclude_types or None
         return also(exclude_type=excluded, exclude_types=None, before_id=before, before=None)
 
     @sends("observation_history", "GET", "observations/{observation}/history")
     def history(self, observation: int) -> list[m.Revision]:
-        """The changes of a memory, newest first: at most 100, also of a deleted one.
+        """The revisions of a memory, newest first, at most 100; also those of a deleted one.
 
         NotFound if there is none with this id.
         """
@@ -123,10 +123,10 @@ class Questions(Asks):
     def restore(
         self, observation: int, revision: int, *, idempotency_key: str | None = None
     ) -> m.Observation:
-        """Bring back the text of a revision, as a new one; a deleted memory comes back with it.
+        """Restore the text of a revision as a new revision; this also undeletes a memory.
 
         NotFound if there is no such memory or revision; Conflict if another
-        memory holds its topic key by now.
+        memory has taken its topic key.
         """
 
     @sends("update_observation", "PATCH", "observations/{observation}")
@@ -138,11 +138,12 @@ class Questions(Asks):
         review_at: datetime | Unset | None = UNSET, revision: int | None = None,
         idempotency_key: str | None = None,
     ) -> m.Observation:  # fmt: skip
-        """Change what is given, and answer the memory as it is now.
+        """Change the fields that are passed, and return the memory as it is now.
 
-        What is None stays; no tags at all are `()`. An end or a review that is None is
-        taken away. The text before becomes a revision. Limits as for a save. NotFound if
-        there is none with this id. Conflict if it is not at the `revision` that is changed.
+        A field that is None stays; `()` removes all tags. None for `expires_at` or
+        `review_at` removes the date. The text before becomes a revision. The limits are
+        those of a save. NotFound if there is none with this id; Conflict if `revision`
+        is not its current one.
         """
 
     @sends("confirm_observation", "POST", "observations/{observation}/confirm")
@@ -154,19 +155,19 @@ class Questions(Asks):
         self, project: str | None = None, *, reason: str | None = None, limit: int = 20,
         before: str | None = None,
     ) -> m.ReviewList:  # fmt: skip
-        """What somebody should look at in the project, or in all, the newest reason first.
+        """Memories of the project, or of all, that need a review, newest reason first.
 
-        A reason is `review_due`, `expires_soon` or `similar`; a list's `next` as `before` gives
-        what follows. Invalid for another reason, or another text.
+        A reason is `review_due`, `expires_soon` or `similar`. Pass `next` of one list as
+        `before` to get the following one. Invalid for any other reason or cursor.
         """
 
     @sends("delete_observation", "DELETE", "observations/{observation}", read=reading.erasure)
     def delete(
         self, observation: int, *, hard: bool = False, idempotency_key: str | None = None
     ) -> str | None:
-        """Forget a memory so that it can be brought back; again is the same.
+        """Delete a memory, which can be restored; deleting it again changes nothing.
 
-        With `hard` it is erased with its history, for good, and the answer is the
+        With `hard` it is erased permanently with its history, and the result is the
         id of the receipt; None if there was nothing to erase.
         """
 
@@ -177,11 +178,11 @@ class Questions(Asks):
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 10, superseded: bool = False, explain: bool = False,
     ) -> m.Found:  # fmt: skip
-        """The memories of the project, or of all, that a query finds, best first.
+        """The memories of the project, or of all, that match a query, best match first.
 
-        None is of the types to exclude, at most 20. With `superseded` those that others
-        supersede join. The first 500 characters of the query count. At most 1,000, and as
-        many as 2 MiB hold; the rest are counted as `omitted`.
+        At most 20 types can be excluded. `superseded` includes superseded memories. Only
+        the first 500 characters of the query count. At most 1,000 memories and 2 MiB;
+        the rest are counted as `omitted`.
         """
         excluded = exclude_types or None
         return also(q=query[:MAX_PROMPT], query=None, exclude_type=excluded, exclude_types=None)
@@ -195,16 +196,15 @@ class Questions(Asks):
         namespaces: Sequence[str] = (), episodic: bool = False, agent: str | None = None,
         ages: bool = False,
     ) -> m.Context:  # fmt: skip
-        """What to remind an agent of: summaries of sessions, then memories, best first.
+        """The context for an agent's turn: session summaries, then memories, best match first.
 
-        Without a query, or one that finds nothing, the newest. No memory is of the types to
-        exclude, at most 20. The first 500 characters of the query count. What does not fit
+        Without a query, or if nothing matches it, the newest memories. At most 20 types can
+        be excluded. Only the first 500 characters of the query count. What does not fit
         into `max_tokens` (of four bytes) or `max_chars` (code points) is left out; each
-        content is cut at `content_chars`, or at 300. `stores` are ids of memory stores that join,
-        at most eight: NotFound if one is not there. So do the semantic `namespaces` of
-        agents' memory and, with `episodic`, what the agent itself has learned: `agent`
-        is the one that asks, unless the key speaks for one alone. With `ages` each
-        memory tells how old it is.
+        content is cut at `content_chars` (default 300). `stores` adds up to eight memory
+        stores by id: NotFound if one does not exist. `namespaces` adds semantic namespaces
+        of agents' memory, and `episodic` the agent's own entries; `agent` is required
+        unless the key has exactly one. `ages` adds the age of each memory.
         """
         return also(
             query=None if query is None else query[:MAX_PROMPT],
@@ -216,7 +216,7 @@ class Questions(Asks):
     def timeline(
         self, observation: int, *, before: int = 3, after: int = 3
     ) -> list[m.TimelineEntry]:
-        """A memory among those saved before and after it in its project, oldest first.
+        """A memory and those saved before and after it in its project, oldest first.
 
         NotFound if there is none with this id.
         """
@@ -237,7 +237,7 @@ class Questions(Asks):
     def start_session(
         self, session_id: str, project: str, *, idempotency_key: str | None = None
     ) -> m.Session:
-        """Open a session; one that is there already is answered as it is.
+        """Open a session; an existing one is returned unchanged.
 
         The id may be any text of 1 to 500 characters.
         """
@@ -249,11 +249,10 @@ class Questions(Asks):
         self, session_id: str, messages: Sequence[m.Message], *, project: str | None = None,
         idempotency_key: str | None = None,
     ) -> m.Appended:  # fmt: skip
-        """Add messages to a session's transcript; an end without messages makes its summary of it.
+        """Add messages to a session's transcript; ending it without messages summarizes them.
 
-        What is told of a session that has ended goes on where its summary stops. An
-        id that is not known becomes a session of the project. TooLarge if the
-        messages are more than 1 MiB.
+        Messages added after the end continue its summary. An unknown id creates a
+        session in the project. TooLarge if the messages exceed 1 MiB.
         """
         return also(messages=said(messages))
 
@@ -262,11 +261,11 @@ class Questions(Asks):
         self, session_id: str, messages: Sequence[m.Message] = (), *, project: str | None = None,
         idempotency_key: str | None = None,
     ) -> m.SessionEnd:  # fmt: skip
-        """End a session; messages, if there are any, become its summary, and the last ones win.
+        """End a session, and summarize its messages; the latest messages replace earlier ones.
 
-        Without any its summary tells of what was added to it. An id that is not
-        known becomes a session of the project. TooLarge if the messages are more
-        than the service takes: 256 MiB, if it was not told else.
+        Without messages, those added before are summarized. An unknown id creates a
+        session in the project. TooLarge if the messages exceed the limit of the service
+        (default 256 MiB).
         """
         return also(messages=said(messages) or None)
 
@@ -282,13 +281,13 @@ class MemoryService(Awaited, Questions, ABC):
     def export(
         self, project: str | None = None, *, progress: m.Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Every session and observation of the project, or of all, as JSON: bytes as they come."""
+        """Every session and observation of the project, or of all, as chunks of JSON."""
 
     @abstractmethod
     async def import_from(
         self, path: str | os.PathLike[str], *, progress: m.Progress | None = None
     ) -> m.Imported:
-        """Store what an export holds and the service does not, whole or not at all.
+        """Store the rows of an export that the service does not have yet.
 
         OSError for a file that cannot be read.
         """

@@ -50,7 +50,7 @@ def register_secret(run_id: str, secret_id: str, value: str) -> Call[bool]:
 def _of_run(answer: Json, sent: Mapping[str, Any]) -> None:
     """Nothing of a run's state, of which all but the id is known."""
     if answer.get("runId") != sent["run_id"]:
-        raise UnexpectedAnswer("The service answers with another run.")
+        raise UnexpectedAnswer("The service returned another run.")
 
 
 def _ranked(answer: Json, _: object) -> list[Json]:
@@ -58,7 +58,7 @@ def _ranked(answer: Json, _: object) -> list[Json]:
     entries = read_as(list[Any], answer.get("entries"))
     ranks = read_as(list[Any], answer.get("ranks"))
     if len(entries) != len(ranks):
-        raise UnexpectedAnswer("The service answers with other ranks than entries.")
+        raise UnexpectedAnswer("The service returned entries and ranks that do not match.")
     return [{"entry": it, "rank": rank} for it, rank in zip(entries, ranks, strict=True)]
 
 
@@ -70,7 +70,7 @@ def _done(answer: Json, _: object) -> Json:
 
 def _merge(merge: object) -> Json:
     if not isinstance(merge, Merge):
-        raise Invalid('Each merge is a Merge, as Merge(ids=["a", "b"], content="Both.").')
+        raise Invalid('Each merge must be a Merge, such as Merge(ids=["a", "b"], content="Both.").')
     return {"ids": plain(merge.ids), "content": merge.content, "tags": plain(merge.tags)}
 
 
@@ -269,7 +269,7 @@ class _Commitments(Part):
         there is no entry; Refused (`too_many_commitments`) if the ref has as many as it may.
         """
         if (due_at is None) is (tag is None):
-            raise Invalid("A commitment is either due at a time, or when a tag is there.")
+            raise Invalid("A commitment needs either due_at or a tag, and not both.")
         return also(condition="predicate" if due_at is None else "time")
 
     @sends("GET", "commitments")

@@ -90,7 +90,7 @@ def asked(
     has_body = verb not in ("GET", "DELETE")
     faults = [] if has_body else [name for name, it in named.items() if _SURROGATE.search(str(it))]
     if faults:
-        raise Invalid(f"{', '.join(faults)}: a lone surrogate is no text.")
+        raise Invalid(f"{', '.join(faults)}: a lone surrogate is not text.")
 
     def read(body: bytes, _: Headers) -> T:
         if kind is bytes:

@@ -29,7 +29,7 @@ class ToolCall:
         _check_text("The id of a call", self.id)
         _check_text("The name of a tool", self.name)
         if not isinstance(self.arguments, Mapping):
-            raise ValueError("The arguments of a call are a mapping; read them as JSON first.")
+            raise ValueError("The arguments of a call must be a mapping; parse the JSON first.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +47,18 @@ class ChatMessage:
 
     def __post_init__(self) -> None:
         if self.role not in get_args(Role):
-            raise ValueError(f"A message is of {', '.join(get_args(Role))}; not of {self.role!r}.")
+            roles = ", ".join(get_args(Role))
+            raise ValueError(f"The role of a message must be one of {roles}, not {self.role!r}.")
         if self.tool_calls and self.role != "assistant":
-            raise ValueError(f"Only an assistant calls tools; not a message of {self.role!r}.")
+            raise ValueError(f"Only an assistant message has tool calls, not one of {self.role!r}.")
         if (self.tool_call_id is None) is (self.role == "tool"):
-            raise ValueError("A tool's message, and no other, names the call that it answers.")
+            raise ValueError("Exactly the messages with the role tool must have a tool_call_id.")
         _check_text("The content of a message", self.content)
         if self.tool_call_id is not None:
             _check_text("The id of a call", self.tool_call_id)
         object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
         if not all(isinstance(call, ToolCall) for call in self.tool_calls):
-            raise ValueError("The calls of a message are each a ToolCall.")
+            raise ValueError("Each call of a message must be a ToolCall.")
 
     @classmethod
     def system(cls, content: str) -> Self:
@@ -124,7 +125,7 @@ def require(name: str, given: object, kind: type) -> None:
 
 def _check_text(what: str, given: object) -> None:
     if not isinstance(given, str):
-        raise ValueError(f"{what} is text, not {type(given).__name__}.")
+        raise ValueError(f"{what} must be text, not {type(given).__name__}.")
 
 
 def _texts(message: ChatMessage) -> Iterable[str]:

@@ -106,14 +106,14 @@ class MemorySession:
         require("project", project, str)
         require("hooks", hooks, ToolHooks)
         if not project.strip() or len(project) > MAX_PROJECT:
-            raise ValueError(f"A project's name has 1 to {MAX_PROJECT} characters.")
+            raise ValueError(f"The name of a project must have 1 to {MAX_PROJECT} characters.")
         self.working = WorkingMemory() if working is None else working
         require("working", self.working, WorkingMemory)
         require("limit", limit, int)
         require("patience", patience, timedelta)
         require("ages", ages, bool)
         if not 0 <= limit <= MOST_MEMORIES:
-            raise ValueError(f"A turn is reminded of 0 to {MOST_MEMORIES} memories.")
+            raise ValueError(f"limit must be 0 to {MOST_MEMORIES} memories.")
         self.project, self._client, self._hooks = project, client, hooks
         self._limit, self._timeout, self._ages = limit, patience, ages
         self._path = None if checkpoint is None else Path(checkpoint)
@@ -135,7 +135,7 @@ class MemorySession:
         RuntimeError if it is open, or another session with its working memory is.
         """
         if self._backlog.is_open:
-            raise RuntimeError("The session is open.")
+            raise RuntimeError("The session is already open.")
         if self.working.is_recorded:
             raise RuntimeError("Another session is open with this working memory.")
         self._backlog.open(self._write_of_this_run("start_session"))
@@ -287,7 +287,7 @@ class MemorySession:
                 return await request
         except (MemoryServiceError, TimeoutError) as failure:
             spans.failed(span, failure)
-            reason = str(failure) or "The service does not answer in time."
+            reason = str(failure) or "The service did not answer in time."
             log.warning("nothing is remembered now", extra={"reason": reason})
             return None
 

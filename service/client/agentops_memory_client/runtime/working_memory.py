@@ -49,11 +49,11 @@ class Unsent:
 
     def __post_init__(self) -> None:
         if self.operation not in get_args(Operation):
-            raise ValueError(f"What is unsent is one of {', '.join(get_args(Operation))}.")
+            raise ValueError(f"An unsent write must be one of {', '.join(get_args(Operation))}.")
         if not isinstance(self.fields, Mapping) or not isinstance(self.trace, Mapping):
-            raise ValueError("The fields and the trace of what is unsent are mappings.")
+            raise ValueError("The fields and the trace of an unsent write must be mappings.")
         if not all(isinstance(text, str) for text in (self.key, *self.trace.values())):
-            raise ValueError("The key of what is unsent is text, and so are its headers.")
+            raise ValueError("The key and the headers of an unsent write must be text.")
 
     @classmethod
     def keyed(
@@ -124,7 +124,7 @@ class WorkingMemory:
         """Go on with these messages, all of them or none. TypeError for what is no ChatMessage."""
         for message in messages:
             if not isinstance(message, ChatMessage):
-                raise TypeError(f"A message is a ChatMessage, not {type(message).__name__}.")
+                raise TypeError(f"A message must be a ChatMessage, not {type(message).__name__}.")
         self._messages.extend(messages)
         if self.is_recorded:
             self.pending.extend(filter(None, map(line, messages)))
@@ -218,7 +218,7 @@ def _require_state(state: Mapping[str, Any]) -> None:
     for name, kind in STATE.items():
         value = _checked(name, state[name], kind)
         if kind is int and value < 0:
-            raise ValueError(f"{name} is below 0.")
+            raise ValueError(f"{name} must not be negative.")
 
 
 def check_session_id(given: object) -> None:
@@ -239,7 +239,7 @@ def _written(document: Mapping[str, Any]) -> bytes:
     try:
         text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
     except RecursionError as fault:
-        raise ValueError("It is nested too deep.") from fault
+        raise ValueError("It is nested too deeply.") from fault
     return text.encode(errors="surrogatepass")  # half a character comes back as it was
 
 
@@ -258,11 +258,11 @@ def _read(document: bytes) -> dict[str, Any]:
     try:
         given = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
     except ValueError as fault:
-        raise ValueError(f"It is no JSON: {fault}.") from fault
+        raise ValueError(f"It is not JSON: {fault}.") from fault
     except RecursionError as fault:
-        raise ValueError("It is nested too deep.") from fault
+        raise ValueError("It is nested too deeply.") from fault
     if not isinstance(given, dict) or given.get("format") != FORMAT:
-        raise ValueError("It is no checkpoint of a working memory.")
+        raise ValueError("It is not a checkpoint of a working memory.")
     _plain(given, "")  # what could not be stored again is refused now
     if (version := _field(int, given, "version")) != VERSION:
         raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
@@ -283,7 +283,7 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
         case int() | float():
             return _number(value, path)
         case Mapping() | list() | tuple() if depth >= DEEPEST:
-            raise ValueError(f"{_shown(path)} lies more than {DEEPEST} deep.")
+            raise ValueError(f"{_shown(path)} is nested more than {DEEPEST} levels deep.")
         case Mapping():
             steps = {key: _step(path, key) for key in value}
             return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
@@ -291,14 +291,14 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
             return [_plain(it, f"{path}[{n}]", depth + 1) for n, it in enumerate(value)]
         case _:
             raise ValueError(
-                f"{_shown(path)} is of the type {type(value).__name__}; JSON has none."
+                f"{_shown(path)} has the type {type(value).__name__}, which JSON does not have."
             )
 
 
 def _number(value: float, path: str) -> float:
     """An int or a float; not one that could not be read again."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{_shown(path)} is {value}; JSON has none.")
+        raise ValueError(f"{_shown(path)} is {value}, which JSON does not have.")
     try:
         str(value)
     except ValueError as fault:
@@ -309,7 +309,7 @@ def _number(value: float, path: str) -> float:
 def _step(path: str, key: object) -> str:
     if not isinstance(key, str):
         raise ValueError(
-            f"{_shown(path)} has a key of the type {type(key).__name__}; JSON has text."
+            f"{_shown(path)} has a key of the type {type(key).__name__}; keys of JSON are text."
         )
     if key.isidentifier():
         return f"{path}.{key}" if path else key
@@ -371,4 +371,4 @@ def _checked(name: str, value: object, kind: type[T]) -> T:
 
 
 def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    raise ValueError(f"{constant} is not a number")

@@ -24,9 +24,9 @@ def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     if not base.userinfo:
         return base, key
     if b":" not in base.userinfo:
-        raise Misconfigured("The url of the service has a user; a key stands behind it: user:key@.")
+        raise Misconfigured("The service URL has a user but no key; write user:key@.")
     if key and base.password and key != base.password:
-        raise Misconfigured("The url of the service brings another key than the one that is given.")
+        raise Misconfigured("The service URL contains a key other than the one that was passed.")
     return base.copy_with(username="", password=""), key or base.password or None
 
 
@@ -35,13 +35,13 @@ def _parsed(url: str) -> httpx.URL:
         parsed = httpx.URL(url)
     except (httpx.InvalidURL, TypeError, UnicodeError):
         # The cause is left out: it repeats what may be a key.
-        raise Misconfigured("The url of the service cannot be read as one.") from None
+        raise Misconfigured("The service URL is not a valid URL.") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or "%" in parsed.host:
-        raise Misconfigured("The url of the service begins with http:// or https:// and a host.")
+        raise Misconfigured("The service URL must begin with http:// or https:// and name a host.")
     if parsed.port is not None and parsed.port not in PORTS:
-        raise Misconfigured("The url of the service has a port that there is not.")
+        raise Misconfigured("The port of the service URL is not valid.")
     if parsed.query or parsed.fragment:
-        raise Misconfigured("The url of the service ends with its path: no query, no fragment.")
+        raise Misconfigured("The service URL must end with its path, with no query or fragment.")
     return parsed
 
 
@@ -58,7 +58,7 @@ def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
     try:
         return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
     except httpx.InvalidURL as error:
-        raise Invalid("What is asked with is longer than the address of a request.") from error
+        raise Invalid("The arguments are too long for the URL of a request.") from error
 
 
 def _utf8(text: str) -> str:

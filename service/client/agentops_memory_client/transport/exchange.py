@@ -33,7 +33,7 @@ log.addHandler(logging.NullHandler())  # a program without logging has the warni
 CHUNK = 64 * 1024  # bytes of a file that are in memory at once
 MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-START = "Does it run? Start it with `agentops-memory serve`."
+START = "Is it running? `agentops-memory serve` starts it."
 _CUT = ("disconnected", "closed connection")  # as httpcore words it
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
@@ -130,7 +130,7 @@ class Exchange:
         """The body as it arrives; Unreachable if it is incomplete. Closes the response."""
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise UnexpectedAnswer(f"{self.url} answers in another encoding than asked for.")
+                raise UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
             with translated(self.url):
                 async with aclosing(self.backend.chunks(response)) as chunks:
                     async for chunk in chunks:
@@ -189,7 +189,7 @@ class Exchange:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_ANSWER:
-                    raise UnexpectedAnswer(f"{self.url} answers more than the service does.")
+                    raise UnexpectedAnswer(f"{self.url} answered with too much data.")
                 if attempts.seconds_left <= 0:
                     raise timed_out(self.url)
         return bytes(body)
@@ -214,7 +214,7 @@ def translated(url: str) -> Iterator[None]:
 
 
 def timed_out(url: str) -> Unreachable:
-    return _may_be_done(f"{url} does not answer in time.")
+    return _may_be_done(f"{url} did not answer in time.")
 
 
 def refusal(
@@ -222,11 +222,11 @@ def refusal(
 ) -> Refused | UnexpectedAnswer:
     """The error for an unsuccessful response."""
     if 300 <= status < 400:
-        return _unexpected(status, f"{url} redirects ({status}), which is not followed.")
+        return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
     try:
         problem = reading.problem(body)
     except UnexpectedAnswer:
-        failure = _unexpected(status, f"{url} answers {status}, but not as the service does.")
+        failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
     request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
@@ -252,8 +252,8 @@ def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer
     if isinstance(error, httpx.TimeoutException):
         return timed_out(url)
     if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
-        return _may_be_done(f"{url} broke off.")
-    return UnexpectedAnswer(f"{url} answers, but not as the service does.")
+        return _may_be_done(f"{url} closed the connection before it answered.")
+    return UnexpectedAnswer(f"{url} answered, but not as the service does.")
 
 
 def _may_be_done(sentence: str) -> Unreachable:

@@ -37,9 +37,9 @@ class RetryPolicy:
 
     def __post_init__(self) -> None:
         if not isinstance(self.timeout, timedelta) or not timedelta() < self.timeout <= MAX_TIMEOUT:
-            raise Misconfigured("timeout is a timedelta of more than nothing, and at most a day.")
+            raise Misconfigured("timeout must be a timedelta longer than 0, and at most a day.")
         if self.retries < 0:
-            raise Misconfigured("retries is a number, 0 or more.")
+            raise Misconfigured("retries must be a whole number, 0 or more.")
 
     def attempts(self, timeout: timedelta | None = None) -> "Attempts":
         """Those of one call, beginning now; its own timeout counts if it is longer."""

@@ -30,7 +30,7 @@ class Pattern:
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
-            raise WrongPattern(f"A pattern is text, not {type(self.text).__name__}.")
+            raise WrongPattern(f"A pattern must be text, not {type(self.text).__name__}.")
         if len(self.text) > LONGEST:
             raise WrongPattern(f"A pattern has at most {LONGEST:,} characters.")
         object.__setattr__(self, "_searched", _compiled(self.text))
