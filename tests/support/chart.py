@@ -29,10 +29,7 @@ SWITCHES: Mapping[str, Values] = {
     "monitor": {
         "serviceMonitor": {"enabled": True, "bearerTokenSecret": {"name": "prometheus-key"}}
     },
-    "ingress": {
-        "auth": "keys",
-        "ingress": {"enabled": True, "hosts": ["memory.example"]},
-    },
+    "ingress": {"auth": "keys", "ingress": {"enabled": True, "hosts": ["memory.example"]}},
     "no-policy": {"networkPolicy": {"enabled": False}},
     "database": {"database": {"existingSecret": "memory-database"}},
     "replicas": {"replicaCount": 3},

@@ -77,11 +77,7 @@ def observation(content: str, **fields: object) -> dict[str, object]:
 
 @contextmanager
 def serving(
-    path: Path,
-    *,
-    clock: Clock | None = None,
-    telemetry: Telemetry | None = None,
-    **variables: str,
+    path: Path, *, clock: Clock | None = None, telemetry: Telemetry | None = None, **variables: str
 ) -> Iterator[Service]:
     """A service over the file, with environment variables (`MEMORY_DEDUPE_WINDOW="1h"`).
 
@@ -136,11 +132,7 @@ class _Runner:
     """The service's event loop, on a thread of its own."""
 
     def __init__(
-        self,
-        environment: dict[str, str],
-        clock: Clock,
-        telemetry: Telemetry,
-        protocols: Protocols,
+        self, environment: dict[str, str], clock: Clock, telemetry: Telemetry, protocols: Protocols
     ) -> None:
         self._settings = settings(environment)
         self._protocols = protocols
