@@ -324,9 +324,7 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
 
 @pytest.mark.heavy
 @awaited
-async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
-    tmp_path: Path,
-) -> None:
+async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(tmp_path: Path) -> None:
     path, mine = tmp_path / "memory.db", Caller(projects=Patterns(("demo",)))
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
     some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]

@@ -652,9 +652,7 @@ def held(folder: Path) -> set[str]:
     return {it.decode() for it in re.findall(rb"[a-z]{5,} word", every)}
 
 
-def test_what_was_told_goes_with_its_session_to_another_project(
-    tmp_path: Path,
-) -> None:
+def test_what_was_told_goes_with_its_session_to_another_project(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
         service.save("one", project="a", session_id="s1")

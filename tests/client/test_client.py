@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.recall.text.normalization import clean
 from agentops_memory.recall.text.visible import invisible
-from agentops_memory_client import (
-    Conflict,
-    Invalid,
-    MemoryClient,
-    MemoryServiceWarning,
-    NotFound,
-)
+from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServiceWarning, NotFound
 from agentops_memory_client.contract.models import (
     Appended,
     Context,

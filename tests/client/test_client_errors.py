@@ -254,10 +254,7 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
 
 
 def test_who_is_silent_is_left(kind: str) -> None:
-    with (
-        silence() as url,
-        asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client,
-    ):
+    with silence() as url, asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client:
         error = failure(client, STATS)
 
     assert type(error) is Unreachable

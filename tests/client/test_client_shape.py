@@ -15,12 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory_client import (
-    AsyncMemoryClient,
-    MemoryClient,
-    Misconfigured,
-    Unreachable,
-)
+from agentops_memory_client import AsyncMemoryClient, MemoryClient, Misconfigured, Unreachable
 from agentops_memory_client.contract.method import Method
 from agentops_memory_client.contract.models import Observation, Saved, Stats
 from agentops_memory_client.contract.service import MemoryService, Questions

@@ -2,13 +2,7 @@
 
 from pathlib import Path
 
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    TraceFlags,
-    TraceState,
-    use_span,
-)
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 from ..support.asking import KINDS, Road, answering, asking
 from ..telemetry.test_tracing import AGENT, TRACE, traced

@@ -82,9 +82,7 @@ def test_an_answer_that_gets_lost_doubles_nothing(
     assert len(way.taken("/observations")) == len(way.taken("/messages")) == 2
 
 
-def test_a_service_that_never_answers_is_not_waited_for(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_service_that_never_answers_is_not_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     async def run() -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
             url = f"http://127.0.0.1:{silent.getsockname()[1]}"

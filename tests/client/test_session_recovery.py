@@ -9,11 +9,7 @@ import httpx
 import pytest
 
 from agentops_memory_client import AsyncMemoryClient
-from agentops_memory_client.runtime import (
-    ChatMessage,
-    MemorySession,
-    WorkingMemory,
-)
+from agentops_memory_client.runtime import ChatMessage, MemorySession, WorkingMemory
 
 from ..support.agent_memory import (
     MAKE,

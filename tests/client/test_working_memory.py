@@ -139,8 +139,7 @@ def test_after_a_crash_it_is_known_which_calls_have_no_result(path: Path) -> Non
 def test_what_is_known_of_a_call_goes_when_the_call_does() -> None:
     metadata = {"a": 1, "b": 2, "c": 3, "not called yet": 4}
     memory = WorkingMemory(
-        [ASKED, calls("a"), result("a"), calls("b"), ASKED, calls("c", "b")],
-        tool_metadata=metadata,
+        [ASKED, calls("a"), result("a"), calls("b"), ASKED, calls("c", "b")], tool_metadata=metadata
     )
 
     dropped = memory.trim_to_token_budget(0)

@@ -106,9 +106,7 @@ def test_who_may_not_see_everything_is_told_of_nothing_but_the_service(
     assert f"Memories {3 if who == 'reader' else 0} " in words
 
 
-def test_the_file_is_named_to_its_own_tenant_alone(
-    closed: tuple[Service, dict[str, str]],
-) -> None:
+def test_the_file_is_named_to_its_own_tenant_alone(closed: tuple[Service, dict[str, str]]) -> None:
     service, keys = closed
 
     assert service.path.name in shown(service, keys["admin"]).text

@@ -165,10 +165,7 @@ def test_the_pods_of_the_cluster_may_come_in_and_only_names_are_asked_for_outsid
 
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["ingress"] == [
-        {
-            "from": [{"namespaceSelector": {}}],
-            "ports": [{"port": 7437, "protocol": "TCP"}],
-        }
+        {"from": [{"namespaceSelector": {}}], "ports": [{"port": 7437, "protocol": "TCP"}]}
     ]
     assert policy["egress"] == [{"ports": dns}]
 

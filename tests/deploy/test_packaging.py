@@ -79,10 +79,7 @@ def image_environment() -> dict[str, str]:
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The wheel of each package."""
     folder = tmp_path_factory.mktemp("wheels")
-    return {
-        "agentops_memory": built(ROOT, folder),
-        "agentops_memory_client": built(CLIENT, folder),
-    }
+    return {"agentops_memory": built(ROOT, folder), "agentops_memory_client": built(CLIENT, folder)}
 
 
 def built(project: Path, folder: Path) -> Path:

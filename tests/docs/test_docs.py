@@ -32,10 +32,7 @@ WITH_MANY = """
 """.split()
 
 PYTHON = shlex.quote(sys.executable)
-PROGRAMS = {
-    "pytest": f"{PYTHON} -m pytest",
-    "python": PYTHON,
-}
+PROGRAMS = {"pytest": f"{PYTHON} -m pytest", "python": PYTHON}
 PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/(agentops-memory|{'|'.join(PROGRAMS)})\b")
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -242,9 +242,7 @@ def test_an_import_brings_nothing_into_another_project(house: House) -> None:
         assert partly.post("/import", json=own).json()["imported_observations"] == count
 
 
-def test_an_import_brings_back_no_global_memory_without_a_key_for_everything(
-    house: House,
-) -> None:
+def test_an_import_brings_back_no_global_memory_without_a_key_for_everything(house: House) -> None:
     rows = house.admin.get("/export").json()["observations"]
     partly = house.client("admin", "billing-*")
     own = {"project": "billing-eu", "session_id": "in billing-eu", "scope": "project"}
@@ -312,9 +310,7 @@ def test_without_a_key_nothing_is_answered_but_probes(house: House) -> None:
         assert nobody.get("/health").json() == {"status": "ok"}
 
 
-def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(
-    tmp_path: Path,
-) -> None:
+def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_AUTH="none") as service:
         service.save("apple")
         sent_all_the_same = {"authorization": "Bearer anything", "x-api-key": "sk-something"}

@@ -81,9 +81,7 @@ def test_late_headers_do_not_cut_into_the_answer_before_them(
 
 
 @pytest.mark.slow
-def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(
-    client: Wire,
-) -> None:
+def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(client: Wire) -> None:
     client.send(HEALTH * 5_000)
 
     answers = client.rest()

@@ -101,10 +101,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
 @pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) -> None:
-    with (
-        disk(tmp_path / "disk", size=4 << 20) as folder,
-        served(folder / "memory.db") as (_, http),
-    ):
+    with disk(tmp_path / "disk", size=4 << 20) as folder, served(folder / "memory.db") as (_, http):
         http.post("/observations", json=observation("apple")).raise_for_status()
         ballast = folder / "ballast"
         with pytest.raises(OSError, match="No space left"):

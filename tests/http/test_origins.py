@@ -29,8 +29,7 @@ EVERYWHERE = "0.0.0.0:0"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(
-        tmp_path_factory.mktemp("local") / "memory.db",
-        MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}",
+        tmp_path_factory.mktemp("local") / "memory.db", MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}"
     ) as running:
         yield running
 

@@ -183,12 +183,7 @@ def test_a_save_starts_its_session(service: Service) -> None:
     service.save("one", session_id="new", project=" Demo")
 
     assert service.http.get("/sessions/recent").json() == [
-        {
-            "id": "new",
-            "project": "demo",
-            "started_at": "2030-01-01T12:00:00Z",
-            "message_count": 0,
-        }
+        {"id": "new", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 0}
     ]
 
 

@@ -569,9 +569,7 @@ def test_a_narrowed_key_is_not_told_of_a_global_memory(
     assert ask(holder.http, method, path, body).status_code == 403
 
 
-def test_a_narrowed_key_is_not_told_of_a_global_memory_that_has_come_since(
-    holder: Holder,
-) -> None:
+def test_a_narrowed_key_is_not_told_of_a_global_memory_that_has_come_since(holder: Holder) -> None:
     erasing = ("DELETE", "/observations/3?hard=true")
     assert ask(holder.http, *erasing).status_code == 204
     saving(holder.http, "a pear", "another", scope="global")

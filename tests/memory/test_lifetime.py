@@ -171,9 +171,7 @@ def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_s
 
 
 @pytest.mark.heavy
-def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(
-    tmp_path: Path,
-) -> None:
+def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(tmp_path: Path) -> None:
     strict = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "default"}
     with served(tmp_path / "memory.db", **strict) as (process, http):
         load = Load(str(http.base_url), saves=100).start()

@@ -237,9 +237,7 @@ def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
 
 
 @pytest.mark.heavy
-def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
-    service: Service,
-) -> None:
+def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(service: Service) -> None:
     imported(service, (observation(f"apple {n}", project="a") for n in range(2 * BATCH)))
     load = Load(service.url, saves=100, project="a").start()
     load.reach(5)

@@ -7,13 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from agentops_memory_client import (
-    AsyncMemoryClient,
-    Conflict,
-    Denied,
-    Invalid,
-    MemoryClient,
-)
+from agentops_memory_client import AsyncMemoryClient, Conflict, Denied, Invalid, MemoryClient
 from agentops_memory_client.openwop import (
     AsyncCommitments,
     AsyncEntries,

@@ -5,13 +5,8 @@ import asyncio
 import httpx
 import pytest
 
-from agentops_memory_client import (
-    Conflict,
-    MemoryClient,
-)
-from agentops_memory_client.openwop import (
-    MemoryAdapter,
-)
+from agentops_memory_client import Conflict, MemoryClient
+from agentops_memory_client.openwop import MemoryAdapter
 
 from ..support.asking import Answering, Road, asking, over
 from ..support.openwop_clients import client, kind

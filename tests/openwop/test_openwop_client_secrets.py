@@ -8,13 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory_client import (
-    Conflict,
-    Invalid,
-    MemoryClient,
-    MemoryServiceError,
-    Unreachable,
-)
+from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServiceError, Unreachable
 from agentops_memory_client.openwop import register_secret
 
 from ..support.asking import KINDS, Happening, Road, answering, asking, over

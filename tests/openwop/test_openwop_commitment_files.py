@@ -116,9 +116,7 @@ class Load:
 
 @pytest.mark.slow
 @requirement("OW-84", "OW-85")
-def test_kill_9_leaves_every_commitment_fired_once_with_its_event_or_armed(
-    tmp_path: Path,
-) -> None:
+def test_kill_9_leaves_every_commitment_fired_once_with_its_event_or_armed(tmp_path: Path) -> None:
     path, armed = tmp_path / "memory.db", list[dict[str, object]]()
     for number in range(ROUNDS):
         with served(path) as (program, http):

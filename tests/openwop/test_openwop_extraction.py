@@ -232,9 +232,7 @@ def test_units_end_with_lines_and_with_marks_that_end_sentences() -> None:
 def test_words_are_normalized_and_folded() -> None:
     said = "Stra\u00dfe, \ufb01X_2 e\u0301\u00c9-don't\u2122"
 
-    assert units(said) == [
-        Unit(said, ("strasse", "fix", "2", "\u00e9\u00e9", "don", "ttm")),
-    ]
+    assert units(said) == [Unit(said, ("strasse", "fix", "2", "\u00e9\u00e9", "don", "ttm"))]
 
 
 @requirement("OW-65")
@@ -318,9 +316,7 @@ def test_hostile_sources_neither_fail_nor_pass_the_cap(content: str) -> None:
 
 
 @EXAMPLES
-@given(
-    st.text("a\u0316\u0301\u0344\uff9e\u00e9\u3099\u304b-\u00b4", min_size=28, max_size=80),
-)
+@given(st.text("a\u0316\u0301\u0344\uff9e\u00e9\u3099\u304b-\u00b4", min_size=28, max_size=80))
 @requirement("OW-65")
 def test_piled_up_marks_are_normalized_as_any_text(text: str) -> None:
     assert [unit.words for unit in units(text)] == [it for it in [words(text)] if it]

@@ -215,11 +215,7 @@ def test_a_scan_takes_secrets_out_of_entries_which_keep_their_ids(
 @pytest.mark.heavy
 @requirement("OW-103", "OW-32")
 def test_a_tenant_that_is_erased_takes_its_refs_with_it(path: Path, tmp_path: Path) -> None:
-    with (
-        serving(path) as service,
-        keyed(service) as ours,
-        keyed(service, "writer", "acme") as acme,
-    ):
+    with serving(path) as service, keyed(service) as ours, keyed(service, "writer", "acme") as acme:
         kept = ours.put("a heron", id="plan")
         acme.put(f"a {WORD}", id="plan", tags=["xylotomist"])
     assert remains(tmp_path, WORD, "xylotomist")

@@ -91,9 +91,7 @@ def test_instants_that_were_missed_are_one_firing_each(
 
 
 @requirement("OW-84", "OW-87")
-def test_a_clock_that_is_put_back_unfires_nothing_and_fires_nothing_twice(
-    tmp_path: Path,
-) -> None:
+def test_a_clock_that_is_put_back_unfires_nothing_and_fires_nothing_twice(tmp_path: Path) -> None:
     path, clock = tmp_path / "memory.db", Clock()
     with serving(path, clock=clock) as service:
         host = Host(service.http)

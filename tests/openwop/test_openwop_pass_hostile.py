@@ -7,14 +7,7 @@ import pytest
 
 from ..support.erasing import remains
 from ..support.openwop_hosts import H, Host, ok, refused
-from ..support.openwop_passes import (
-    CONSOLIDATED,
-    about,
-    archived,
-    events,
-    ids,
-    passed,
-)
+from ..support.openwop_passes import CONSOLIDATED, about, archived, events, ids, passed
 from ..support.openwop_sweeps import deleted_long_ago, sweeping
 from ..support.process import until
 from ..support.requirements import requirement

@@ -46,10 +46,7 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
         made = proposed(host)
         deed = "UPDATE" if table == "proposals" else "INSERT"
         for failed in ("INSERT", deed):
-            with (
-                broken(path, failed, table, error="the program"),
-                calling(service, None) as other,
-            ):
+            with broken(path, failed, table, error="the program"), calling(service, None) as other:
                 failing = Host(other)
                 answer = (
                     handed_in(failing)

@@ -274,9 +274,7 @@ def test_a_ref_that_a_run_did_not_name_is_refused_when_it_is_read(
 
 @pytest.mark.heavy
 @requirement("OW-62", "OW-61")
-def test_what_is_deleted_and_not_yet_erased_is_whole_and_a_branch_keeps_it(
-    tmp_path: Path,
-) -> None:
+def test_what_is_deleted_and_not_yet_erased_is_whole_and_a_branch_keeps_it(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:
         host = Host(service.http)
         made = host.put("deleted later")

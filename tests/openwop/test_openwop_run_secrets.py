@@ -195,9 +195,7 @@ def test_the_same_secret_with_another_value_redacts_that_one_too(host: Host) -> 
 
 @pytest.mark.slow
 @requirement("OW-64")
-def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(
-    tmp_path: Path,
-) -> None:
+def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_SESSION_IDLE="2h") as service:
         host = Host(service.http)

@@ -167,10 +167,7 @@ def test_a_ref_of_another_tenant_is_none_of_a_run(host: Host) -> None:
 def test_the_start_and_the_end_of_runs_are_never_limited(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path, "writer")
-    with (
-        serving(path, MEMORY_RATE_LIMIT="1/h") as service,
-        calling(service, token) as http,
-    ):
+    with serving(path, MEMORY_RATE_LIMIT="1/h") as service, calling(service, token) as http:
         host = Host(http)
         run = host.in_run("r1")
         ok(host.ask("GET", "/runs/r1"))

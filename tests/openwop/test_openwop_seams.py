@@ -46,10 +46,7 @@ def suite(tmp_path: Path) -> Iterator[Suite]:
 def test_the_service_has_no_seam(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     token = made_key(path)
-    with (
-        serving(path) as service,
-        calling(service, token) as http,
-    ):
+    with serving(path) as service, calling(service, token) as http:
         unknown = http.get("/v1/nothing")
         for method, route in ROUTES:
             answer = http.request(method, f"/v1{route}", json={})
@@ -86,10 +83,7 @@ def test_the_application_of_the_document_serves_the_suite(tmp_path: Path) -> Non
         assert "The conformance seams need a key, and there is none" in without_key.errors
     with program(*create[1:]) as made:
         assert made.wait() == 0
-    with (
-        application(variables={"MEMORY_LISTEN": "127.0.0.1:0"}) as suite,
-        suite.client() as http,
-    ):
+    with application(variables={"MEMORY_LISTEN": "127.0.0.1:0"}) as suite, suite.client() as http:
         assert http.post("/v1/runs", json={}).status_code == 401
         http.headers["Authorization"] = f"Bearer {made.output.strip()}"
         run = ok(http.post("/v1/runs", json={"workflowId": "conformance-noop"}), 201)

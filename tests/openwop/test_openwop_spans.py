@@ -114,9 +114,7 @@ def logged() -> Iterator[StringIO]:
 
 @pytest.mark.slow
 @requirement("OW-101", "OW-40", "OW-14")
-def test_a_value_is_in_no_span_and_no_log_line(
-    tmp_path: Path,
-) -> None:
+def test_a_value_is_in_no_span_and_no_log_line(tmp_path: Path) -> None:
     with logged() as lines, traced(tmp_path) as (service, received):
         host = Host(service.http).in_run("r1")
         host.register("s", VALUE)

@@ -17,12 +17,7 @@ from agentops_memory.engine.files import drafts
 from agentops_memory.memory.model.findings import CODES, Finding, Status
 from agentops_memory.memory.model.retention import USUAL
 from agentops_memory.operations.backup import make_archive, path_in
-from agentops_memory.operations.doctor import (
-    DoctorContext,
-    check_environment,
-    findings_of,
-    fixed,
-)
+from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.settings.settings import settings_or_defaults
@@ -478,11 +473,7 @@ def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(os, "statvfs", lambda _, of=tuple(values): os.statvfs_result(of))
         told += [(it.code, it.status) for it in wrong(findings_of(patient(path)))]
 
-    assert told == [
-        ("space", Status.WARNING),
-        ("space", Status.FAILED),
-        ("space", Status.FAILED),
-    ]
+    assert told == [("space", Status.WARNING), ("space", Status.FAILED), ("space", Status.FAILED)]
 
 
 def test_words_are_not_made_of_rows_that_are_damaged(path: Path) -> None:

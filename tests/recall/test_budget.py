@@ -39,8 +39,7 @@ def test_without_a_budget_everything_is_in(costs: list[Cost]) -> None:
 
 
 @for_each(
-    "line, tokens, chars",
-    [("- a\n", 1, 4), ("- ab\n", 2, 5), ("- é\n", 2, 4), ("- 😀😀\n", 3, 5)],
+    "line, tokens, chars", [("- a\n", 1, 4), ("- ab\n", 2, 5), ("- é\n", 2, 4), ("- 😀😀\n", 3, 5)]
 )
 def test_a_line_costs_a_token_for_four_bytes_and_a_character_a_code_point(
     line: str, tokens: int, chars: int

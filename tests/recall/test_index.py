@@ -166,9 +166,7 @@ def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
     assert_index_is_exact(service.path)
 
 
-def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
-    service: Service,
-) -> None:
+def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(service: Service) -> None:
     service.save("apple", title="it")
 
     def found(word: str) -> bool:
@@ -210,10 +208,7 @@ def assert_index_is_exact(path: Path) -> None:
 @contextmanager
 def copy(path: Path) -> Iterator[sqlite3.Connection]:
     """A copy of the file, in memory."""
-    with (
-        closing(connect(path)) as original,
-        closing(connect(Path(":memory:"))) as database,
-    ):
+    with closing(connect(path)) as original, closing(connect(Path(":memory:"))) as database:
         original.backup(database)
         yield database
 

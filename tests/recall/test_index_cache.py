@@ -174,10 +174,7 @@ def test_memory_answers_as_the_stored_index(tmp_path: Path, seed: int) -> None:
             for _ in range(STEPS):
                 await play.step()
 
-    with (
-        read_at_once(),
-        serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service,
-    ):
+    with read_at_once(), serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
         asyncio.run(whole(service))
 
 

@@ -101,7 +101,7 @@ def test_a_memory_without_any_of_the_words_has_matched_none(service: Service) ->
     for nothing in ("", "?!", "/"):
         assert why_not(service, pear, q=nothing) == {"reason": "no_matched_term"}
     assert why_not(service, pear, "/context", query="apple", limit=1) == {
-        "reason": "no_matched_term",
+        "reason": "no_matched_term"
     }
     assert why_not(service, pear, "/context", query="apple", limit=2) == {
         "reason": "no_matched_term",
@@ -169,9 +169,7 @@ def test_a_memory_of_which_no_sentence_is_among_the_best_has_no_place(service: S
     assert told["last_score"] < told["score"] < 0
 
 
-def test_the_score_of_such_a_memory_is_what_it_would_have_beside_no_other(
-    service: Service,
-) -> None:
+def test_the_score_of_such_a_memory_is_what_it_would_have_beside_no_other(service: Service) -> None:
     for number in range(11):
         saved(service, f"apple {number}")
         saved(service, f"banana {number}")

@@ -465,9 +465,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path, n
 
 
 @pytest.mark.slow
-def test_the_originals_file_without_its_full_text_index_is_still_the_originals(
-    path: Path,
-) -> None:
+def test_the_originals_file_without_its_full_text_index_is_still_the_originals(path: Path) -> None:
     with original(path) as old:
         old.observation("zebra")
         for kind, name in (("TRIGGER", "observations_ai"), ("TABLE", "observations_fts")):

@@ -137,9 +137,7 @@ def test_a_project_that_never_had_memories_finds_the_global_ones(crowd: Service)
 
 
 @pytest.mark.heavy
-def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
-    crowd: Service,
-) -> None:
+def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(crowd: Service) -> None:
     crowd.save("apple apple apple", title="best", project="c")
     hits = search(crowd, "apple", limit=50)
 

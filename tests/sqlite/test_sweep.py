@@ -222,9 +222,7 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
 
 
 def swept(
-    path: Path,
-    collector: Collector | None,
-    work: Callable[[Maintenance, Metrics], Awaitable[None]],
+    path: Path, collector: Collector | None, work: Callable[[Maintenance, Metrics], Awaitable[None]]
 ) -> None:
     """Let work be done on the file; the collector, if there is one, has what it measured."""
     telemetry = (

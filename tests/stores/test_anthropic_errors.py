@@ -36,11 +36,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:
-    return {
-        "type": "error",
-        "error": {"type": type_, "message": message},
-        "request_id": request_id,
-    }
+    return {"type": "error", "error": {"type": type_, "message": message}, "request_id": request_id}
 
 
 @for_each(

@@ -140,9 +140,7 @@ def test_an_event_loop_turns_the_pages_too(service: Service, notes: Store) -> No
 
 
 @requirement("anthropic:paging")
-def test_a_cursor_stays_where_it_was_while_memories_come_and_go(
-    sdk: anthropic.Anthropic,
-) -> None:
+def test_a_cursor_stays_where_it_was_while_memories_come_and_go(sdk: anthropic.Anthropic) -> None:
     notes = planted(sdk)
     memories = sdk.beta.memory_stores.memories
     page = memories.list(notes.id, limit=3)
@@ -158,9 +156,7 @@ def test_a_cursor_stays_where_it_was_while_memories_come_and_go(
 
 
 @requirement("anthropic:paging")
-def test_a_cursor_of_a_folder_goes_on_behind_all_that_is_in_it(
-    sdk: anthropic.Anthropic,
-) -> None:
+def test_a_cursor_of_a_folder_goes_on_behind_all_that_is_in_it(sdk: anthropic.Anthropic) -> None:
     notes = planted(sdk)
     page = sdk.beta.memory_stores.memories.list(notes.id, depth=1, limit=3)
     assert page.data[-1].path == "/a/"

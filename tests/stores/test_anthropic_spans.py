@@ -28,9 +28,7 @@ SAID = {
 }
 
 
-def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(
-    tmp_path: Path,
-) -> None:
+def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         store = service.http.post(STORES, json={"name": "hippopotamus"}).json()["id"]
         url = f"{STORES}/{store}/memories"

@@ -89,10 +89,7 @@ def test_what_is_left_is_filled_with_the_newest_of_the_project_then_of_the_store
 def test_stores_do_without_a_project_and_without_a_query(
     service: Service, stores: tuple[str, str]
 ) -> None:
-    assert context(service.http, stores=stores[1]) == [
-        ("memory", "lion.md"),
-        ("memory", "one.md"),
-    ]
+    assert context(service.http, stores=stores[1]) == [("memory", "lion.md"), ("memory", "one.md")]
     assert context(service.http, stores=stores[1], query="zebra", limit=1) == [("memory", "one.md")]
 
 

@@ -151,9 +151,7 @@ def beside(service: Service) -> tuple[Service, Object, Object, int]:
 
 
 @requirement("stores:apart")
-def test_no_route_of_agentops_reaches_an_entry(
-    beside: tuple[Service, Object, Object, int],
-) -> None:
+def test_no_route_of_agentops_reaches_an_entry(beside: tuple[Service, Object, Object, int]) -> None:
     service, home, made, number = beside
     http, never = service.http, 999_999
 
@@ -218,9 +216,7 @@ def test_a_key_for_some_projects_reads_on_beside_stores(closed: Service) -> None
 
 
 @requirement("stores:apart")
-def test_no_store_shows_a_memory_of_a_project(
-    beside: tuple[Service, Object, Object, int],
-) -> None:
+def test_no_store_shows_a_memory_of_a_project(beside: tuple[Service, Object, Object, int]) -> None:
     service, home, made, _ = beside
     service.save(f"Another {WORD}, for all.", scope="global", topic_key="notes/b")
     uids = [row["uid"] for row in service.http.get("/export").json()["observations"]]

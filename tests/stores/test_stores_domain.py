@@ -165,10 +165,7 @@ def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
     clock, path = Clock(), tmp_path / "memory.db"
 
     async def change() -> None:
-        async with (
-            opened(path, clock=clock) as one,
-            opened(path, clock=clock) as other,
-        ):
+        async with opened(path, clock=clock) as one, opened(path, clock=clock) as other:
             store = await new_store(one)
             both = over(one), over(other)
             made = (

@@ -75,8 +75,7 @@ def ask(http: httpx.Client, write: Write, key: str, body: object = None) -> http
 @pytest.mark.representative(2)
 @requirement("stores:idempotency:again")
 @pytest.mark.parametrize(
-    "name",
-    ["create store", "archive", "delete store", "create", "update", "delete", "redact"],
+    "name", ["create store", "archive", "delete store", "create", "update", "delete", "redact"]
 )
 def test_the_same_request_again_has_the_same_answer_and_is_not_done_again(
     service: Service, name: str

@@ -9,18 +9,7 @@ import pytest
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
-from ..support.stores import (
-    STORES,
-    Object,
-    at,
-    entry,
-    entry_at,
-    fault,
-    invalid,
-    ok,
-    refusal,
-    store,
-)
+from ..support.stores import STORES, Object, at, entry, entry_at, fault, invalid, ok, refusal, store
 
 MIB = 1024 * 1024
 

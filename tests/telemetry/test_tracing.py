@@ -17,13 +17,7 @@ from ..docs.test_docs import WITHOUT_SPAN
 from ..support import process
 from ..support.erasing import erased
 from ..support.otlp import Collector, ReceivedSpan, grpc_collector, http_collector
-from ..support.service import (
-    Protocols,
-    Service,
-    observation,
-    own_protocols,
-    speaking,
-)
+from ..support.service import Protocols, Service, observation, own_protocols, speaking
 from .test_collector import MOST, PATIENT
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -62,11 +62,7 @@ class SeamPasses:
         event = done.value.event
         output = RefEntryId(str(event.payload["outputId"]))
         archive = await self._content(caller, ref, output)
-        shown = {
-            "type": event.type,
-            "payload": event.payload,
-            "outputContent": archive,
-        }
+        shown = {"type": event.type, "payload": event.payload, "outputContent": archive}
         return answered(shown, redacted=done.redacted)
 
     async def distill(self, request: Request) -> Response:

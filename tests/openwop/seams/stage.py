@@ -97,11 +97,7 @@ class Stage:
             return None
 
     async def listed(
-        self,
-        ref: MemoryRef | None = None,
-        *,
-        tag: str | None = None,
-        budget: int | None = None,
+        self, ref: MemoryRef | None = None, *, tag: str | None = None, budget: int | None = None
     ) -> Sequence[RefEntry]:
         """Entries of this run, newest first, as anybody without a run sees them."""
         page = await self.entries.list(
