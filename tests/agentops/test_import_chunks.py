@@ -77,14 +77,12 @@ def document(size: int, **fields: Any) -> Document:
     """So many observations, every third in another project."""
     observations = [
         observation(
-            f"Row {number} of many.",
-            project="other" if number % 3 == 0 else "demo",
+            f"Row {number} of many.", project="other" if number % 3 == 0 else "demo",
             session_id=f"s{number % 3 == 0}-{number % 7}",
-            created_at=f"2029-01-01T00:00:{number % 60:02}Z",
-            **fields,
+            created_at=f"2029-01-01T00:00:{number % 60:02}Z", **fields,
         )
         for number in range(size)
-    ]
+    ]  # fmt: skip
     return of(observations=observations, sessions=[TOLD])
 
 
@@ -154,13 +152,11 @@ UIDS = "01900000-0000-7000-8000-00000000000{}"
 observations = st.fixed_dictionaries(
     {"content": few, "title": st.just("t"), "session_id": few, "project": st.sampled_from("pq")},
     optional={
-        "topic_key": few,
-        "scope": st.sampled_from(["project", "global"]),
-        "uid": few.map(UIDS.format),
-        "created_at": few.map("2029-01-01T00:00:0{}Z".format),
+        "topic_key": few, "scope": st.sampled_from(["project", "global"]),
+        "uid": few.map(UIDS.format), "created_at": few.map("2029-01-01T00:00:0{}Z".format),
         "updated_at": few.map("2029-02-01T00:00:0{}Z".format),
     },
-)
+)  # fmt: skip
 sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
 
 

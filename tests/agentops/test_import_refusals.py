@@ -99,17 +99,15 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
         (b'{"": 1}', "this one has 1 member."),
         (b"{%s}" % b", ".join(b'"k%d": 0' % n for n in range(99_999)), "k4, 99,994 more."),
         (b"[]", "this is a list, which no importer reads."),
-        (b'  [{"id": 1}]', "this is a list, which no importer reads."),
-        (b"null", "this is null."),
-        (b'"text"', "this is a string."),
-        (b"-1.5", "this is a number."),
+        (b'  [{"id": 1}]', "this is a list, which no importer reads."), (b"null", "this is null."),
+        (b'"text"', "this is a string."), (b"-1.5", "this is a number."),
         (b"true", "this is a boolean."),
         (b'{"id": 1}\n{"id": 2}\n', "this is JSON lines, which no importer reads."),
         (b"SQLite format 3\0\x10", "this is a SQLite database: `agentops-memory export --db FILE`"),
         (b"PK\x03\x04\x14", "this is a ZIP file: `agentops-memory restore` reads"),
         (b"\x1f\x8b\x08", "this is compressed by gzip: decompress it first."),
     ],
-)
+)  # fmt: skip
 @requirement("agentops:import:no-export")
 def test_what_is_no_export_is_refused_and_said_to_be_what_it_is(
     service: Service, body: bytes, sentence: str

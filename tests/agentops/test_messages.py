@@ -59,11 +59,9 @@ piece = st.sampled_from(["a", " ", ".", "...", ENDED, "Ended with:", "ä" * 197,
 content = st.lists(piece, max_size=3).map("".join)
 messages = st.lists(st.builds(lambda r, c: {"role": r, "content": c}, role, content), max_size=3)
 deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
-    st.tuples(st.just("messages"), messages),
-    st.tuples(st.just("messages"), messages),
-    st.tuples(st.just("end"), st.just([]) | messages),
-    st.tuples(st.just("silence"), st.just([])),
-)
+    st.tuples(st.just("messages"), messages), st.tuples(st.just("messages"), messages),
+    st.tuples(st.just("end"), st.just([]) | messages), st.tuples(st.just("silence"), st.just([])),
+)  # fmt: skip
 EXAMPLES = examples(30)
 
 

@@ -121,14 +121,11 @@ def test_options_of_a_service_and_of_a_file_are_not_given_together(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "must hold one line"),
-        (b" \n", "must hold one line"),
-        (b"one\ntwo\n", "characters that no key has"),
-        (b"\xff\xfe", "characters that no key has"),
-        (b"k" * 100_000, "must hold one line"),
-        (None, "cannot be read"),
+        (b"", "must hold one line"), (b" \n", "must hold one line"),
+        (b"one\ntwo\n", "characters that no key has"), (b"\xff\xfe", "characters that no key has"),
+        (b"k" * 100_000, "must hold one line"), (None, "cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
     content: bytes | None, said: str, closed: Service, tmp_path: Path
 ) -> None:

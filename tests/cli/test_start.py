@@ -78,13 +78,10 @@ def test_flags_may_stand_before_the_word_serve_or_without_it(
 @pytest.mark.parametrize(
     ("listen", "reached"),
     [
-        (":0", "127.0.0.1"),
-        (":0", "[::1]"),
-        ("[::1]:0", "[::1]"),
-        ("localhost:0", "localhost"),
+        (":0", "127.0.0.1"), (":0", "[::1]"), ("[::1]:0", "[::1]"), ("localhost:0", "localhost"),
         ("0.0.0.0:0", "127.0.0.1"),
     ],
-)
+)  # fmt: skip
 def test_it_listens_where_it_is_told(listen: str, reached: str, tmp_path: Path) -> None:
     if "::1" in reached and not has_ipv6():
         pytest.skip("there is no IPv6 here")
@@ -186,14 +183,11 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("MEMORY_LISTEN", "7437"),
-        ("MEMORY_LISTEN", "nowhere.invalid:1"),
-        ("MEMORY_LISTEN", "a..b:1"),
-        ("MEMORY_LISTEN", "192.0.2.1:1"),
-        ("MEMORY_DEDUPE_WINDOW", "15"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
+        ("MEMORY_LISTEN", "7437"), ("MEMORY_LISTEN", "nowhere.invalid:1"),
+        ("MEMORY_LISTEN", "a..b:1"), ("MEMORY_LISTEN", "192.0.2.1:1"),
+        ("MEMORY_DEDUPE_WINDOW", "15"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(
     name: str, value: str, tmp_path: Path
 ) -> None:

@@ -52,12 +52,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 HTML = "<html>502 Bad Gateway</html>"
 OBSERVATION: dict[str, Any] = {
-    "session_id": "s",
-    "project": "p",
-    "type": "t",
-    "title": "t",
-    "content": "c",
-}
+    "session_id": "s", "project": "p", "type": "t", "title": "t", "content": "c",
+}  # fmt: skip
 
 Question = Callable[[MemoryClient], object]
 STATS: Question = methodcaller("stats")
@@ -110,13 +106,11 @@ def test_a_refusal_is_what_the_service_says(kind: str, closed: Service) -> None:
     big = "x" * 4096
     refusals = [
         refusal("writer", lambda client: client.save(**{**OBSERVATION, "title": ""})),
-        refusal(None, lambda client: client.stats()),
-        refusal("reader", saving),
+        refusal(None, lambda client: client.stats()), refusal("reader", saving),
         refusal("reader", lambda client: client.get(4711)),
-        refusal("writer", lambda client: client.end_session(big)),
-        refusal("reader", asking_often),
+        refusal("writer", lambda client: client.end_session(big)), refusal("reader", asking_often),
         refusal("writer", saving),
-    ]
+    ]  # fmt: skip
 
     assert [type(error) for error in refusals] == [
         Invalid, Unauthenticated, Denied, NotFound, Invalid, TooMany, OverQuota,
@@ -222,15 +216,13 @@ def test_a_redirect_is_not_followed(kind: str) -> None:
 @for_each(
     "said, expected",
     [
-        (b"", "broke off."),
-        (HEAD + b"Content-Length: 9\r\n\r\n[", "broke off."),
-        (CHUNKED + b"1\r\n[\r\n", "broke off."),
-        (HEAD[:20], "broke off."),
+        (b"", "broke off."), (HEAD + b"Content-Length: 9\r\n\r\n[", "broke off."),
+        (CHUNKED + b"1\r\n[\r\n", "broke off."), (HEAD[:20], "broke off."),
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", "answers, but not as the service does."),
         (CHUNKED + b"xyz\r\n[\r\n", "answers, but not as the service does."),
         (HEAD + b"X: " + b"x" * 10**6, "answers, but not as the service does."),
     ],
-)
+)  # fmt: skip
 def test_a_broken_answer_is_an_error(kind: str, said: bytes, expected: str) -> None:
     for reset in (False, True):
         with saying(said, reset=reset) as url, asking(kind, url, retries=1) as client:

@@ -25,12 +25,8 @@ from ..support.process import free_port
 from ..support.service import Service, serving
 
 OBSERVATION: dict[str, Any] = {
-    "session_id": "s",
-    "project": "p",
-    "type": "t",
-    "title": "t",
-    "content": "c",
-}
+    "session_id": "s", "project": "p", "type": "t", "title": "t", "content": "c",
+}  # fmt: skip
 HEALTHY = answering(json={"status": "ok"})
 SAVED = answering(201, {"id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1})
 BUSY = answering(503, {"error": "Busy."}, headers={"retry-after": "1"})
@@ -65,12 +61,9 @@ def test_what_passes_is_sent_again(kind: str) -> None:
 def test_what_stays_is_not_sent_again(kind: str) -> None:
     stays: tuple[Happening, ...] = (
         *(answering(status, {"error": "No."}) for status in (400, 401, 403, 404, 409, 500, 507)),
-        answering(502, html="<html>"),
-        answering(200, html="<html>"),
-        answering(302),
-        httpx.LocalProtocolError(""),
-        httpx.RemoteProtocolError("illegal status line"),
-    )
+        answering(502, html="<html>"), answering(200, html="<html>"), answering(302),
+        httpx.LocalProtocolError(""), httpx.RemoteProtocolError("illegal status line"),
+    )  # fmt: skip
     for happening in stays:
         road = Road([happening])
         with asking(kind, road=road) as client, pytest.raises(MemoryServiceError):
@@ -84,15 +77,11 @@ def test_every_write_brings_a_key_of_its_own_and_a_question_none(kind: str) -> N
 
     with asking(kind, road=road) as client:
         for write in (
-            lambda: client.save(**OBSERVATION),
-            lambda: client.save(**OBSERVATION),
-            lambda: client.update(1, title="t"),
-            lambda: client.delete(1),
-            lambda: client.restore(1, 1),
-            lambda: client.start_session("s", "p"),
-            lambda: client.end_session("s", [Message(role="user", content="c")]),
-            client.stats,
-        ):
+            lambda: client.save(**OBSERVATION), lambda: client.save(**OBSERVATION),
+            lambda: client.update(1, title="t"), lambda: client.delete(1),
+            lambda: client.restore(1, 1), lambda: client.start_session("s", "p"),
+            lambda: client.end_session("s", [Message(role="user", content="c")]), client.stats,
+        ):  # fmt: skip
             with pytest.raises(MemoryServiceError):
                 write()
 

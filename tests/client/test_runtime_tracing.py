@@ -60,17 +60,13 @@ def test_the_services_spans_join_those_of_the_agent(
     assert below(turn) == below(fetch, "parent") == below(messages, "parent")
     assert messages.end_time is not None
     assert dict(fetch.attributes or {}) == {
-        "memory.project": "demo",
-        "memory.session.id": "ada",
-        "memory.turn": 1,
+        "memory.project": "demo", "memory.session.id": "ada", "memory.turn": 1,
         "memory.context.result_count": 0,
-    }
+    }  # fmt: skip
     for ours, theirs in (
-        (fetch, "memory.fetch_context"),
-        (start, "memory.create_session"),
-        (messages, "memory.append_messages"),
-        (end, "memory.end_session"),
-    ):
+        (fetch, "memory.fetch_context"), (start, "memory.create_session"),
+        (messages, "memory.append_messages"), (end, "memory.end_session"),
+    ):  # fmt: skip
         span = collector.one(theirs)
         assert (span.trace, span.parent) == below(ours)
 

@@ -61,19 +61,13 @@ def test_the_example_of_the_concept_does_what_it_says() -> None:
 
     assert hooks.capture(call(command="make"), "all well") is None
     assert hooks.capture(call(command="make"), "fatal: no rule") == Capture(
-        type="bugfix",
-        scope="project",
-        title="Auto-captured: bash — make",
-        content="fatal: no rule",
-        tags=("auto-capture", "hook", "bash"),
-    )
+        type="bugfix", scope="project", title="Auto-captured: bash — make",
+        content="fatal: no rule", tags=("auto-capture", "hook", "bash"),
+    )  # fmt: skip
     assert hooks.capture(call("kubectl_apply"), "configured") == Capture(
-        type="decision",
-        scope="project",
-        title="Auto-captured: kubectl_apply",
-        content="configured",
-        tags=("auto-capture", "hook", "kubectl_apply"),
-    )
+        type="decision", scope="project", title="Auto-captured: kubectl_apply",
+        content="configured", tags=("auto-capture", "hook", "kubectl_apply"),
+    )  # fmt: skip
     assert hooks.capture(call("read"), "error") is None
     assert hooks.question(call(command="make")) == Question(query="make", limit=3)
     assert hooks.question(call("kubectl_apply", command="make")) is None
@@ -131,15 +125,12 @@ def test_a_blank_output_leaves_nothing_behind() -> None:
 def test_a_title_names_the_command_or_else_the_path() -> None:
     told = "Auto-captured: bash"
     for arguments, title in (
-        ({}, told),
-        ({"command": "ls", "path": "/a"}, f"{told} — ls"),
-        ({"path": "/a", "query": "q"}, f"{told} — /a"),
-        ({"query": "q"}, told),
-        ({"command": " ", "path": "/a"}, f"{told} — /a"),
-        ({"command": ["ls"], "path": 3}, told),
+        ({}, told), ({"command": "ls", "path": "/a"}, f"{told} — ls"),
+        ({"path": "/a", "query": "q"}, f"{told} — /a"), ({"query": "q"}, told),
+        ({"command": " ", "path": "/a"}, f"{told} — /a"), ({"command": ["ls"], "path": 3}, told),
         ({"command": "é😀" * 40 + "x"}, f"{told} — {'é😀' * 40}"),
         ({"command": "a\nb"}, f"{told} — a\nb"),
-    ):
+    ):  # fmt: skip
         capture = saving().capture(call(**arguments), "x")
 
         assert capture
@@ -148,12 +139,9 @@ def test_a_title_names_the_command_or_else_the_path() -> None:
 
 def test_a_content_is_cut_to_a_thousand_code_points_that_say_something() -> None:
     for output, content in (
-        ("😀" * 1_001, "😀" * 1_000),
-        ("x" * 1_000, "x" * 1_000),
-        (" x ", " x "),
-        (" " * 1_000 + "late", "late"),
-        (" " * 999 + "xy", " " * 999 + "x"),
-    ):
+        ("😀" * 1_001, "😀" * 1_000), ("x" * 1_000, "x" * 1_000), (" x ", " x "),
+        (" " * 1_000 + "late", "late"), (" " * 999 + "xy", " " * 999 + "x"),
+    ):  # fmt: skip
         capture = saving().capture(call(), output)
 
         assert capture
@@ -212,15 +200,8 @@ def test_a_pattern_of_another_dialect_is_refused_in_silence(
         with pytest.raises(WrongPattern, match="no lookahead, lookbehind or backreference"):
             Pattern(text)
     for text in (
-        "(a",
-        "*",
-        "[z-a]",
-        r"\Z",
-        "a{1001}",
-        "((a{99}){99}){99}",
-        "a" * 10_001,
-        "(\ud800",
-    ):
+        "(a", "*", "[z-a]", r"\Z", "a{1001}", "((a{99}){99}){99}", "a" * 10_001, "(\ud800",
+    ):  # fmt: skip
         with pytest.raises(WrongPattern, match=r"^(RE2 does not take|A pattern has) ") as refusal:
             Pattern(text)
         assert "lookahead" not in str(refusal.value)
@@ -326,12 +307,9 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     assert re.sub(": (cd .* && )?pip install '.*'", ": pip install ...", done.stdout).split(
         "\n"
     ) == [
-        "[]",
-        "Tool hooks in YAML need PyYAML: pip install ...",
-        "The patterns of tool hooks need google-re2: pip install ...",
-        "2",
-        "",
-    ]
+        "[]", "Tool hooks in YAML need PyYAML: pip install ...",
+        "The patterns of tool hooks need google-re2: pip install ...", "2", "",
+    ]  # fmt: skip
 
 
 @for_each(

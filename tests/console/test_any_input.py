@@ -11,15 +11,9 @@ from ..support.samples import examples
 from ..support.service import Service, serving
 
 PATHS = (
-    "/ui/ask",
-    "/ui/memories",
-    "/ui/memories/1",
-    "/ui/erasures/x",
-    "/ui/review",
-    "/ui/projects",
-    "/ui/sessions",
-    "/ui/sessions/s1",
-)
+    "/ui/ask", "/ui/memories", "/ui/memories/1", "/ui/erasures/x", "/ui/review", "/ui/projects",
+    "/ui/sessions", "/ui/sessions/s1",
+)  # fmt: skip
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
     "max_tokens", "why_not", "superseded", "revision", "done", "reason",

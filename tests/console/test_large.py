@@ -17,12 +17,9 @@ pytestmark = pytest.mark.heavy
 MEMORIES = 100_000
 TIMES, ROUNDS = 3, 15
 VIEWS = (
-    "/ui/ask?project=shop&query=why+do+w1+and+w2+wait+in+w3",
-    "/ui/memories?project=shop",
-    "/ui/memories?q=w1+w2+w3&project=shop",
-    "/ui/memories",
-    "/ui/memories/500",
-)
+    "/ui/ask?project=shop&query=why+do+w1+and+w2+wait+in+w3", "/ui/memories?project=shop",
+    "/ui/memories?q=w1+w2+w3&project=shop", "/ui/memories", "/ui/memories/500",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -69,16 +69,12 @@ def test_a_comparison_shows_what_the_newer_one_says_differently(service: Service
 @pytest.mark.parametrize(
     ("id_", "action", "becomes"),
     [
-        (1, "confirm", {"confirmed_at": "2030-01-03T12:00:00Z"}),
-        (1, "expire", {"expired": True}),
-        (2, "keep", {"expires_at": None}),
-        (2, "extend", {"expires_at": "2030-02-02T12:00:00Z"}),
-        (2, "expire", {"expired": True}),
-        (4, "confirm", {"confirmed_at": "2030-01-03T12:00:00Z"}),
-        (4, "newer", {"supersedes": [3]}),
-        (4, "older", {"superseded_by": [3]}),
+        (1, "confirm", {"confirmed_at": "2030-01-03T12:00:00Z"}), (1, "expire", {"expired": True}),
+        (2, "keep", {"expires_at": None}), (2, "extend", {"expires_at": "2030-02-02T12:00:00Z"}),
+        (2, "expire", {"expired": True}), (4, "confirm", {"confirmed_at": "2030-01-03T12:00:00Z"}),
+        (4, "newer", {"supersedes": [3]}), (4, "older", {"superseded_by": [3]}),
     ],
-)
+)  # fmt: skip
 def test_a_decision_does_what_it_says_and_its_line_is_gone(
     service: Service, id_: int, action: str, becomes: dict[str, object]
 ) -> None:

@@ -29,13 +29,9 @@ PLATFORM = OVERLAYS / "platform"
 MANIFESTS = [
     BASE / name
     for name in (
-        "deployment.yaml",
-        "service.yaml",
-        "volume.yaml",
-        "network.yaml",
-        "disruption.yaml",
+        "deployment.yaml", "service.yaml", "volume.yaml", "network.yaml", "disruption.yaml",
     )
-]
+]  # fmt: skip
 
 SPANS = timedelta(seconds=2)  # that the last spans may take
 VARIABLE_NAMES = {variable.name for variable in VARIABLES}

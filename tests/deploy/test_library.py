@@ -35,8 +35,6 @@ def used(*, called: bool) -> str:
     """Whether the statistics were switched off, and whether memory was counted."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::ResourceWarning", "-c", USED.format(called=called)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     return done.stdout

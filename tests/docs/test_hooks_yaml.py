@@ -75,10 +75,8 @@ contextInjectTools:
     assert ToolHooks.from_yaml(text) == ToolHooks(
         save_rules=(
             SaveRule(
-                tool="bash",
-                match_output=Pattern("(?i)error"),
-                match_args={"command": Pattern("^git"), "on": Pattern("x")},
-                type="pattern",
+                tool="bash", match_output=Pattern("(?i)error"),
+                match_args={"command": Pattern("^git"), "on": Pattern("x")}, type="pattern",
                 scope="team",
             ),
         ),
@@ -86,7 +84,7 @@ contextInjectTools:
             InjectRule(tool="read", query="what failed", limit=1_000),
             InjectRule(tool="bash", query="from_tool_args"),
         ),
-    )
+    )  # fmt: skip
 
 
 def test_no_hooks_are_no_fault() -> None:
@@ -121,11 +119,9 @@ memorySaveRules:
     first = SaveRule(tool="bash", type="bugfix", match_args=args)
 
     assert ToolHooks.from_yaml(text).save_rules == (
-        first,
-        SaveRule(tool="zsh", type="bugfix", scope="team", match_args=args),
-        SaveRule(tool="fish", type="config", match_args=args),
-        first,
-    )
+        first, SaveRule(tool="zsh", type="bugfix", scope="team", match_args=args),
+        SaveRule(tool="fish", type="config", match_args=args), first,
+    )  # fmt: skip
 
 
 def test_every_fault_is_named_at_once_with_its_place() -> None:

@@ -214,14 +214,11 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
     [
         pytest.param(QUICK, id="quick"),
         *sampled(
-            [[it] for it in COMMANDS],
-            8,
-            first=1,
-            kept=[pytest.mark.slow],
+            [[it] for it in COMMANDS], 8, first=1, kept=[pytest.mark.slow],
             id_=lambda those: those[0][0],
         ),
     ],
-)
+)  # fmt: skip
 def test_a_command_that_fails_quotes_nothing(
     commands: list[Command], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

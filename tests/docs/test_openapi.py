@@ -21,11 +21,9 @@ from agentops_memory.telemetry import Telemetry
 from ..support.service import Clock, Service, serving
 
 CHECKS = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
+    "not_a_server_error", "status_code_conformance", "content_type_conformance",
     "response_schema_conformance",
-)
+)  # fmt: skip
 
 # All but the one of routes that find nothing: no client can guess the id of a receipt.
 WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_regex"
@@ -131,12 +129,9 @@ def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str,
 
 
 PROBLEMS = {
-    "/anthropic/": "AnthropicProblem",
-    "/api/v1/cloud/": "StoreProblem",
-    "/api/v1/": "AgentMemoryProblem",
-    "/v1/": "OpenWopProblem",
-    "/": "Problem",
-}
+    "/anthropic/": "AnthropicProblem", "/api/v1/cloud/": "StoreProblem",
+    "/api/v1/": "AgentMemoryProblem", "/v1/": "OpenWopProblem", "/": "Problem",
+}  # fmt: skip
 
 
 def test_every_refusal_is_a_problem_of_its_protocol(document: dict[str, Any]) -> None:

@@ -20,11 +20,9 @@ POLICY = (
 )
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 LOADED = {
-    "/docs/index.css": "text/css",
-    "/docs/page.js": "text/javascript",
-    "/docs/swagger-ui-bundle.js": "text/javascript",
-    "/docs/swagger-ui.css": "text/css",
-}
+    "/docs/index.css": "text/css", "/docs/page.js": "text/javascript",
+    "/docs/swagger-ui-bundle.js": "text/javascript", "/docs/swagger-ui.css": "text/css",
+}  # fmt: skip
 
 
 class Elements(HTMLParser):

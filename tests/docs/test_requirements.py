@@ -8,7 +8,8 @@ import pytest
 from ..support.requirements import REQUIREMENTS, requirement
 
 _MARK = re.compile(
-    r"^@requirement\(([^)]*)\)\s*(?:@[^\n]*\s*|\)\s*)*(?:async )?def test_", re.MULTILINE
+    r"^@requirement\(([^)]*)\)\s*(?:(?:@[^\n]*|\)|# fmt: skip)\s*)*(?:async )?def test_",
+    re.MULTILINE,
 )
 
 

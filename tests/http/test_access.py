@@ -33,12 +33,10 @@ class House:
         self.ids = {
             name: self.save(self.admin, project, scope)
             for name, project, scope in [
-                ("own", "billing-eu", "project"),
-                ("own global", "billing-eu", "global"),
-                ("foreign", "shop", "project"),
-                ("foreign global", "shop", "global"),
+                ("own", "billing-eu", "project"), ("own global", "billing-eu", "global"),
+                ("foreign", "shop", "project"), ("foreign global", "shop", "global"),
             ]
-        }
+        }  # fmt: skip
 
     def client(self, role: str, *projects: str, tenant: str = "default") -> httpx.Client:
         token = made_key(self.service.path, role, tenant, projects or ("*",))
@@ -78,18 +76,15 @@ GLOBAL = {"apple of billing-eu global", "apple of shop global"}
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/observations/recent", OWN),
-        ("/observations/recent?project=billing-eu", OWN),
-        ("/observations/recent?project=shop", set()),
-        ("/observations/recent?scope=global", GLOBAL),
+        ("/observations/recent", OWN), ("/observations/recent?project=billing-eu", OWN),
+        ("/observations/recent?project=shop", set()), ("/observations/recent?scope=global", GLOBAL),
         ("/observations/recent?scope=project", {"apple of billing-eu project"}),
-        ("/search?q=apple", OWN | GLOBAL),
-        ("/search?q=apple&project=billing-eu", OWN | GLOBAL),
+        ("/search?q=apple", OWN | GLOBAL), ("/search?q=apple&project=billing-eu", OWN | GLOBAL),
         ("/search?q=apple&project=shop", GLOBAL),
         ("/search?q=apple&scope=project", {"apple of billing-eu project"}),
         ("/search?q=apple&project=shop&scope=project", set()),
     ],
-)
+)  # fmt: skip
 def test_a_caller_sees_what_its_patterns_match_and_what_is_global(
     house: House, path: str, expected: set[str]
 ) -> None:
@@ -111,10 +106,8 @@ def test_a_context_has_nothing_of_another_project(house: House) -> None:
 
 def test_counts_and_exports_are_of_what_the_patterns_match(house: House) -> None:
     assert house.billing.get("/stats").json() == {
-        "total_sessions": 1,
-        "total_observations": 2,
-        "projects": ["billing-eu"],
-    }
+        "total_sessions": 1, "total_observations": 2, "projects": ["billing-eu"],
+    }  # fmt: skip
     assert house.billing.get("/stats?project=shop").json()["total_observations"] == 0
     exporting = house.client("admin", "billing-*")
     exported = exporting.get("/export").json()
@@ -128,14 +121,12 @@ def test_a_foreign_memory_is_as_one_that_never_was(house: House) -> None:
     change = {"title": "mine now"}
 
     for method, path, body in [
-        ("GET", "/observations/{}", None),
-        ("GET", "/observations/{}/history", None),
+        ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
         ("POST", "/observations/{}/restore", {"revision": 1}),
-        ("PATCH", "/observations/{}", change),
-        ("DELETE", "/observations/{}", None),
+        ("PATCH", "/observations/{}", change), ("DELETE", "/observations/{}", None),
         ("GET", "/timeline?observation_id={}", None),
         ("GET", "/observations/recent?before_id={}", None),
-    ]:
+    ]:  # fmt: skip
         theirs = house.billing.request(method, path.format(foreign), json=body)
         nobodys = house.billing.request(method, path.format(never), json=body)
         assert (theirs.status_code, theirs.content) == (nobodys.status_code, nobodys.content), path
@@ -162,11 +153,9 @@ def test_a_global_memory_is_read_with_any_key_and_changed_with_one_for_everythin
 
     assert house.billing.get(path).status_code == 200
     for method, target, body in [
-        ("PATCH", path, {"title": "no"}),
-        ("DELETE", path, None),
-        ("DELETE", f"{path}?hard=true", None),
-        ("POST", f"{path}/restore", {"revision": 1}),
-    ]:
+        ("PATCH", path, {"title": "no"}), ("DELETE", path, None),
+        ("DELETE", f"{path}?hard=true", None), ("POST", f"{path}/restore", {"revision": 1}),
+    ]:  # fmt: skip
         assert partly.request(method, target, json=body).status_code == 403, target
     saved = observation("mine", project="billing-eu", scope="global")
     assert partly.post("/observations", json=saved).status_code == 403
@@ -276,12 +265,9 @@ def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None
         ],
         "writer": [
             ("POST", "/sessions", {"id": "s", "project": "p"}),
-            ("POST", "/sessions/s/messages", {"messages": []}),
-            ("POST", "/sessions/s/end", None),
-            ("POST", "/observations", observation("x")),
-            ("PATCH", own, {"title": "t"}),
-            ("POST", f"{own}/restore", {"revision": 1}),
-            ("DELETE", own, None),
+            ("POST", "/sessions/s/messages", {"messages": []}), ("POST", "/sessions/s/end", None),
+            ("POST", "/observations", observation("x")), ("PATCH", own, {"title": "t"}),
+            ("POST", f"{own}/restore", {"revision": 1}), ("DELETE", own, None),
         ],
         "admin": [
             ("DELETE", f"{own}?hard=true", None),

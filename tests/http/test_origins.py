@@ -285,14 +285,10 @@ def test_a_browser_learns_without_a_key_what_an_allowed_page_may_send(
 @pytest.mark.parametrize(
     "header",
     [
-        "authorization",
-        "x-api-key",
-        "content-type",
-        "idempotency-key",
-        "x-idempotency-key",
+        "authorization", "x-api-key", "content-type", "idempotency-key", "x-idempotency-key",
         "traceparent",
     ],
-)
+)  # fmt: skip
 def test_an_allowed_page_may_send_a_key_and_what_goes_with_it(
     service: Service, header: str
 ) -> None:

@@ -49,14 +49,11 @@ def is_let_through(rates: RateLimiter, key: str | None = "a") -> bool:
 @for_each(
     "text, expected",
     [
-        ("", None),
-        ("50/s", Rate(count=50, unit="s")),
-        ("600/m", Rate(count=600, unit="m")),
-        ("20000/h", Rate(count=20_000, unit="h")),
-        ("1/h", Rate(count=1, unit="h")),
+        ("", None), ("50/s", Rate(count=50, unit="s")), ("600/m", Rate(count=600, unit="m")),
+        ("20000/h", Rate(count=20_000, unit="h")), ("1/h", Rate(count=1, unit="h")),
         ("1000000/s", Rate(count=1_000_000, unit="s")),
     ],
-)
+)  # fmt: skip
 def test_a_rate_is_a_number_and_a_unit(text: str, expected: Rate | None) -> None:
     assert rate(text) == expected
     assert str(expected or "") == text

@@ -21,12 +21,10 @@ from ..support.service import Service, serving
 
 CONSOLE = "https://console.example"
 EXPECTED = {
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
+    "x-content-type-options": "nosniff", "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-}
+    "referrer-policy": "no-referrer", "cross-origin-resource-policy": "same-origin",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +43,12 @@ def told(answer: httpx.Response) -> dict[str, str]:
 @for_each(
     "method, path, status",
     [
-        ("GET", "/health", 200),
-        ("HEAD", "/health", 200),
-        ("GET", "/openapi.json", 200),
-        ("GET", "/context?query=memory", 200),
-        ("GET", "/export", 200),
-        ("DELETE", "/observations/9", 204),
-        ("GET", "/observations/x", 400),
-        ("GET", "/observations/9", 404),
-        ("GET", "/nowhere", 404),
-        ("PUT", "/observations/1", 405),
+        ("GET", "/health", 200), ("HEAD", "/health", 200), ("GET", "/openapi.json", 200),
+        ("GET", "/context?query=memory", 200), ("GET", "/export", 200),
+        ("DELETE", "/observations/9", 204), ("GET", "/observations/x", 400),
+        ("GET", "/observations/9", 404), ("GET", "/nowhere", 404), ("PUT", "/observations/1", 405),
     ],
-)
+)  # fmt: skip
 def test_every_answer_has_them_and_names_no_server(
     service: Service, method: str, path: str, status: int
 ) -> None:

@@ -123,14 +123,12 @@ def enveloped(method: str = "tools/call", **params: object) -> dict[str, object]
         ({**HEADERS, "Mcp-Method": "ping"}, enveloped("ping"), 404, -32601),
         ({}, {"jsonrpc": "2.0", "id": 7, "method": "no/such"}, 200, -32601),
         (
-            {},
-            {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 7}},
-            200,
+            {}, {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 7}}, 200,
             -32602,
         ),
         ({}, {"jsonrpc": "2.0", "id": [7], "method": 7}, 400, -32600),
     ],
-)
+)  # fmt: skip
 def test_what_a_request_says_of_itself_must_agree(
     shared: Service, headers: dict[str, str], message: dict[str, object], status: int,
     code: int | None,

@@ -195,12 +195,9 @@ def _message(**parts: object) -> bytes:
 def _mcp(*arguments: str, sent: Sequence[bytes] = ()) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
         [sys.executable, "-m", "agentops_memory", "mcp", *arguments],
-        input=b"\n".join(sent) + b"\n",
-        env=environment({}),
-        capture_output=True,
-        timeout=120,
+        input=b"\n".join(sent) + b"\n", env=environment({}), capture_output=True, timeout=120,
         check=False,
-    )
+    )  # fmt: skip
 
 
 @contextmanager

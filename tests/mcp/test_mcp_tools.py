@@ -169,10 +169,8 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
     assert "For all." in worker.said("mem_get", id=everybody)
     assert "For all." in worker.said("mem_search", query="for all")
     for tool, more in {
-        "mem_update": {"title": "mine"},
-        "mem_delete": {},
-        "mem_timeline": {},
-    }.items():
+        "mem_update": {"title": "mine"}, "mem_delete": {}, "mem_timeline": {},
+    }.items():  # fmt: skip
         assert worker.refusal(tool, id=everybody, **more) == (
             f"Memory {everybody} is of another project, and global: it is read here only."
         )
@@ -417,14 +415,10 @@ def test_the_tools_say_what_they_do(worker: Agent) -> None:
     assert tuple(tools) == ALL_TOOLS
     assert all(tool.description and tool.title for tool in tools.values())
     assert hints == {
-        **dict.fromkeys(ALL_TOOLS, reads),
-        "mem_save": adds,
-        "mem_update": (False, True, True),
-        "mem_delete": (False, True, True),
-        "mem_confirm": (False, False, True),
-        "mem_session_start": (False, False, True),
-        "mem_session_end": (False, False, True),
-    }
+        **dict.fromkeys(ALL_TOOLS, reads), "mem_save": adds, "mem_update": (False, True, True),
+        "mem_delete": (False, True, True), "mem_confirm": (False, False, True),
+        "mem_session_start": (False, False, True), "mem_session_end": (False, False, True),
+    }  # fmt: skip
     assert tools["mem_save"].input_schema["required"] == ["title", "content"]
     assert tools["mem_save"].input_schema["properties"]["title"]["maxLength"] == 500
     assert tools["mem_save"].input_schema["additionalProperties"] is False

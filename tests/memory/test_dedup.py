@@ -16,11 +16,8 @@ AN_HOUR = "2030-01-01T13:00:00Z"
 @requirement("agentops:observations:save")
 def test_a_first_save_creates(service: Service) -> None:
     assert service.save("one") == {
-        "id": 1,
-        "action": "created",
-        "revision_count": 1,
-        "duplicate_count": 1,
-    }
+        "id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1,
+    }  # fmt: skip
 
 
 @requirement("agentops:save:topic-key")
@@ -33,22 +30,12 @@ def test_a_topic_key_that_is_there_is_replaced(service: Service) -> None:
 
     assert again == {"id": 1, "action": "updated", "revision_count": 2, "duplicate_count": 1}
     assert _shown(service, first["id"]) == {
-        "id": 1,
-        "session_id": "s1",
-        "type": "decision",
-        "title": "Two",
-        "content": "two",
-        "tags": ["b"],
-        "project": "demo",
-        "scope": "project",
-        "topic_key": "k",
-        "normalized_hash": hashlib.sha256(b"two").hexdigest(),
-        "revision_count": 2,
-        "duplicate_count": 1,
-        "last_seen_at": AN_HOUR,
-        "created_at": "2030-01-01T12:00:00Z",
+        "id": 1, "session_id": "s1", "type": "decision", "title": "Two", "content": "two",
+        "tags": ["b"], "project": "demo", "scope": "project", "topic_key": "k",
+        "normalized_hash": hashlib.sha256(b"two").hexdigest(), "revision_count": 2,
+        "duplicate_count": 1, "last_seen_at": AN_HOUR, "created_at": "2030-01-01T12:00:00Z",
         "updated_at": AN_HOUR,
-    }
+    }  # fmt: skip
 
 
 @requirement("agentops:save:topic-key")
@@ -107,12 +94,9 @@ def test_white_space_and_case_do_not_count(service: Service) -> None:
 def test_whatever_else_differs_makes_another_row(service: Service) -> None:
     service.save("one", title="t")
     differences = [
-        {"title": "T"},
-        {"type": "decision"},
-        {"topic_key": "k"},
-        {"scope": "team"},
+        {"title": "T"}, {"type": "decision"}, {"topic_key": "k"}, {"scope": "team"},
         {"project": "other"},
-    ]
+    ]  # fmt: skip
 
     for each in differences:
         assert service.save("one", **({"title": "t"} | each))["action"] == "created", each
@@ -126,11 +110,8 @@ def test_a_deleted_row_is_no_duplicate(service: Service) -> None:
     service.http.delete("/observations/1")
 
     assert service.save("one") == {
-        "id": 2,
-        "action": "created",
-        "revision_count": 1,
-        "duplicate_count": 1,
-    }
+        "id": 2, "action": "created", "revision_count": 1, "duplicate_count": 1,
+    }  # fmt: skip
 
 
 @requirement("agentops:save:window-edge")
@@ -141,11 +122,8 @@ def test_the_window_reaches_back_to_its_last_microsecond(service: Service) -> No
     service.clock.advance(microseconds=1)
 
     assert service.save("one") == {
-        "id": 2,
-        "action": "created",
-        "revision_count": 1,
-        "duplicate_count": 1,
-    }
+        "id": 2, "action": "created", "revision_count": 1, "duplicate_count": 1,
+    }  # fmt: skip
     assert service.save("one")["id"] == 2
 
 

@@ -75,11 +75,8 @@ def told(answer: httpx.Response) -> tuple[int, bytes, str | None, str | None]:
     """What must be the same again."""
     headers = answer.headers
     return (
-        answer.status_code,
-        answer.content,
-        headers.get("x-erasure-id"),
-        headers.get("x-redacted"),
-    )
+        answer.status_code, answer.content, headers.get("x-erasure-id"), headers.get("x-redacted"),
+    )  # fmt: skip
 
 
 def is_replay(answer: httpx.Response) -> bool:
@@ -524,16 +521,11 @@ def holder(two: Service) -> Iterator[Holder]:
 
 # What a caller whose patterns do not match is told, by a replay and by a request without a key.
 NARROWED = {
-    "create_session": (403, True),
-    "append_messages": (403, True),
-    "end_session": (403, True),
-    "add_observation": (403, True),
-    "update_observation": (404, True),
-    "restore_observation": (404, True),
-    "confirm_observation": (404, True),
-    "delete_observation": (204, False),
-    "delete_observation, hard": (204, False),
-}
+    "create_session": (403, True), "append_messages": (403, True), "end_session": (403, True),
+    "add_observation": (403, True), "update_observation": (404, True),
+    "restore_observation": (404, True), "confirm_observation": (404, True),
+    "delete_observation": (204, False), "delete_observation, hard": (204, False),
+}  # fmt: skip
 
 
 @pytest.mark.representative(3)
@@ -651,14 +643,11 @@ def test_what_reads_and_what_is_done_once_anyhow_does_not_look_at_it(
 ) -> None:
     exported = two.http.get("/export").json()
     requests: list[tuple[str, str, object, int]] = [
-        ("GET", "/observations/1", None, 200),
-        ("GET", "/stats", None, 200),
-        ("GET", "/export", None, 200),
-        ("POST", "/import", exported, 200),
-        ("POST", "/import", {}, 200),
-        ("DELETE", "/projects/demo?hard=true", None, 200),
+        ("GET", "/observations/1", None, 200), ("GET", "/stats", None, 200),
+        ("GET", "/export", None, 200), ("POST", "/import", exported, 200),
+        ("POST", "/import", {}, 200), ("DELETE", "/projects/demo?hard=true", None, 200),
         ("GET", "/observations/1", None, 404),
-    ]
+    ]  # fmt: skip
 
     answers = [ask(two.http, method, path, body, key) for method, path, body, _ in requests]
 

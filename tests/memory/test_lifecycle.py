@@ -54,10 +54,8 @@ def test_null_takes_an_end_away_in_a_change_alone(service: Service) -> None:
 
 
 WRONG = [
-    ({"ttl": 0}, "ttl must be 1 or more"),
-    ({"ttl": 315_360_001}, "ttl must be 315360000 or less"),
-    ({"ttl": True}, "ttl must be a whole number"),
-    ({"ttl": "60"}, "ttl must be a whole number"),
+    ({"ttl": 0}, "ttl must be 1 or more"), ({"ttl": 315_360_001}, "ttl must be 315360000 or less"),
+    ({"ttl": True}, "ttl must be a whole number"), ({"ttl": "60"}, "ttl must be a whole number"),
     ({"ttl": 60, "expires_at": "2030-02-01T00:00:00Z"}, "expires_at and ttl exclude each other"),
     ({"expires_at": "2030-02-01T00:00:00"}, "expires_at must be an instant with a time zone"),
     ({"expires_at": "10000-01-01T00:00:00Z"}, "expires_at must be an instant with a time zone"),
@@ -69,7 +67,7 @@ WRONG = [
     ({"supersedes": [1.0]}, "supersedes[0] must be the id of an observation"),
     ({"supersedes": [0]}, "supersedes[0] must be the id of an observation"),
     ({"supersedes": [1] * 21}, "supersedes exceed 20 items"),
-]
+]  # fmt: skip
 
 
 @requirement("life:fields:bad")

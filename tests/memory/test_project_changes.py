@@ -29,14 +29,11 @@ from ..support.service import Service, observation, serving
 A, B, C = Project("a"), Project("b"), Project("c")
 WORDS = ("apple", "pear", "quince", "yes", "on Friday", "the queue is full")
 SAID = st.builds(
-    Said,
-    project=st.sampled_from("ab"),
-    content=st.sampled_from(WORDS),
+    Said, project=st.sampled_from("ab"), content=st.sampled_from(WORDS),
     scope=st.sampled_from(["project", "project", "team", "global"]),
-    session=st.sampled_from(["s1", "s2"]),
-    key=st.sampled_from([None, None, "k1", "k2"]),
+    session=st.sampled_from(["s1", "s2"]), key=st.sampled_from([None, None, "k1", "k2"]),
     is_deleted=st.sampled_from([False, False, False, True]),
-)
+)  # fmt: skip
 BOTH = [Said("a", "apple"), Said("b", "pear")]
 MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
 FEW = examples(6)
@@ -303,12 +300,9 @@ def test_an_erasure_whose_tenant_was_erased_is_refused(tmp_path: Path) -> None:
 def test_a_change_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
     async def refuse(projects: Projects) -> None:
         for refusal, project, other in [
-            (Invalid, A, A),
-            (Invalid, A, Project("")),
-            (Invalid, A, Project("x" * 201)),
-            (NotFound, C, A),
-            (Conflict, A, B),
-        ]:
+            (Invalid, A, A), (Invalid, A, Project("")), (Invalid, A, Project("x" * 201)),
+            (NotFound, C, A), (Conflict, A, B),
+        ]:  # fmt: skip
             with pytest.raises(refusal):
                 await projects.rename(OPERATOR, project, other)
         for refusal, project, other in [(Invalid, A, A), (NotFound, A, C), (NotFound, C, A)]:

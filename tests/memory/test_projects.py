@@ -26,15 +26,12 @@ _LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]).filter(
 NAMES = st.text(_LETTERS, min_size=1, max_size=30).filter(project_name)
 SPELLINGS = st.sampled_from(
     [
-        str.upper,
-        str.lower,
-        str.swapcase,
-        lambda name: f" \t{name}\n\u2003",
+        str.upper, str.lower, str.swapcase, lambda name: f" \t{name}\n\u2003",
         lambda name: unicodedata.normalize("NFD", name),
         lambda name: unicodedata.normalize("NFC", name),
         lambda name: unicodedata.normalize("NFD", name.upper()),
     ]
-)
+)  # fmt: skip
 RACY = examples(40)
 
 
@@ -83,7 +80,5 @@ def test_every_endpoint_folds(service: Service) -> None:
     exported = service.http.get("/export", params=seen).json()
     assert (len(exported["sessions"]), len(exported["observations"])) == (6, 3)
     assert service.http.get("/stats", params=seen).json() == {
-        "total_sessions": 6,
-        "total_observations": 3,
-        "projects": ["größe"],
-    }
+        "total_sessions": 6, "total_observations": 3, "projects": ["größe"],
+    }  # fmt: skip

@@ -529,11 +529,9 @@ def swept(service: Service, at: Any, retentions: Retentions = KEPT) -> Removed:
 
 
 def run(
-    service: Service,
-    work: Callable[[SqliteEngine], Awaitable[T]],
-    at: Any = START,
+    service: Service, work: Callable[[SqliteEngine], Awaitable[T]], at: Any = START,
     retentions: Retentions = KEPT,
-) -> T:
+) -> T:  # fmt: skip
     return asyncio.run(with_engine(service.path, Clock(at), retentions, work))
 
 
@@ -589,12 +587,9 @@ def keeper(
         return 0
 
     return RetentionJob(
-        retaining=RetentionSweep(engine=engine),
-        retention=KEPT,
-        trim_audit=trim,
-        clock=TrustedClock(clock=clock, elapsed=clock.elapsed),
-        metrics=telemetry.metrics,
-    )
+        retaining=RetentionSweep(engine=engine), retention=KEPT, trim_audit=trim,
+        clock=TrustedClock(clock=clock, elapsed=clock.elapsed), metrics=telemetry.metrics,
+    )  # fmt: skip
 
 
 def contents(path: Path) -> dict[str, Any]:
@@ -604,10 +599,8 @@ def contents(path: Path) -> dict[str, Any]:
         "revisions": "memory_id, number, deed, at, title, content",
         "versions": "memory_id, number, path, size",
         "sessions": "id, project, started_at, ended_at, summary",
-        "spaces": "project, area, partition",
-        "done": "status, answer, at",
-        "erased": "memory_id",
-    }
+        "spaces": "project, area, partition", "done": "status, answer, at", "erased": "memory_id",
+    }  # fmt: skip
     return {
         table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")
         for table, what in columns.items()

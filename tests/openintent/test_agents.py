@@ -409,15 +409,11 @@ def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
 @for_each(
     "ttl, seconds",
     [
-        ("duration:PT1S", 1),
-        ("duration:PT0.25S", 0.25),
-        ("duration:P1DT2H3M4S", 93_784),
-        ("duration:P1Y", 31_536_000),
-        ("duration:P2M", 5_184_000),
-        ("duration:P1W", 604_800),
+        ("duration:PT1S", 1), ("duration:PT0.25S", 0.25), ("duration:P1DT2H3M4S", 93_784),
+        ("duration:P1Y", 31_536_000), ("duration:P2M", 5_184_000), ("duration:P1W", 604_800),
         ("duration:P100Y", 3_153_600_000),
     ],
-)
+)  # fmt: skip
 def test_a_lifetime_is_read(ttl: str, seconds: float) -> None:
     assert lifetime(ttl) == timedelta(seconds=seconds)
 

@@ -70,11 +70,9 @@ def team(tmp_path: Path) -> Iterator[dict[str, Agent]]:
             return Agent(stack.enter_context(calling(service, token)), id_)
 
         yield {
-            "root": agent("root", "admin", ("root",)),
-            "ada": agent("ada", "writer", ("ada",)),
-            "two": agent("bob", "writer", ("bob", "cyn")),
-            "none": agent("eve", "writer", ()),
-        }
+            "root": agent("root", "admin", ("root",)), "ada": agent("ada", "writer", ("ada",)),
+            "two": agent("bob", "writer", ("bob", "cyn")), "none": agent("eve", "writer", ()),
+        }  # fmt: skip
 
 
 @requirement("OI-70", "OI-53", "OI-11")

@@ -124,12 +124,10 @@ def test_names_may_have_what_a_path_must_escape(ada: Agent) -> None:
 @for_each(
     "path, at_fault",
     [
-        ("a*/b", "namespace"),
-        ("a/%01", "key"),
-        (f"{'n' * 201}/b", "namespace"),
+        ("a*/b", "namespace"), ("a/%01", "key"), (f"{'n' * 201}/b", "namespace"),
         ("a/" + "k" * 201, "key"),
     ],
-)
+)  # fmt: skip
 @requirement("OI-72")
 def test_names_that_can_be_none_are_refused(ada: Agent, path: str, at_fault: str) -> None:
     answer = put(ada, 1, f"{OWN}/{path}")

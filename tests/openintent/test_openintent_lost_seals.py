@@ -42,11 +42,9 @@ def _bury(file: Path) -> None:
 
 
 LOSSES: dict[str, Callable[[Path], None]] = {
-    "it is gone": _remove,
-    "it is cut short": _cut,
-    "it is another one": _exchange,
+    "it is gone": _remove, "it is cut short": _cut, "it is another one": _exchange,
     "it is a folder": _bury,
-}
+}  # fmt: skip
 KEYS_AWAY = ("it is gone", "it is another one")  # so that others can be made
 
 

@@ -142,23 +142,20 @@ FIELDS = st.fixed_dictionaries(
     optional={
         name: ANYTHING | usual
         for name, usual in {
-            "namespace": st.sampled_from(["a", "b/c", "ü"]),
-            "key": st.text(min_size=1, max_size=5),
+            "namespace": st.sampled_from(["a", "b/c", "ü"]), "key": st.text(min_size=1, max_size=5),
             "value": st.dictionaries(st.text(max_size=5), ANYTHING, max_size=3),
             "memory_type": st.sampled_from(["working", "episodic", "semantic"]),
             "tags": st.lists(st.text(min_size=1, max_size=5), max_size=3),
             "ttl": st.sampled_from(["duration:P1D", "duration:PT9.5S", "task_lifetime"]),
-            "expires_at": st.datetimes().map(datetime.isoformat),
-            "pinned": st.booleans(),
+            "expires_at": st.datetimes().map(datetime.isoformat), "pinned": st.booleans(),
             "priority": st.sampled_from(["low", "normal", "high"]),
             "sensitivity": st.sampled_from(["public", "internal", "confidential", "restricted"]),
             "curated_by": st.text(max_size=5),
             "scope": st.fixed_dictionaries({}, optional={"task_id": st.text(max_size=4)}),
-            "agent_id": st.sampled_from(["ada", "bob"]),
-            "version": st.integers(0, 3),
+            "agent_id": st.sampled_from(["ada", "bob"]), "version": st.integers(0, 3),
         }.items()
     },
-)
+)  # fmt: skip
 
 
 @pytest.mark.heavy

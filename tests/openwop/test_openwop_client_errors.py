@@ -41,12 +41,9 @@ def test_no_error_holds_the_text_of_an_entry(kind: str) -> None:
 def test_only_an_entry_that_is_not_there_is_none(kind: str, client: MemoryClient) -> None:
     unknown = client.openwop.run("never-opened")
     asks: tuple[Callable[[], object], ...] = (
-        lambda: unknown.memory.list(REF),
-        lambda: unknown.memory.get(REF, "a"),
-        lambda: unknown.delete(REF, "a"),
-        lambda: unknown.put(REF, "text"),
-        unknown.end,
-    )
+        lambda: unknown.memory.list(REF), lambda: unknown.memory.get(REF, "a"),
+        lambda: unknown.delete(REF, "a"), lambda: unknown.put(REF, "text"), unknown.end,
+    )  # fmt: skip
     for ask in asks:
         with pytest.raises(NotFound, match=r"^run not found$") as refusal:
             ask()

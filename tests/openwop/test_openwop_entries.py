@@ -32,11 +32,9 @@ def test_an_entry_has_the_five_members_and_no_others(service: Service, host: Hos
     entry = made["entry"]
     assert re.fullmatch("mem_[0-9a-f]{12}7[0-9a-f]{19}", entry.pop("id"))
     assert entry == {
-        "content": "Two spaces  stay.\n",
-        "tags": ["b", "a"],
-        "createdAt": "2030-01-01T12:00:00.001Z",
-        "expiresAt": "2030-01-01T12:01:30.001Z",
-    }
+        "content": "Two spaces  stay.\n", "tags": ["b", "a"],
+        "createdAt": "2030-01-01T12:00:00.001Z", "expiresAt": "2030-01-01T12:01:30.001Z",
+    }  # fmt: skip
     assert host.put().keys() == {"id", "content", "tags", "createdAt"}
 
 

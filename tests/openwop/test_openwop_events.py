@@ -17,15 +17,8 @@ from ..support.service import START, Service, serving
 EVENT = re.compile(r"evt_[0-9a-f]{32}")
 FIELDS = {"eventId", "runId", "type", "payload", "timestamp", "sequence"}
 OF_A_RUN = {
-    "agentId",
-    "workflowId",
-    "memoryRefs",
-    "status",
-    "kind",
-    "sourceRunId",
-    "fromSeq",
-    "mode",
-}
+    "agentId", "workflowId", "memoryRefs", "status", "kind", "sourceRunId", "fromSeq", "mode",
+}  # fmt: skip
 PAYLOADS = {
     "memory.written": {"memoryRef", "memoryId", "nodeId", "agentId", "tags"},
     "agentops-memory.memory.deleted": {"memoryRef", "memoryId"},

@@ -204,13 +204,11 @@ def test_the_order_of_sets_decides_nothing() -> None:
     )
     runs = [
         subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, check=True,
         ).stdout
         for seed in ("0", "1", "2")
-    ]
+    ]  # fmt: skip
 
     assert runs[0]
     assert runs == runs[:1] * 3
@@ -261,13 +259,10 @@ def test_an_archives_lines_keep_their_dates() -> None:
     )
 
     assert extract([said], EVERYTHING).splitlines() == [
-        "- 2026-01-02: heron.",
-        "- 2026-01-02: stork",
-        "- 2026-05-01: crane",
-        "- 2026-05-01: - 2026-13-01: owl",
-        "- 2026-05-01: - 2026-01-03: jay",
+        "- 2026-01-02: heron.", "- 2026-01-02: stork", "- 2026-05-01: crane",
+        "- 2026-05-01: - 2026-13-01: owl", "- 2026-05-01: - 2026-01-03: jay",
         "- 2026-01-04: - 2026-01-05: rook",
-    ]
+    ]  # fmt: skip
 
 
 @requirement("OW-65")
@@ -297,18 +292,12 @@ def test_sources_of_stop_words_alone_are_not_silent() -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        "a" * 2**18,
-        "word " * 2**16,
-        "a" + "\u0316\u0301" * 2**16,
-        "\u0344\u0316\uff9e" * 2**15,
-        "\U0001f332" * 2**16,
-        "same. " * 2**14,
-        "\n" * 2**18,
-        "- " * 2**17,
+        "a" * 2**18, "word " * 2**16, "a" + "\u0316\u0301" * 2**16, "\u0344\u0316\uff9e" * 2**15,
+        "\U0001f332" * 2**16, "same. " * 2**14, "\n" * 2**18, "- " * 2**17,
         "\n".join(f"{number:x}" for number in range(2**14)),
     ],
     ids=lambda content: repr(content[:6]),
-)
+)  # fmt: skip
 @requirement("OW-65")
 def test_hostile_sources_neither_fail_nor_pass_the_cap(content: str) -> None:
     for cap in (18, 65_536):

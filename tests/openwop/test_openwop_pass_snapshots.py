@@ -31,11 +31,9 @@ def merge(host: Host) -> Json:
 
 
 PASSES: dict[str, Callable[[Host], object]] = {
-    "compaction": lambda it: it.compact(),
-    "consolidation": lambda it: it.consolidate(),
-    "distillation": lambda it: it.distill(),
-    "merge": lambda it: it.consolidate(merge(it)),
-}
+    "compaction": lambda it: it.compact(), "consolidation": lambda it: it.consolidate(),
+    "distillation": lambda it: it.distill(), "merge": lambda it: it.consolidate(merge(it)),
+}  # fmt: skip
 
 
 def run_of(answer: object) -> str:

@@ -53,11 +53,9 @@ def ways(host: Host, ref: str) -> Ways:
     at = replace(host, ref=ref)
     words = {"memoryRef": ref, "q": "apples"}
     return Ways(
-        page(at)["entries"],
-        ok(host.ask("GET", "/search", params=words))["entries"],
-        [answer.status_code for answer in of_one(at, NEVER)],
-        at.post().status_code,
-    )
+        page(at)["entries"], ok(host.ask("GET", "/search", params=words))["entries"],
+        [answer.status_code for answer in of_one(at, NEVER)], at.post().status_code,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -79,11 +79,9 @@ WRITES: dict[str, Write] = {
     "a put of another run": lambda _, host, text: host.in_run("r2").put(text)["content"],
     "a put without a run": lambda _, host, text: str(host.put("x", tags=[text])["tags"]),
     "a put into another ref": lambda _, host, text: Host(host.http, "user:9").put(text)["content"],
-    "an observation": lambda service, _, text: saved(service, text),
-    "a message": _append,
-    "an entry of a store": _store,
-    "an entry of an agent": _agent,
-}
+    "an observation": lambda service, _, text: saved(service, text), "a message": _append,
+    "an entry of a store": _store, "an entry of an agent": _agent,
+}  # fmt: skip
 
 
 @pytest.mark.representative(3)

@@ -112,12 +112,9 @@ def test_an_ended_run_takes_no_write_and_is_read_on(host: Host) -> None:
 
 
 FAULTY: dict[str, tuple[Json, str]] = {
-    "an empty id": ({"runId": ""}, "runId"),
-    "a long id": ({"runId": "r" * 129}, "runId"),
-    "a slash": ({"runId": "a/b"}, "runId"),
-    "a control character": ({"runId": "a\x85b"}, "runId"),
-    "a number": ({"runId": 7}, "runId"),
-    "a secret in an id": ({"runId": GITHUB}, "runId"),
+    "an empty id": ({"runId": ""}, "runId"), "a long id": ({"runId": "r" * 129}, "runId"),
+    "a slash": ({"runId": "a/b"}, "runId"), "a control character": ({"runId": "a\x85b"}, "runId"),
+    "a number": ({"runId": 7}, "runId"), "a secret in an id": ({"runId": GITHUB}, "runId"),
     "a secret in an agent": ({"agentId": GITHUB}, "agentId"),
     "a secret in a workflow": ({"workflowId": GITHUB}, "workflowId"),
     "a short agent": ({"agentId": "ab"}, "agentId"),
@@ -125,7 +122,7 @@ FAULTY: dict[str, tuple[Json, str]] = {
     "many refs": ({"memoryRefs": [f"mem://{it}" for it in range(33)]}, "memoryRefs"),
     "a malformed ref": ({"memoryRefs": ["mem://a", "../b"]}, "memoryRefs"),
     "a secret in a ref": ({"memoryRefs": [f"mem://{GITHUB}"]}, "memoryRefs"),
-}
+}  # fmt: skip
 
 
 @requirement("OW-54", "OW-40")

@@ -53,14 +53,10 @@ def test_each_operation_of_the_adapter_says_what_it_was_about(tmp_path: Path) ->
     about: dict[str, object] = {"memory.ref": REF}
     one = about | {"memory.entry.id": plain["id"]}
     told: dict[str, dict[str, object]] = {
-        "list": about | {"memory.result_count": 1},
-        "get": one,
-        "search": about | {"memory.result_count": 1},
-        "provenance": one,
-        "refs": {"memory.result_count": 1},
-        "discover": {},
-        "delete": one,
-    }
+        "list": about | {"memory.result_count": 1}, "get": one,
+        "search": about | {"memory.result_count": 1}, "provenance": one,
+        "refs": {"memory.result_count": 1}, "discover": {}, "delete": one,
+    }  # fmt: skip
     for name, attributes in told.items():
         span = collector.one(PREFIX + name)
         wanted = {"memory.operation": f"openwop_{name}", **attributes}

@@ -17,13 +17,8 @@ from ..support.service import START, Clock, serving
 
 DAY = timedelta(days=1)
 ODD = [
-    b"no JSON\n",
-    b'{"at": 7}\n',
-    b"{}\n",
-    b"[]\n",
-    b'{"at": "2001-01-01T00:00:00"}\n',
-    b"\xff\n",
-]
+    b"no JSON\n", b'{"at": 7}\n', b"{}\n", b"[]\n", b'{"at": "2001-01-01T00:00:00"}\n', b"\xff\n",
+]  # fmt: skip
 
 
 @pytest.fixture

@@ -367,11 +367,9 @@ def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: 
         assert set(found[table]) <= set(now[table]), table
     assert_index_is_whole(restored)
     lost(
-        "a backup under load, restored",
-        acknowledged=before.items(),
-        found=stored(restored).items(),
-        remark=f"{during} saves acknowledged meanwhile",
-    )
+        "a backup under load, restored", acknowledged=before.items(),
+        found=stored(restored).items(), remark=f"{during} saves acknowledged meanwhile",
+    )  # fmt: skip
 
 
 @pytest.mark.heavy

@@ -66,13 +66,9 @@ def test_a_url_with_a_key_opens_what_the_key_opens(service: Service, key: str, p
 
 
 WRONG = [
-    {},
-    {"authorization": "Bearer wrong"},
-    {"x-api-key": "wrong"},
-    {"authorization": basic("wrong")},
-    {"authorization": "Basic !"},
-    {"authorization": "Basic"},
-]
+    {}, {"authorization": "Bearer wrong"}, {"x-api-key": "wrong"},
+    {"authorization": basic("wrong")}, {"authorization": "Basic !"}, {"authorization": "Basic"},
+]  # fmt: skip
 
 
 @requirement("agentops:keys:no-challenge")

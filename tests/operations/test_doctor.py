@@ -59,11 +59,9 @@ def path(sound: Path, tmp_path: Path) -> Path:
 def patient(path: Path, *, thorough: bool = False, **environment: str) -> DoctorContext:
     variables = {"MEMORY_DB_PATH": str(path), **environment}
     return DoctorContext(
-        usable=settings_or_defaults(variables, {}),
-        environment=variables,
-        now=datetime.now(UTC),
+        usable=settings_or_defaults(variables, {}), environment=variables, now=datetime.now(UTC),
         is_thorough=thorough,
-    )
+    )  # fmt: skip
 
 
 def wrong(found: list[Finding]) -> list[Finding]:
@@ -233,13 +231,10 @@ def test_warnings_do_not_fail(path: Path) -> None:
 
     assert (found["is_well"], found["failed"], found["warning"]) == (True, 0, 1)
     assert found["findings"][0] == {
-        "code": "environment",
-        "tenant": None,
-        "status": "warning",
+        "code": "environment", "tenant": None, "status": "warning",
         "sentence": "MEMORY_LISTN is not a setting and is ignored.",
-        "remedy": "Did you mean MEMORY_LISTEN?",
-        "is_fixable": False,
-    }
+        "remedy": "Did you mean MEMORY_LISTEN?", "is_fixable": False,
+    }  # fmt: skip
 
 
 def test_every_tenant_is_looked_at_or_one(path: Path) -> None:

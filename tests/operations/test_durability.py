@@ -112,19 +112,12 @@ def test_every_connection_has_the_settings_that_durability_needs(tmp_path: Path)
         settings = {
             name: database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in (
-                "journal_mode",
-                "synchronous",
-                "foreign_keys",
-                "temp_store",
-                "secure_delete",
+                "journal_mode", "synchronous", "foreign_keys", "temp_store", "secure_delete",
             )
-        }
+        }  # fmt: skip
 
     full, memory = 2, 2
     assert settings == {
-        "journal_mode": "wal",
-        "synchronous": full,
-        "foreign_keys": 1,
-        "temp_store": memory,
+        "journal_mode": "wal", "synchronous": full, "foreign_keys": 1, "temp_store": memory,
         "secure_delete": 1,
-    }
+    }  # fmt: skip

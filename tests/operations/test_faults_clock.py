@@ -144,11 +144,9 @@ def test_a_clock_that_jumps_to_and_fro_under_load_loses_nothing(
 
     found = {row["content"]: row["id"] for row in exported}
     lost(
-        "a clock that jumps back an hour",
-        acknowledged=load.acknowledged.items(),
-        found=found.items(),
-        remark=f"{JUMPS - 1} jumps to and fro; {onlookers.told}",
-    )
+        "a clock that jumps back an hour", acknowledged=load.acknowledged.items(),
+        found=found.items(), remark=f"{JUMPS - 1} jumps to and fro; {onlookers.told}",
+    )  # fmt: skip
     assert not load.refused
     assert not load.unanswered
     assert onlookers.statuses.keys() == {200}

@@ -22,18 +22,13 @@ ASKED: tuple[tuple[str, str, object], ...] = (
     ("POST", "/observations", observation("meanwhile")),
     ("POST", "/sessions", {"id": "s2", "project": "demo"}),
     ("POST", "/import", {"observations": [observation("y" * 100_000)] * 20}),
-    ("GET", "/context?project=demo", None),
-    ("GET", "/search?q=before", None),
-    ("GET", "/export", None),
-    ("GET", "/openapi.json", None),
-    ("GET", "/docs", None),
-    ("GET", "/metrics", None),
-    ("GET", "/health", None),
-    ("GET", "/health/ready", None),
+    ("GET", "/context?project=demo", None), ("GET", "/search?q=before", None),
+    ("GET", "/export", None), ("GET", "/openapi.json", None), ("GET", "/docs", None),
+    ("GET", "/metrics", None), ("GET", "/health", None), ("GET", "/health/ready", None),
     ("POST", "/mcp/demo", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ("POST", "/anthropic/v1/memory_stores", {"name": "store"}),
     ("DELETE", "/projects/gone?hard=true", None),
-)
+)  # fmt: skip
 
 MANY = 10_000
 AT_ONCE = 100  # that are open before any of them is dropped
@@ -41,12 +36,10 @@ GROWTH = 16  # MiB
 SAVES = 200
 ROOM = 40  # files that the service may still open
 BEGUN = (
-    b"",
-    b"GET / HT",
-    HEALTH,
+    b"", b"GET / HT", HEALTH,
     request("POST", "/observations", b'{"content": "ha', content_length="99"),
     request("GET", "/export"),
-)
+)  # fmt: skip
 
 
 def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(

@@ -39,11 +39,9 @@ def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
         exported = http.get("/export").json()["observations"]
     found = {row["content"]: row["id"] for row in exported}
     lost(
-        "kill -9 under load",
-        acknowledged=acknowledged.items(),
-        found=found.items(),
+        "kill -9 under load", acknowledged=acknowledged.items(), found=found.items(),
         remark=f"{ROUNDS} kills; {len(unanswered)} saves got no answer",
-    )
+    )  # fmt: skip
     assert unanswered
     assert found.keys() <= acknowledged.keys() | unanswered
     assert_sound(path, live=len(found))

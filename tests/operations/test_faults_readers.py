@@ -47,11 +47,9 @@ def test_a_client_that_takes_a_large_export_by_drops_holds_nobody_up(
         log = log_size(path)
 
     lost(
-        "a client that never finishes an export",
-        acknowledged=load.acknowledged.items(),
-        found=stored(path).items(),
-        remark=f"{onlookers.told}; the log has {log:.0f} MiB",
-    )
+        "a client that never finishes an export", acknowledged=load.acknowledged.items(),
+        found=stored(path).items(), remark=f"{onlookers.told}; the log has {log:.0f} MiB",
+    )  # fmt: skip
     assert load.refused == {}
     assert onlookers.statuses.keys() == {200}
     assert onlookers.slowest < LONGEST

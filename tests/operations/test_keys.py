@@ -288,29 +288,22 @@ def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
     caller = door.caller(authorization=f"Bearer {token}")
 
     assert caller == Caller(
-        tenant=ACME,
-        role=Role.WRITER,
-        projects=BILLING,
-        agents=NOTHING,
-        coordinates=False,
+        tenant=ACME, role=Role.WRITER, projects=BILLING, agents=NOTHING, coordinates=False,
         key=key.id,
-    )
+    )  # fmt: skip
 
 
 @for_each(
     "headers",
     [
-        {"authorization": "Bearer {key}"},
-        {"authorization": "bearer {key}"},
-        {"authorization": "BEARER   {key} "},
-        {"authorization": " Bearer {key}"},
-        {"x_api_key": "{key}"},
-        {"x_api_key": "  {key} "},
+        {"authorization": "Bearer {key}"}, {"authorization": "bearer {key}"},
+        {"authorization": "BEARER   {key} "}, {"authorization": " Bearer {key}"},
+        {"x_api_key": "{key}"}, {"x_api_key": "  {key} "},
         {"authorization": "Basic dTpw", "x_api_key": "{key}"},
         {"authorization": "", "x_api_key": "{key}"},
         {"authorization": "Bearer", "x_api_key": "{key}"},
     ],
-)
+)  # fmt: skip
 def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) -> None:
     key, token = door.made()
 
@@ -320,24 +313,15 @@ def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) 
 @for_each(
     "headers",
     [
-        {},
-        {"authorization": "{key}"},
-        {"authorization": "Bearer"},
-        {"authorization": "Bearer "},
-        {"authorization": "Bearer {key} {key}"},
-        {"authorization": "Bearer {key},"},
-        {"authorization": "Bearer{key}"},
-        {"authorization": "Basic {key}"},
-        {"authorization": "Bearer {short}"},
-        {"authorization": "Bearer {shorter}___"},
-        {"authorization": "Bearer {stranger}"},
-        {"authorization": "Bearer \u00e9\u00ff"},
-        {"authorization": "Bearer " + "x" * 60_000},
-        {"x_api_key": ""},
-        {"x_api_key": "Bearer {key}"},
-        {"cookie": "{key}"},
+        {}, {"authorization": "{key}"}, {"authorization": "Bearer"}, {"authorization": "Bearer "},
+        {"authorization": "Bearer {key} {key}"}, {"authorization": "Bearer {key},"},
+        {"authorization": "Bearer{key}"}, {"authorization": "Basic {key}"},
+        {"authorization": "Bearer {short}"}, {"authorization": "Bearer {shorter}___"},
+        {"authorization": "Bearer {stranger}"}, {"authorization": "Bearer \u00e9\u00ff"},
+        {"authorization": "Bearer " + "x" * 60_000}, {"x_api_key": ""},
+        {"x_api_key": "Bearer {key}"}, {"cookie": "{key}"},
     ],
-)
+)  # fmt: skip
 def test_whoever_brings_no_key_that_works_is_told_the_same(
     headers: dict[str, str], door: Door
 ) -> None:
@@ -392,15 +376,13 @@ def test_a_reset_opens_the_service_where_it_may_be_open(door: Door, guarded: Doo
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda path: path.unlink(),
-        lambda path: path.write_text("{"),
-        lambda path: path.write_bytes(b""),
-        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: path.unlink(), lambda path: path.write_text("{"),
+        lambda path: path.write_bytes(b""), lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), path.symlink_to("nowhere")),
         lambda path: (path.unlink(), path.symlink_to(path)),
     ],
     ids=["gone", "malformed", "empty", "a folder", "a dangling link", "a link to itself"],
-)
+)  # fmt: skip
 def test_keys_that_cannot_be_read_let_nobody_in_until_they_can(
     spoil: Callable[[Path], object], door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -464,25 +446,14 @@ def test_the_file_of_a_reset_may_go_away(door: Door) -> None:
 @for_each(
     "auth, host, expected",
     [
-        ("", "127.0.0.1", True),
-        ("", "127.200.3.4", True),
-        ("", "::1", True),
-        ("", "localhost", True),
-        ("", "LocalHost", True),
-        ("", "", False),
-        ("", EVERYWHERE, False),
-        ("", "::", False),
-        ("", "10.0.0.1", False),
-        ("", "128.0.0.1", False),
-        ("", "memory.example", False),
-        ("", "localhost.example", False),
-        ("", "127.0.0.1.example", False),
-        ("none", EVERYWHERE, True),
-        ("none", "127.0.0.1", True),
-        ("keys", "127.0.0.1", False),
-        ("keys", EVERYWHERE, False),
+        ("", "127.0.0.1", True), ("", "127.200.3.4", True), ("", "::1", True),
+        ("", "localhost", True), ("", "LocalHost", True), ("", "", False), ("", EVERYWHERE, False),
+        ("", "::", False), ("", "10.0.0.1", False), ("", "128.0.0.1", False),
+        ("", "memory.example", False), ("", "localhost.example", False),
+        ("", "127.0.0.1.example", False), ("none", EVERYWHERE, True), ("none", "127.0.0.1", True),
+        ("keys", "127.0.0.1", False), ("keys", EVERYWHERE, False),
     ],
-)
+)  # fmt: skip
 def test_a_service_may_be_open_on_a_loopback_address_or_when_told_so(
     auth: str, host: str, expected: bool
 ) -> None:

@@ -53,17 +53,12 @@ def linked(file: Path) -> None:
 
 
 HARMS: list[tuple[str, Harm, str]] = [
-    (WAL, removed, LOG_GONE),
-    (WAL, linked, LOG_GONE),
-    (SHM, removed, LOG_GONE),
-    (SHM, linked, LOG_GONE),
-    (FILE, linked, LINKED),
-]
+    (WAL, removed, LOG_GONE), (WAL, linked, LOG_GONE), (SHM, removed, LOG_GONE),
+    (SHM, linked, LOG_GONE), (FILE, linked, LINKED),
+]  # fmt: skip
 REPLACED: list[tuple[str, Harm, str]] = [
-    (WAL, replaced, LOG_GONE),
-    (SHM, replaced, LOG_GONE),
-    (FILE, replaced, GONE),
-]
+    (WAL, replaced, LOG_GONE), (SHM, replaced, LOG_GONE), (FILE, replaced, GONE),
+]  # fmt: skip
 
 
 def of(path: Path, kind: str) -> Path:
@@ -302,12 +297,10 @@ def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
 ) -> None:
     saved(service.http)
     commands = [
-        ("doctor", "--thorough"),
-        ("backup", "--to", str(tmp_path / "memory.zip")),
-        ("save", "Title", "By another.", "--project", "demo"),
-        ("stats", "--storage"),
+        ("doctor", "--thorough"), ("backup", "--to", str(tmp_path / "memory.zip")),
+        ("save", "Title", "By another.", "--project", "demo"), ("stats", "--storage"),
         ("index", "--check"),
-    ]
+    ]  # fmt: skip
     for command in commands:
         assert run(*command, "--db", str(service.path)).returncode == 0, command
         service.save(f"after {command}")

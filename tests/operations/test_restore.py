@@ -299,13 +299,11 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
     after = within + 64  # one bit alone may choose among zeros, and change nothing
     bad = tmp_path / "bad.zip"
     spoiled: dict[str, bytes] = {
-        "cut": data[:-1],
-        "half": data[: len(data) // 2],
-        "empty": b"",
+        "cut": data[:-1], "half": data[: len(data) // 2], "empty": b"",
         "text": b"not a zip at all" * 99,
         "flipped": data[:within] + bytes(it ^ 255 for it in data[within:after]) + data[after:],
         "comment": data[:-1] + b"x",
-    }
+    }  # fmt: skip
     for name, content in spoiled.items():
         bad.write_bytes(content)
         _assert_refused(path, bad, name)
@@ -323,28 +321,21 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
 
 
 REASONS = {
-    "cut": "its manifest is not what was written",
-    "half": "it is not whole",
-    "empty": "it is not whole",
-    "text": "it is not whole",
-    "flipped": "it is not whole",
+    "cut": "its manifest is not what was written", "half": "it is not whole",
+    "empty": "it is not whole", "text": "it is not whole", "flipped": "it is not whole",
     "comment": "its manifest is not what was written",
-    "lzma": "is packed as no archive of this program is",
-    "missing": "No such file",
-    "a folder": "it is no file",
-    "_newer": "this one knows formats up to",
+    "lzma": "is packed as no archive of this program is", "missing": "No such file",
+    "a folder": "it is no file", "_newer": "this one knows formats up to",
     "_unknown": "it has other files than its manifest names",
     "_elsewhere": "a database of it has another tenant's name",
     "_of_another": "a field of it is missing, or is something else",
     "_bomb": "has another size than its manifest says",
     "_miscounted": "holds something else than the archive's manifest says",
-    "_no_database": "is damaged",
-    "_swapped": "audit.jsonl in it is not what was written",
-    "_of_another_program": "is damaged",
-    "_huge": "has another size than its manifest says",
+    "_no_database": "is damaged", "_swapped": "audit.jsonl in it is not what was written",
+    "_of_another_program": "is damaged", "_huge": "has another size than its manifest says",
     "_of_another_format": "it has format 2, which another version of this made",
     "_with_keys_that_are_none": "The keys in the archive cannot be used",
-}
+}  # fmt: skip
 
 
 def test_a_pipe_is_no_archive(path: Path, tmp_path: Path) -> None:

@@ -37,13 +37,9 @@ ENGINES = partial(SqliteEngine.opened, clock=lambda: START)
 
 @asynccontextmanager
 async def opened(
-    path: Path,
-    *,
-    engines: Engines = ENGINES,
-    has_key: Callable[[TenantId], bool] = lambda _: True,
-    most: int = 16,
-    idle: timedelta = timedelta(minutes=5),
-) -> AsyncIterator[TenantsEngine]:
+    path: Path, *, engines: Engines = ENGINES, has_key: Callable[[TenantId], bool] = lambda _: True,
+    most: int = 16, idle: timedelta = timedelta(minutes=5),
+) -> AsyncIterator[TenantsEngine]:  # fmt: skip
     async with TenantsEngine.opened(path, engines, has_key=has_key, most=most, idle=idle) as engine:
         yield engine
 
@@ -90,10 +86,8 @@ def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> 
         for number, (name, token) in enumerate(keys.items(), start=1):
             with calling(service, token) as client:
                 assert client.get("/stats").json() == {
-                    "total_sessions": 1,
-                    "total_observations": number,
-                    "projects": [f"of {name}"],
-                }
+                    "total_sessions": 1, "total_observations": number, "projects": [f"of {name}"],
+                }  # fmt: skip
                 found = client.get("/search?q=apple").json()
                 assert {hit["content"][:-2] for hit in found} == {f"apple of {name}"}
     folder = tmp_path / "memory.db.tenants"

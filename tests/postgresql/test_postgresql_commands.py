@@ -165,11 +165,9 @@ def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_
 ) -> None:
     clock = Clock(datetime.now(UTC))  # as the command's
     with serving(
-        tmp_path / "memory.db",
-        clock=clock,
-        MEMORY_DATABASE_URL=postgresql,
+        tmp_path / "memory.db", clock=clock, MEMORY_DATABASE_URL=postgresql,
         MEMORY_DATABASE_RETENTION="1d",
-    ) as service:
+    ) as service:  # fmt: skip
         first = erased(service, "one")
         terminal.say("tenants", "rewrite", "default")
         clock.advance(hours=23)

@@ -241,11 +241,9 @@ def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> Non
     done = run(
         "serve",
         variables={
-            "MEMORY_DATABASE_URL": url,
-            "MEMORY_LISTEN": "127.0.0.1:0",
-            "MEMORY_LOG_LEVEL": "debug",
+            "MEMORY_DATABASE_URL": url, "MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_LOG_LEVEL": "debug",
         },
-    )
+    )  # fmt: skip
 
     assert done.returncode == 1
     told = done.stdout + done.stderr

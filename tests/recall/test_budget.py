@@ -62,11 +62,9 @@ def test_summaries_are_counted_first_then_each_entry_in_its_order(service: Servi
     service.save("x" * 40, title="long", session_id="b")
     service.save("tiny", title="first", session_id="c")
     lines = {
-        "summary": f"- {summary}\n",
-        "first": "- [discovery] first: tiny\n",
-        "long": f"- [discovery] long: {'x' * 40}\n",
-        "last": "- [discovery] last: small\n",
-    }
+        "summary": f"- {summary}\n", "first": "- [discovery] first: tiny\n",
+        "long": f"- [discovery] long: {'x' * 40}\n", "last": "- [discovery] last: small\n",
+    }  # fmt: skip
 
     def told(*names: str) -> dict[str, Any]:
         return {"max_chars": sum(len(lines[name]) for name in names)}
@@ -92,13 +90,9 @@ def test_an_explanation_lists_what_was_left_out(service: Service) -> None:
 
     assert answer["recent_sessions"] == []
     assert answer["explain"]["budget"] == {
-        "max_tokens": 99,
-        "max_chars": 60,
-        "tokens": 14,
-        "chars": 52,
-        "summaries_left_out": 1,
+        "max_tokens": 99, "max_chars": 60, "tokens": 14, "chars": 52, "summaries_left_out": 1,
         "left_out": [{"id": 2, "place": 2, "tokens": 16, "chars": 61}],
-    }
+    }  # fmt: skip
     places = [row["explain"]["place"] for row in answer["recent_observations"]]
     assert places == [1, 3]
 

@@ -85,13 +85,7 @@ IDENTIFIERS = {
 }  # fmt: skip
 LANGUAGES = {
     "数据库连接池耗尽导致请求超时": [
-        "连接池",
-        "数据库",
-        "池",
-        "数",
-        "时",
-        "请求超时。",
-        "连接池耗尽了吗",
+        "连接池", "数据库", "池", "数", "时", "请求超时。", "连接池耗尽了吗",
     ],
     "用SQLite存数据": ["sqlite", "SQLite", "数据", "用sqlite存"],
     "ＳＱＬｉｔｅ　３．４０": ["sqlite", "3.40"],
@@ -117,15 +111,11 @@ LANGUAGES = {
     "“quoted”—dash…end": ["quoted", "dash", "end"],
     "co\u00adoperate zero\u200bwidth": ["cooperate", "zero", "width"],
     "x²+y² №5 ﬁne": ["x2", "no5", "fine"],
-}
+}  # fmt: skip
 NOT_FOUND = {
-    "max_connections": ["min", "onnection"],
-    "数据库": ["据数", "池"],
-    "कि": ["की"],
-    "กา": ["กี"],
-    "concatenate": ["cat"],
-    "words": ["", "?", "…", "❤️", "\u0301"],
-}
+    "max_connections": ["min", "onnection"], "数据库": ["据数", "池"], "कि": ["की"], "กา": ["กี"],
+    "concatenate": ["cat"], "words": ["", "?", "…", "❤️", "\u0301"],
+}  # fmt: skip
 
 
 @requirement("agentops:context:query", "agentops:fault:long-prompts")

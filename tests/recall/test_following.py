@@ -26,12 +26,9 @@ def test_a_memory_gains_by_the_next_two_of_its_session(service: Service) -> None
     service.save("apple elsewhere", title="elsewhere", session_id="another")
 
     assert followers(service) == {
-        "first": [(2, 0.1), (3, 0.05)],
-        "second": [(3, 0.1), (4, 0.05)],
-        "third": [(4, 0.1)],
-        "fourth": [],
-        "elsewhere": [],
-    }
+        "first": [(2, 0.1), (3, 0.05)], "second": [(3, 0.1), (4, 0.05)], "third": [(4, 0.1)],
+        "fourth": [], "elsewhere": [],
+    }  # fmt: skip
 
 
 def test_what_it_gains_is_a_part_of_the_score_that_they_have_without_it(service: Service) -> None:

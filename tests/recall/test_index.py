@@ -43,23 +43,19 @@ target = st.integers(1, 8)
 
 # What can happen to memories, as a method of History and its arguments.
 SAVED = (
-    text,
-    st.none() | st.sampled_from(["k1", "k2"]),
-    st.sampled_from(["s", "s", "t"]),
+    text, st.none() | st.sampled_from(["k1", "k2"]), st.sampled_from(["s", "s", "t"]),
     st.sampled_from(["demo", "demo", "a", "b", "c"]),
     st.sampled_from(["project", "project", "global", "team"]),
-)
+)  # fmt: skip
 EVENTS = st.one_of(
     st.tuples(st.just("save"), *SAVED),
     st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=1, max_size=8)),
     st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=4, max_size=8)),
-    st.tuples(st.just("amend"), target, text),
-    st.tuples(st.just("tag"), target, text),
+    st.tuples(st.just("amend"), target, text), st.tuples(st.just("tag"), target, text),
     st.tuples(st.just("delete"), target, st.booleans()),
     st.tuples(st.just("restore"), target, st.integers(1, 3)),
-    st.tuples(st.just("reimport"), st.booleans()),
-    st.tuples(st.just("relieve")),
-)
+    st.tuples(st.just("reimport"), st.booleans()), st.tuples(st.just("relieve")),
+)  # fmt: skip
 
 
 @dataclass
@@ -112,10 +108,8 @@ def body(*saved: str | None) -> dict[str, object]:
     content, key, session, project, scope = saved
     title = (content or "")[:3] or "-"
     return observation(content or "", title=title, topic_key=key) | {
-        "session_id": session,
-        "project": project,
-        "scope": scope,
-    }
+        "session_id": session, "project": project, "scope": scope,
+    }  # fmt: skip
 
 
 @pytest.mark.heavy

@@ -87,13 +87,10 @@ class Play:
         if chance.random() < 0.3:
             asked |= chance.choice(
                 [
-                    {"tag": "worker"},
-                    {"scope": "team"},
-                    {"scope": "global"},
-                    {"explain": True},
+                    {"tag": "worker"}, {"scope": "team"}, {"scope": "global"}, {"explain": True},
                     {"exclude_types": ["discovery"]},
                 ]
-            )
+            )  # fmt: skip
         for side in (self.remote.search, self.remote.context):
             own = self.local.search if side == self.remote.search else self.local.context
             assert await side(query=text, **asked) == await own(query=text, **asked), (

@@ -79,12 +79,9 @@ class Sides:
 
 
 def side_by_side(
-    path: Path,
-    play: Callable[[Sides], Coroutine[Any, Any, None]],
-    *,
-    features: frozenset[Feature] = ALL,
-    most: int = 1 << 25,
-) -> None:
+    path: Path, play: Callable[[Sides], Coroutine[Any, Any, None]], *,
+    features: frozenset[Feature] = ALL, most: int = 1 << 25,
+) -> None:  # fmt: skip
     async def whole() -> None:
         clock, cache = Clock(), IndexCache(most)
         async with (

@@ -87,13 +87,9 @@ def told(service: Service) -> None:
 
 # What finds which, when nothing is left out.
 WITH_ALL = {
-    "zebra": {"question", "answer"},
-    "walrus": {"name"},
-    "maxconnections": {"name"},
-    "据库": {"pairs"},
-    "friday": {"answer"},
-    "went": {"irregular"},
-}
+    "zebra": {"question", "answer"}, "walrus": {"name"}, "maxconnections": {"name"},
+    "据库": {"pairs"}, "friday": {"answer"}, "went": {"irregular"},
+}  # fmt: skip
 
 
 def found_by_all(service: Service) -> dict[str, set[str]]:
@@ -156,10 +152,8 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
 
     places = "SELECT partition, count(*) FROM spaces WHERE area <> 0 GROUP BY partition"
     assert rows(path, places) == [
-        (0, MOST_PROJECTS),
-        (1, MOST_PROJECTS),
-        (2, 20 - 2 * MOST_PROJECTS),
-    ]
+        (0, MOST_PROJECTS), (1, MOST_PROJECTS), (2, 20 - 2 * MOST_PROJECTS),
+    ]  # fmt: skip
     assert rows(path, "SELECT number FROM partitions") == [(0,), (1,), (2,)]
     assert_index_is_whole(path)
 

@@ -16,18 +16,12 @@ from ..support.service import Service, serving
 @pytest.mark.parametrize(
     ("saved", "asked"),
     [
-        ("Ada went to the sea", "where has she gone?"),
-        ("they go", "WENT"),
-        ("the children sang", "a child's singing"),
-        ("It was bought by_then", "buying"),
-        ("people-first", "person"),
-        ("mice.txt", "mouse"),
-        ("I forget it", "for-got"),
-        ("she wént", "go"),
-        ("go", "wént"),
-        ("WENT home", "go"),
+        ("Ada went to the sea", "where has she gone?"), ("they go", "WENT"),
+        ("the children sang", "a child's singing"), ("It was bought by_then", "buying"),
+        ("people-first", "person"), ("mice.txt", "mouse"), ("I forget it", "for-got"),
+        ("she wént", "go"), ("go", "wént"), ("WENT home", "go"),
     ],
-)
+)  # fmt: skip
 def test_a_form_finds_the_others(service: Service, saved: str, asked: str) -> None:
     service.save(saved, title="-")
 

@@ -29,26 +29,18 @@ def terms(prompt: str) -> list[str]:
 
 SENTENCES = {
     "The pool is exhausted. Restart it!": ["pool exhausted", "restart"],
-    "One? Two; three": ["one", "two", "three"],
-    "a/b.c is 1.2.3": ["b c abc 1 2 3 123"],
+    "One? Two; three": ["one", "two", "three"], "a/b.c is 1.2.3": ["b c abc 1 2 3 123"],
     "first line\nsecond line\r\nthird": ["first line", "second line", "third"],
-    "数据库。连接！池？": ["数据 据库", "连接", "池"],
-    "now...really?!": ["really"],
-    "end. ": ["end"],
-    "so we waited When did it start": ["waited", "start"],
+    "数据库。连接！池？": ["数据 据库", "连接", "池"], "now...really?!": ["really"],
+    "end. ": ["end"], "so we waited When did it start": ["waited", "start"],
     "I know when it began": ["know begin"],
-    "it is said (Why wait) often": ["say wait often"],
-    "word word WORD Word": ["word"],
+    "it is said (Why wait) often": ["say wait often"], "word word WORD Word": ["word"],
     "What did we set max_connections to?": ["set max connections maxconnections"],
-    "what did we do? the pool": ["what did we do", "pool"],
-    "to be or not to be": ["to be or not"],
+    "what did we do? the pool": ["what did we do", "pool"], "to be or not to be": ["to be or not"],
     "is_not": ["isnot"],
-    "HTTPServer fooBar SQL Pool": ["http server httpserver foo bar foobar sql pool"],
-    "": [],
-    "?! ... \u3002 \n": [],
-    "Straße ŒUVRE": ["strasse œuvre"],
-    "❤️python’s “WAL”": ["python wal"],
-}
+    "HTTPServer fooBar SQL Pool": ["http server httpserver foo bar foobar sql pool"], "": [],
+    "?! ... \u3002 \n": [], "Straße ŒUVRE": ["strasse œuvre"], "❤️python’s “WAL”": ["python wal"],
+}  # fmt: skip
 
 
 @for_each("prompt, asked", SENTENCES.items())

@@ -26,52 +26,27 @@ EXAMPLES = examples(200)
 anything = st.text(st.characters(codec="utf-8"))
 
 PARTS = {
-    "max_connections": ["max", "connections"],
-    "kebab-case": ["kebab", "case"],
-    "a/b.c": ["a", "b", "c"],
-    "HTTPServer": ["HTTP", "Server"],
-    "parseHTMLDoc": ["parse", "HTML", "Doc"],
-    "OAuth2Client": ["O", "Auth2", "Client"],
-    "getURLs": ["get", "URLs"],
-    "iPhone": ["i", "Phone"],
-    "v1.2.3": ["1", "2", "3"],
-    "app-v1.2": ["app", "1", "2"],
-    "v2-api": ["v2", "api"],
-    "ada.l@example.com": ["ada", "l", "example", "com"],
-    "C:\\temp": ["C", "temp"],
-}
+    "max_connections": ["max", "connections"], "kebab-case": ["kebab", "case"],
+    "a/b.c": ["a", "b", "c"], "HTTPServer": ["HTTP", "Server"],
+    "parseHTMLDoc": ["parse", "HTML", "Doc"], "OAuth2Client": ["O", "Auth2", "Client"],
+    "getURLs": ["get", "URLs"], "iPhone": ["i", "Phone"], "v1.2.3": ["1", "2", "3"],
+    "app-v1.2": ["app", "1", "2"], "v2-api": ["v2", "api"],
+    "ada.l@example.com": ["ada", "l", "example", "com"], "C:\\temp": ["C", "temp"],
+}  # fmt: skip
 
 # Text, and the words that the index reads in it.
 READ = {
-    "Running words stay": "running words stay",
-    "max_connections": "max_connections maxconnections",
-    "HTTPServer": "httpserver http server",
-    "v1.2.3": "v1.2.3 1 2 3 123",
-    "lib/foo-bar.so": "lib/foo-bar.so libfoobarso foobar",
-    "don't": "don't",
-    "URLs": "urls",
-    "iPhone": "iphone i phone",
-    "C++": "c++",
-    ".env": ".env",
-    "--flag @user #tag": "--flag @user #tag",
-    "snake_case_": "snake_case snakecase _",
-    "__init__": "__init__",
-    "数据库": "数据 据库 库",
-    "数": "数",
-    "用SQLite存": "用 sqlite sq lite 存",
-    "データベース": "デー ータ タベ ベー ース ス",
-    "ﾃﾞｰﾀ": "デー ータ タ",
-    "ＡＢＣ１": "abc1",
-    "데이터": "데이 이터 터",
-    "ล่ม": "ล่ ่ม ม",
-    "हिन्दी": "हिन्दी",
-    "x-हिन्दी": "x-हिन्दी xहिन्दी",
-    "كِتَابــي": "كتابي",
-    "Straße": "strasse",
-    "wasn’t — “so”…": "wasn t so ...",
-    "❤️python": "python",
-    "co\u00adoperate": "cooperate",
-}
+    "Running words stay": "running words stay", "max_connections": "max_connections maxconnections",
+    "HTTPServer": "httpserver http server", "v1.2.3": "v1.2.3 1 2 3 123",
+    "lib/foo-bar.so": "lib/foo-bar.so libfoobarso foobar", "don't": "don't", "URLs": "urls",
+    "iPhone": "iphone i phone", "C++": "c++", ".env": ".env",
+    "--flag @user #tag": "--flag @user #tag", "snake_case_": "snake_case snakecase _",
+    "__init__": "__init__", "数据库": "数据 据库 库", "数": "数",
+    "用SQLite存": "用 sqlite sq lite 存", "データベース": "デー ータ タベ ベー ース ス",
+    "ﾃﾞｰﾀ": "デー ータ タ", "ＡＢＣ１": "abc1", "데이터": "데이 이터 터", "ล่ม": "ล่ ่ม ม",
+    "हिन्दी": "हिन्दी", "x-हिन्दी": "x-हिन्दी xहिन्दी", "كِتَابــي": "كتابي", "Straße": "strasse",
+    "wasn’t — “so”…": "wasn t so ...", "❤️python": "python", "co\u00adoperate": "cooperate",
+}  # fmt: skip
 
 
 @for_each("identifier, words", PARTS.items())
@@ -97,26 +72,12 @@ def test_any_text_can_be_indexed(text: str) -> None:
 
 
 HOSTILE = {
-    "letters": "a",
-    "capitals": "A",
-    "digits": "1",
-    "humps": "aA",
-    "short humps": "AAa",
-    "acronyms": "AAaa ",
-    "connectors": "-",
-    "open compounds": "a-",
-    "compounds": "a.b-c_",
-    "paths": "dir/file-name.ext/",
-    "versions": "v1.",
-    "han": "数",
-    "thai": "ก่",
-    "marks": "\u0301\u0316",
-    "kana marks": "\uff9e\u0301",
-    "ligatures": "\ufdfa",
-    "emoji": "❤\ufe0f",
-    "spaces": " ",
-    "mixed": "数aB-\u0301 ",
-}
+    "letters": "a", "capitals": "A", "digits": "1", "humps": "aA", "short humps": "AAa",
+    "acronyms": "AAaa ", "connectors": "-", "open compounds": "a-", "compounds": "a.b-c_",
+    "paths": "dir/file-name.ext/", "versions": "v1.", "han": "数", "thai": "ก่",
+    "marks": "\u0301\u0316", "kana marks": "\uff9e\u0301", "ligatures": "\ufdfa",
+    "emoji": "❤\ufe0f", "spaces": " ", "mixed": "数aB-\u0301 ",
+}  # fmt: skip
 
 
 @for_each("part", HOSTILE.values())

@@ -131,12 +131,10 @@ def test_a_memory_that_others_outrank_has_its_place_among_all(
     for place in (3, 9):
         told = why_not(service, ids[place - 1], path, **{name: "apple", "limit": 2})
         assert told == {
-            "reason": "rank",
-            "tier": tier,
-            "place": place,
+            "reason": "rank", "tier": tier, "place": place,
             "score": pytest.approx(ranks[ids[place - 1]]),
             "last_score": pytest.approx(ranks[ids[1]]),
-        }
+        }  # fmt: skip
 
 
 @pytest.mark.slow

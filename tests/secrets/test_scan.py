@@ -71,12 +71,10 @@ def test_a_scan_says_what_it_would_take_out_and_changes_nothing(stored: Path) ->
     assert code == 1
     assert said.splitlines() == [
         "observation 1 of demo: github-token 3, aws-key-id 4",
-        "observation 2 of other: github-token 4",
-        "observation 3 of demo: aws-key-id 1",
-        "observation 4 of demo: aws-key-id 1",
-        "session s1 of demo: aws-key-id 1",
+        "observation 2 of other: github-token 4", "observation 3 of demo: aws-key-id 1",
+        "observation 4 of demo: aws-key-id 1", "session s1 of demo: aws-key-id 1",
         "14 secrets found; --redact removes them",
-    ]
+    ]  # fmt: skip
     assert everything(stored.parent) == before
 
 

@@ -75,15 +75,12 @@ FAILURES: list[Work | None] = [
 
 
 RAISING: list[tuple[Work, type[BaseException]]] = [
-    (raising(ValueError("no")), ValueError),
-    (raising(Torn()), Torn),
+    (raising(ValueError("no")), ValueError), (raising(Torn()), Torn),
     (raising(MemoryError()), MemoryError),
     (raising(asyncio.CancelledError()), asyncio.CancelledError),
-    (raising(StopIteration()), RuntimeError),
-    (refused, NotFound),
-    (not_unique, Conflict),
+    (raising(StopIteration()), RuntimeError), (refused, NotFound), (not_unique, Conflict),
     (half_read, ValueError),
-]
+]  # fmt: skip
 
 
 @pytest.mark.heavy

@@ -648,15 +648,11 @@ def _detail(service: Service) -> str:
 @for_each(
     "column, of",
     [
-        ("runs.kind", RunKind),
-        ("runs.status", RunStatus),
-        ("run_events.type", RunEventType),
-        ("commitments.state", CommitmentState),
-        ("proposals.state", ProposalState),
-        ("proposals.kind", ArtifactKind),
-        ("ref_entries.method", Method),
+        ("runs.kind", RunKind), ("runs.status", RunStatus), ("run_events.type", RunEventType),
+        ("commitments.state", CommitmentState), ("proposals.state", ProposalState),
+        ("proposals.kind", ArtifactKind), ("ref_entries.method", Method),
     ],
-)
+)  # fmt: skip
 def test_the_engines_know_every_value_that_hosts_have(column: str, of: type[StrEnum]) -> None:
     known: Any = COLUMNS[column]
     assert all(map(known, of))

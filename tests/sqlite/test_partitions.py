@@ -154,14 +154,11 @@ def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     ids = [
         service.save(
-            "same words",
-            title="same",
-            project=f"p{number % 4}",
-            session_id=f"s{number}",
+            "same words", title="same", project=f"p{number % 4}", session_id=f"s{number}",
             type=f"t{number}",
         )
         for number in range(12)
-    ]
+    ]  # fmt: skip
 
     hits = search(service, "same words", limit=12)
 

@@ -137,12 +137,10 @@ def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
         await together(
             database,
             [
-                saving_in("a"),
-                lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
-                saving_in("b"),
-                saving_in("a"),
+                saving_in("a"), lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
+                saving_in("b"), saving_in("a"),
             ],
-        )
+        )  # fmt: skip
         assert await database.read(OPERATOR, found("apple", "b")) == [1, 2, 3]
         assert await database.read(OPERATOR, found("apple", "a")) == [4]
 
@@ -196,10 +194,8 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     run(path, test)
     assert other.alone == [False, True]
     assert rows(path, "SELECT content FROM memories ORDER BY id") == [
-        ("before",),
-        ("apple",),
-        ("other",),
-    ]
+        ("before",), ("apple",), ("other",),
+    ]  # fmt: skip
 
 
 def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) -> None:
@@ -230,12 +226,10 @@ def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) 
 
 
 SAID = st.tuples(
-    st.just("save"),
-    st.sampled_from(["a", "b", "c"]),
+    st.just("save"), st.sampled_from(["a", "b", "c"]),
     st.sampled_from(["yes", "on Friday", "went by HTTPServer", "数据库 café", "long " * 90, ""]),
-    st.sampled_from(["s1", "s2"]),
-    st.sampled_from(["project", "team", "global"]),
-)
+    st.sampled_from(["s1", "s2"]), st.sampled_from(["project", "team", "global"]),
+)  # fmt: skip
 CHANGED = st.tuples(st.sampled_from(["amend", "forget", "erase", "search"]), st.integers(1, 12))
 DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(lambda it: it == 0))
 
@@ -278,12 +272,10 @@ TEXTS = st.text(st.sampled_from("abé数据_. -\nHTTPServer went\u0301"), max_si
 
 @FEW
 @given(
-    title=TEXTS,
-    content=st.one_of(TEXTS, st.text("ab \n", min_size=200, max_size=400)),
-    tags=st.lists(TEXTS, max_size=3),
-    before=st.lists(TEXTS, max_size=2),
+    title=TEXTS, content=st.one_of(TEXTS, st.text("ab \n", min_size=200, max_size=400)),
+    tags=st.lists(TEXTS, max_size=3), before=st.lists(TEXTS, max_size=2),
     features=st.sampled_from([ALL, *(ALL - {it} for it in sorted(Feature))]),
-)
+)  # fmt: skip
 def test_columns_are_those_that_the_view_reads(
     title: str, content: str, tags: list[str], before: list[str], features: frozenset[Feature]
 ) -> None:
@@ -294,13 +286,10 @@ def test_columns_are_those_that_the_view_reads(
                       CASE WHEN borrows(:content) THEN borrowed(:older, :newer) ELSE '' END,
                       indexed_tags(:tags)""",
             {
-                "title": title.encode(),
-                "content": content.encode(),
-                "older": older,
-                "newer": newer,
-                "tags": _array(tags),
+                "title": title.encode(), "content": content.encode(), "older": older,
+                "newer": newer, "tags": _array(tags),
             },
-        ).fetchone()
+        ).fetchone()  # fmt: skip
 
     assert columns(title, content, tags, map(End, before), features) == read
 

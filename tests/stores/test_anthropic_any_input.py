@@ -67,20 +67,13 @@ def assert_documented(answer: httpx.Response, operation: dict[str, Any]) -> None
 
 STORE = f"{STORES}/{{memory_store_id}}"
 WRITES = (
-    STORES,
-    STORE,
-    f"{STORE}/memories",
-    f"{STORE}/memories/{{memory_id}}",
+    STORES, STORE, f"{STORE}/memories", f"{STORE}/memories/{{memory_id}}",
     f"{STORE}/memory_versions/{{memory_version_id}}/redact",
-)
+)  # fmt: skip
 READS = (
-    STORES,
-    STORE,
-    f"{STORE}/memories",
-    f"{STORE}/memories/{{memory_id}}",
-    f"{STORE}/memory_versions",
-    f"{STORE}/memory_versions/{{memory_version_id}}",
-)
+    STORES, STORE, f"{STORE}/memories", f"{STORE}/memories/{{memory_id}}",
+    f"{STORE}/memory_versions", f"{STORE}/memory_versions/{{memory_version_id}}",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("template", WRITES)
@@ -98,12 +91,9 @@ def test_any_body_gets_a_documented_answer(
 @EXAMPLES
 @given(chosen=st.data())
 def test_any_parameter_gets_a_documented_answer(
-    service: Service,
-    ids: dict[str, str],
-    described: dict[str, Any],
-    template: str,
+    service: Service, ids: dict[str, str], described: dict[str, Any], template: str,
     chosen: st.DataObject,
-) -> None:
+) -> None:  # fmt: skip
     operation = described[template]["get"]
     raw = st.binary(max_size=12) | text.map(lambda given: given.encode("utf-8", "surrogatepass"))
     query = "&".join(

@@ -81,12 +81,10 @@ def test_any_other_prefix_is_refused(service: Service, notes: Store, prefix: str
     ("prefix", "expected"),
     [
         ("/", ["/B", "/a.md", "/a/", "/a0", "/ab/", "/é", "/日"]),
-        ("/a/", ["/a/1", "/a/b/", "/a/z"]),
-        ("/a/b/", ["/a/b/2", "/a/b/c/"]),
-        ("/a/b/c/", ["/a/b/c/3"]),
-        ("/none/", []),
+        ("/a/", ["/a/1", "/a/b/", "/a/z"]), ("/a/b/", ["/a/b/2", "/a/b/c/"]),
+        ("/a/b/c/", ["/a/b/c/3"]), ("/none/", []),
     ],
-)
+)  # fmt: skip
 @requirement("anthropic:listing:depth")
 def test_at_depth_one_what_lies_deeper_is_its_folder(
     sdk: anthropic.Anthropic, notes: Store, prefix: str, expected: list[str]

@@ -52,11 +52,9 @@ def key(service: Service) -> str:
 
 
 @requirement(
-    "anthropic:sdk:newest-release",
-    "anthropic:sdk:async",
-    "anthropic:sdk:keys",
+    "anthropic:sdk:newest-release", "anthropic:sdk:async", "anthropic:sdk:keys",
     "anthropic:sdk:base-url",
-)
+)  # fmt: skip
 def test_the_newest_release_does_every_call(service: Service, key: str) -> None:
     scenario.main(anthropic.__version__, f"{service.url}/anthropic", key)
 

@@ -27,12 +27,9 @@ NOON = "2030-01-01T12:00:00.000000Z"
 
 
 @requirement(
-    "anthropic:sdk:create-store",
-    "anthropic:sdk:base-url",
-    "anthropic:stores:fields",
-    "anthropic:fields",
-    "anthropic:ids",
-)
+    "anthropic:sdk:create-store", "anthropic:sdk:base-url", "anthropic:stores:fields",
+    "anthropic:fields", "anthropic:ids",
+)  # fmt: skip
 def test_a_store_is_made_with_what_was_said_and_nothing_else(service: Service) -> None:
     made = service.http.post(
         STORES, json={"name": "notes", "description": "of Ada", "metadata": {"user": "ada"}}
@@ -40,15 +37,9 @@ def test_a_store_is_made_with_what_was_said_and_nothing_else(service: Service) -
 
     assert made.status_code == 200
     assert made.json() == {
-        "id": made.json()["id"],
-        "type": "memory_store",
-        "name": "notes",
-        "description": "of Ada",
-        "metadata": {"user": "ada"},
-        "created_at": NOON,
-        "updated_at": NOON,
-        "archived_at": None,
-    }
+        "id": made.json()["id"], "type": "memory_store", "name": "notes", "description": "of Ada",
+        "metadata": {"user": "ada"}, "created_at": NOON, "updated_at": NOON, "archived_at": None,
+    }  # fmt: skip
     kind, _, digits = made.json()["id"].partition("_")
     assert (kind, len(digits), int(digits, 16) > 0) == ("memstore", 32, True)
 

@@ -53,12 +53,9 @@ def test_lists_are_merged_by_reciprocal_rank_and_ties_break_by_id(
     told = context(service.http, project="zoo", query="zebra", stores=",".join(stores), limit=5)
 
     assert told == [
-        ("discovery", "zebra zebra stripes"),
-        ("memory", "notes/zebra.md"),
-        ("memory", "one.md"),
-        ("discovery", "a zebra among many o"),
-        ("memory", "notes/far.md"),
-    ]
+        ("discovery", "zebra zebra stripes"), ("memory", "notes/zebra.md"), ("memory", "one.md"),
+        ("discovery", "a zebra among many o"), ("memory", "notes/far.md"),
+    ]  # fmt: skip
 
 
 def test_the_order_in_which_stores_are_named_decides_nothing(
@@ -78,12 +75,9 @@ def test_what_is_left_is_filled_with_the_newest_of_the_project_then_of_the_store
     query = {"project": "zoo", "query": "lion", "limit": 9}
 
     assert context(service.http, **query, stores=stores[1]) == [
-        ("memory", "lion.md"),
-        ("discovery", "hens"),
-        ("discovery", "a zebra among many o"),
-        ("discovery", "zebra zebra stripes"),
-        ("memory", "one.md"),
-    ]
+        ("memory", "lion.md"), ("discovery", "hens"), ("discovery", "a zebra among many o"),
+        ("discovery", "zebra zebra stripes"), ("memory", "one.md"),
+    ]  # fmt: skip
 
 
 def test_stores_do_without_a_project_and_without_a_query(

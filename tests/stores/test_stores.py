@@ -31,29 +31,18 @@ from ..support.stores import (
 
 
 @requirement(
-    "stores:base",
-    "stores:no-version-header",
-    "stores:create",
-    "stores:store:fields",
-    "stores:metadata:default",
-    "stores:decided:description",
-)
+    "stores:base", "stores:no-version-header", "stores:create", "stores:store:fields",
+    "stores:metadata:default", "stores:decided:description",
+)  # fmt: skip
 def test_a_new_store_is_active_and_empty(service: Service) -> None:
     answer = service.http.post("/api/v1/cloud/memory_stores", json={"name": "Notes"})
 
     made = ok(answer, 201)
     assert made == {
-        "id": made["id"],
-        "type": "memory_store",
-        "name": "Notes",
-        "description": "",
-        "status": "active",
-        "entry_count": 0,
-        "total_size": 0,
-        "metadata": {},
-        "created_at": "2030-01-01T12:00:00.000000Z",
-        "updated_at": "2030-01-01T12:00:00.000000Z",
-    }
+        "id": made["id"], "type": "memory_store", "name": "Notes", "description": "",
+        "status": "active", "entry_count": 0, "total_size": 0, "metadata": {},
+        "created_at": "2030-01-01T12:00:00.000000Z", "updated_at": "2030-01-01T12:00:00.000000Z",
+    }  # fmt: skip
 
 
 @requirement("stores:get")
@@ -194,11 +183,9 @@ def test_a_store_is_archived_once(service: Service) -> None:
 
 
 @requirement(
-    "stores:archive:allowed",
-    "stores:decided:archived-writes",
-    "stores:decided:archived-delete",
+    "stores:archive:allowed", "stores:decided:archived-writes", "stores:decided:archived-delete",
     "stores:decided:archived-redact",
-)
+)  # fmt: skip
 def test_what_is_in_an_archived_store_is_read_and_redacted_and_nothing_else(
     service: Service,
 ) -> None:
@@ -245,17 +232,12 @@ def test_a_deleted_store_is_gone_with_all_that_is_below_it(
     everything = ids(http.get(STORES, params={"include_archived": "true"}))
     assert everything == [kept["id"]]
     for method, path in [
-        ("GET", at(made)),
-        ("POST", at(made, "archive")),
-        ("DELETE", at(made)),
-        ("GET", at(made, "memories")),
-        ("GET", entry_at(made, written)),
-        ("DELETE", entry_at(made, written)),
-        ("GET", at(made, "versions")),
-        ("GET", version_at(made, version)),
-        ("POST", f"{version_at(made, version)}/redact"),
+        ("GET", at(made)), ("POST", at(made, "archive")), ("DELETE", at(made)),
+        ("GET", at(made, "memories")), ("GET", entry_at(made, written)),
+        ("DELETE", entry_at(made, written)), ("GET", at(made, "versions")),
+        ("GET", version_at(made, version)), ("POST", f"{version_at(made, version)}/redact"),
         ("GET", f"{at(made, 'search')}?q=hello"),
-    ]:
+    ]:  # fmt: skip
         told = refusal(http.request(method, path))
         assert told == (404, "not_found_error", f"MemoryStore '{made['id']}' was not found.", None)
     assert ok(http.get(entry_at(kept, other))) == other

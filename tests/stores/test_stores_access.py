@@ -156,17 +156,15 @@ def test_no_route_of_agentops_reaches_an_entry(beside: tuple[Service, Object, Ob
     http, never = service.http, 999_999
 
     for method, path, body in [
-        ("GET", "/observations/{}", None),
-        ("GET", "/observations/{}/history", None),
+        ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
         ("PATCH", "/observations/{}", {"title": "mine"}),
-        ("POST", "/observations/{}/restore", {"revision": 1}),
-        ("DELETE", "/observations/{}", None),
+        ("POST", "/observations/{}/restore", {"revision": 1}), ("DELETE", "/observations/{}", None),
         ("DELETE", "/observations/{}?hard=true", None),
         ("GET", "/timeline?observation_id={}", None),
         ("GET", "/observations/recent?before_id={}", None),
         ("GET", f"/search?q={WORD}&explain=true&why_not={{}}", None),
         ("GET", f"/context?project=demo&query={WORD}&why_not={{}}", None),
-    ]:
+    ]:  # fmt: skip
         told, known = (http.request(method, path.format(id_), json=body) for id_ in (number, never))
         assert told.status_code == known.status_code
         assert told.text.replace(f'"id":{number},', f'"id":{never},') == known.text

@@ -51,11 +51,9 @@ def test_a_deletion_is_noted_once_and_not_under_a_key_that_was_used(path: Path) 
         key = {"Idempotency-Key": "k1"}
 
         asked = [
-            http.delete(at(homes[0]), headers=key),
-            http.delete(at(homes[0]), headers=key),
-            http.delete(at(homes[1]), headers=key),
-            http.delete(at(homes[0])),
-        ]
+            http.delete(at(homes[0]), headers=key), http.delete(at(homes[0]), headers=key),
+            http.delete(at(homes[1]), headers=key), http.delete(at(homes[0])),
+        ]  # fmt: skip
 
         assert [answer.status_code for answer in asked] == [204, 204, 409, 404]
         assert ids(http.get(STORES)) == [homes[1]["id"]]

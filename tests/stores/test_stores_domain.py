@@ -27,14 +27,9 @@ from ..support.engine import opened
 from ..support.service import Clock
 
 POLICY = Policy(
-    paths_nest=True,
-    unchanged_is_change=True,
-    done_is_done=False,
-    repeats_are_refused=True,
-    archived_keeps_entries=True,
-    current_is_redacted=True,
-    redaction_takes_all=False,
-)
+    paths_nest=True, unchanged_is_change=True, done_is_done=False, repeats_are_refused=True,
+    archived_keeps_entries=True, current_is_redacted=True, redaction_takes_all=False,
+)  # fmt: skip
 
 
 class Given(Body):
@@ -136,13 +131,10 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
     async def look(engine: SqliteEngine) -> None:
         store, own = await new_store(engine), over(engine)
         for asked in (
-            stores.create(own, part, Given(name="a")),
-            engine.read(part, stores.known_store, store),
+            stores.create(own, part, Given(name="a")), engine.read(part, stores.known_store, store),
             engine.read(part, stores.list_stores, limit=9),
-            stores.amend(own, part, store, Given(name="a")),
-            stores.archive(own, part, store),
-            stores.delete(own, part, store),
-            entries.create(own, part, store, draft),
+            stores.amend(own, part, store, Given(name="a")), stores.archive(own, part, store),
+            stores.delete(own, part, store), entries.create(own, part, store, draft),
             engine.read(part, entries.known_entry, store, never),
             engine.read(part, entries.list_entries, store, limit=9),
             engine.read(part, entries.tree, store, limit=9),
@@ -152,7 +144,7 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
             engine.read(part, versions.list_versions, store, limit=9),
             versions.redact(own, part, store, VersionId("none")),
             Recall(engine=engine).search_store(part, store, "apple", 9),
-        ):
+        ):  # fmt: skip
             with pytest.raises(Denied):
                 await asked
 

@@ -50,18 +50,12 @@ def test_a_new_entry_is_answered_with_its_content(service: Service, home: Object
     made = ok(service.http.post(at(home, "memories"), json=body), 201)
 
     assert made == {
-        "id": made["id"],
-        "type": "memory",
-        "store_id": home["id"],
-        "path": "notes/today.md",
+        "id": made["id"], "type": "memory", "store_id": home["id"], "path": "notes/today.md",
         "size": 11,
         "content_sha256": "64ec88ca00b268e5ba1a35678a1b5316d212f4f366b2477232534a8aeca37f3c",
-        "version": 1,
-        "metadata": {"kind": "note"},
-        "content": "Hello world",
-        "created_at": "2030-01-01T12:00:00.000000Z",
-        "updated_at": "2030-01-01T12:00:00.000000Z",
-    }
+        "version": 1, "metadata": {"kind": "note"}, "content": "Hello world",
+        "created_at": "2030-01-01T12:00:00.000000Z", "updated_at": "2030-01-01T12:00:00.000000Z",
+    }  # fmt: skip
     assert ok(service.http.get(entry_at(home, made))) == made
 
 
@@ -217,12 +211,10 @@ def test_an_update_replaces_the_content_and_nothing_else(service: Service, home:
     after = update(service.http, home, made, "Hello world")
 
     assert after == made | {
-        "content": "Hello world",
-        "size": 11,
+        "content": "Hello world", "size": 11,
         "content_sha256": "64ec88ca00b268e5ba1a35678a1b5316d212f4f366b2477232534a8aeca37f3c",
-        "version": 2,
-        "updated_at": "2030-01-01T12:00:01.000000Z",
-    }
+        "version": 2, "updated_at": "2030-01-01T12:00:01.000000Z",
+    }  # fmt: skip
     assert ok(service.http.get(entry_at(home, made))) == after
 
 

@@ -216,13 +216,9 @@ def test_a_key_counts_in_authorization_alone(closed: tuple[Service, str]) -> Non
     unknown = f"{PREFIX}/nothing"
 
     for headers in [
-        {},
-        {"x-api-key": token},
-        {"authorization": token},
-        {"authorization": f"Basic {token}"},
-        {"authorization": "Bearer wrong"},
-        {"authorization": "Bearer wrong", "x-api-key": token},
-    ]:
+        {}, {"x-api-key": token}, {"authorization": token}, {"authorization": f"Basic {token}"},
+        {"authorization": "Bearer wrong"}, {"authorization": "Bearer wrong", "x-api-key": token},
+    ]:  # fmt: skip
         for answer in [
             service.http.get(path, headers=headers),
             service.http.get(unknown, headers=headers),

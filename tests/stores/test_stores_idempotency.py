@@ -45,25 +45,19 @@ def writes(http: httpx.Client) -> dict[str, Write]:
         "archive": Write("POST", at(made[0], "archive"), {}, STORES),
         "delete store": Write("DELETE", at(made[1]), None, STORES),
         "create": Write(
-            "POST",
-            at(made[2], "memories"),
-            {"path": "b.md", "content": "é", "metadata": {"c": "d"}},
-            at(made[2], "versions"),
+            "POST", at(made[2], "memories"),
+            {"path": "b.md", "content": "é", "metadata": {"c": "d"}}, at(made[2], "versions"),
         ),
         "update": Write(
-            "PUT",
-            entry_at(made[3], entries[3]),
-            {"content": "next", "version": 1},
+            "PUT", entry_at(made[3], entries[3]), {"content": "next", "version": 1},
             at(made[3], "versions"),
         ),
         "delete": Write("DELETE", entry_at(made[4], entries[4]), None, at(made[4], "versions")),
         "redact": Write(
-            "POST",
-            at(made[5], "versions", newest[5]["id"], "redact"),
-            None,
+            "POST", at(made[5], "versions", newest[5]["id"], "redact"), None,
             at(made[5], "versions"),
         ),
-    }
+    }  # fmt: skip
 
 
 def ask(http: httpx.Client, write: Write, key: str, body: object = None) -> httpx.Response:

@@ -132,12 +132,10 @@ def test_a_body_has_so_many_bytes(service: Service) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("path", "a{}b"),
-        ("content", "a{}b"),
-        ("metadata", {"k": "a{}b"}),
+        ("path", "a{}b"), ("content", "a{}b"), ("metadata", {"k": "a{}b"}),
         ("metadata", {"a{}b": "v"}),
     ],
-)
+)  # fmt: skip
 @requirement("stores:content:exact")
 def test_an_entry_is_stored_as_it_was_sent_or_not_at_all(
     service: Service, home: Object, field: str, value: str | Object, sign: str

@@ -245,15 +245,8 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused(shared: Service, flag:
 @requirement("stores:list:name")
 def test_stores_are_found_by_the_beginning_of_their_names(service: Service) -> None:
     names = (
-        "Notes",
-        "notebook",
-        "My notes",
-        "\u00c4pfel",
-        "Stra\u00dfe",
-        "100%",
-        "100 more",
-        "no_e",
-    )
+        "Notes", "notebook", "My notes", "\u00c4pfel", "Stra\u00dfe", "100%", "100 more", "no_e",
+    )  # fmt: skip
     made = {store(service.http, name)["id"]: name for name in names}
 
     def found(prefix: str) -> list[str]:

@@ -51,17 +51,11 @@ def test_each_change_leaves_a_version(service: Service, home: Object) -> None:
 
     def version(number: int, action: str, size: int, sha256: str) -> Object:
         return {
-            "id": told[2 - number]["id"],
-            "type": "memory_version",
-            "store_id": home["id"],
-            "entry_id": made["id"],
-            "entry_path": "a",
-            "size": size,
-            "content_sha256": sha256,
-            "action": action,
-            "redacted": False,
+            "id": told[2 - number]["id"], "type": "memory_version", "store_id": home["id"],
+            "entry_id": made["id"], "entry_path": "a", "size": size, "content_sha256": sha256,
+            "action": action, "redacted": False,
             "created_at": f"2030-01-01T12:00:0{number}.000000Z",
-        }
+        }  # fmt: skip
 
     assert told == [
         version(2, "deleted", 0, ""),

@@ -18,12 +18,9 @@ from .service import Service, speaking
 
 OTHER = "conformance-other"
 FIXTURES = (
-    "conformance-noop",
-    "conformance-idempotent",
-    "conformance-agent-memory-roundtrip",
-    "conformance-agent-memory-redaction",
-    "conformance-agent-memory-ttl",
-)
+    "conformance-noop", "conformance-idempotent", "conformance-agent-memory-roundtrip",
+    "conformance-agent-memory-redaction", "conformance-agent-memory-ttl",
+)  # fmt: skip
 ACROSS = ("conformance-agent-memory-injection-budget", "conformance-agent-memory-cross-tenant")
 ROUTES = (  # each seam, with what stands for its variables
     ("POST", "/runs"),

@@ -67,12 +67,9 @@ class Service:
 def observation(content: str, **fields: object) -> dict[str, object]:
     """The body of a save."""
     return {
-        "session_id": "s1",
-        "type": "discovery",
-        "title": content[:60],
-        "content": content,
+        "session_id": "s1", "type": "discovery", "title": content[:60], "content": content,
         "project": "demo",
-    } | fields
+    } | fields  # fmt: skip
 
 
 @contextmanager
@@ -94,13 +91,9 @@ def own_protocols(_: Settings) -> openwop.OpenWopOperations:
 
 @contextmanager
 def speaking(
-    protocols: Protocols,
-    path: Path,
-    variables: Mapping[str, str],
-    *,
-    clock: Clock | None = None,
+    protocols: Protocols, path: Path, variables: Mapping[str, str], *, clock: Clock | None = None,
     telemetry: Telemetry | None = None,
-) -> Iterator[Service]:
+) -> Iterator[Service]:  # fmt: skip
     """The same, with other protocols."""
     own_clock = clock or Clock()
     environment = {"MEMORY_LISTEN": "127.0.0.1:0", **engines.storage_at(path), **variables}
@@ -168,12 +161,9 @@ class _Runner:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         clock = self._clock
         async with running(
-            self._settings,
-            self._telemetry,
-            self._protocols(self._settings),
-            clock=clock,
+            self._settings, self._telemetry, self._protocols(self._settings), clock=clock,
             elapsed=clock.elapsed,
-        ) as service:
+        ) as service:  # fmt: skip
             self._url = f"http://{service.address}"
             self._ready.set()
             await self._stop.wait()

@@ -174,11 +174,9 @@ def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Pat
     assert isinstance(rank, float)
     assert rank < 0
     assert first == {
-        "memory.injected.observation_id": found,
-        "memory.injected.type": "discovery",
-        "memory.injected.title": title[:100],
-        "memory.injected.method": "fts5_bm25",
-    }
+        "memory.injected.observation_id": found, "memory.injected.type": "discovery",
+        "memory.injected.title": title[:100], "memory.injected.method": "fts5_bm25",
+    }  # fmt: skip
     assert second["memory.injected.observation_id"] == recent
     assert second["memory.injected.method"] == "recency"
 
@@ -247,12 +245,10 @@ def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
     with (
         http_collector() as collector,
         process.served(
-            tmp_path / "memory.db",
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
-            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
-            MEMORY_DRAIN="0",
+            tmp_path / "memory.db", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", MEMORY_DRAIN="0",
         ) as (program, http),
-    ):
+    ):  # fmt: skip
         http.get("/search", params={"q": "topsecret"}, headers=FROM_AGENT)
         line = json.loads(program.line('"path": "/search"'))
         program.send(signal.SIGTERM)

@@ -39,11 +39,9 @@ CORPUS = (
     "A customer asked about pricing tiers. The checkout works again.",
 )
 DUPLICATES = (
-    "The checkout needs 12 s.",
-    "The checkout needs 12 s.",
-    "The proxy waits for 30 s.",
+    "The checkout needs 12 s.", "The checkout needs 12 s.", "The proxy waits for 30 s.",
     "The checkout needs 12 s. The proxy waits for 30 s.",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
