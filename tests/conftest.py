@@ -115,6 +115,11 @@ def postgresql(databases: Databases, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@pytest.fixture
 def clock() -> Clock:
     return Clock()
 

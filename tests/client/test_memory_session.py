@@ -24,7 +24,6 @@ from ..support.agent_memory import (
     agent,
     client_on,
     one_turn,
-    service,
     session,
     sessions,
     settled,
@@ -33,7 +32,7 @@ from ..support.agent_memory import (
 )
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 
 def test_each_turn_is_told_when_it_is_over_and_the_end_makes_the_summary(

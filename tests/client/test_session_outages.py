@@ -26,7 +26,6 @@ from ..support.agent_memory import (
     Way,
     agent,
     one_turn,
-    service,
     session,
     settled,
     summary,
@@ -36,7 +35,7 @@ from ..support.agent_memory import (
 from ..support.samples import for_each
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 
 def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(

@@ -18,7 +18,6 @@ from ..support.agent_memory import (
     agent,
     client_on,
     one_turn,
-    service,
     session,
     sessions,
     settled,
@@ -27,7 +26,7 @@ from ..support.agent_memory import (
 )
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 
 def test_what_cannot_be_told_at_the_end_is_reported_and_told_by_the_next_run(

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from ..support.process import ANEW, Program, served, until
-from ..support.raw import Wire, request, wire
+from ..support.raw import Wire, request
 from ..support.service import PLAIN, Clock, Service, observation, serving
 
 MEBIBYTE = 1024 * 1024
@@ -25,12 +25,6 @@ UPLOADS = ("/import", "/sessions/s1/end")
 def service(tmp_path: Path, clock: Clock) -> Iterator[Service]:
     with serving(tmp_path / "memory.db", clock=clock, MEMORY_MAX_UPLOAD="3MiB") as running:
         yield running
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
 
 
 def spools(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -46,12 +45,6 @@ class Storage:
         self.counts += 1
         await asyncio.sleep(0)
         return RowCounts(*[0] * len(RowCounts._fields))
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture

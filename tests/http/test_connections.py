@@ -34,12 +34,6 @@ def service(
         yield running
 
 
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
-
-
 def alive(kind: type[Kind]) -> list[Kind]:
     gc.collect()
     return [found for found in gc.get_objects() if isinstance(found, kind)]

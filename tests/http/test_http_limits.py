@@ -32,12 +32,6 @@ def service(
         yield running
 
 
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
-
-
 @contextmanager
 def sending(client: Wire, start: bytes, more: bytes) -> Iterator[None]:
     """Sends the start, and more for as long as the service takes it or the block lasts."""

@@ -25,11 +25,6 @@ NOW = "2030-01-01T12:00:00.000000+00:00"
 EXAMPLES = examples(40)
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 @requirement("OI-13", "OI-27")
 def test_an_entry_has_every_member_and_its_version_as_a_tag(ada: Agent) -> None:
     answer = ada.post()

@@ -34,11 +34,6 @@ TOKEN = "ghp_" + "a1B2" * 9
 ADA, BOB = Eyes(agent=AgentId("ada")), Eyes(agent=AgentId("bob"))
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
     return AgentEntryBody(
         agent_id=agent.agent, namespace="notes", key=key, value={"text": text},

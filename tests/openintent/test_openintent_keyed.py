@@ -16,11 +16,6 @@ OWN = "/api/v1/agents/ada/memory"
 APPLE = f"{OWN}/notes/apple"
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 def put(agent: Agent, value: object, path: str = APPLE, **more: Any) -> httpx.Response:
     return agent.ask("PUT", path, {"value": value} | more)
 

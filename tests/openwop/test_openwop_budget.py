@@ -1,6 +1,5 @@
 """What a budget lets through: the longest prefix of the entries that could fit alone."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,8 +95,3 @@ def test_what_is_no_budget_is_refused(host: Host) -> None:
             assert faults(host.ask("GET", route, params=query)) == ["tokenBudget"], text
         unset = {"memoryRef": host.ref, "tokenBudget": "", **more}
         assert said(ok(host.ask("GET", route, params=unset))["entries"]) == ["apple"]
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)

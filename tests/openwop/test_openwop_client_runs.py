@@ -21,11 +21,6 @@ MARK = "[REDACTED:stripe-key]"
 __all__ = ["client", "kind"]
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:
     """What a node reads."""
     return [entry.content for entry in memory.list(ref)]

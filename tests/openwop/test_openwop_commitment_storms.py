@@ -44,16 +44,6 @@ def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(hours=1))
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
-def intents(host: Host) -> Intents:
-    return Intents(host)
-
-
 @pytest.mark.heavy
 @requirement("OW-85", "OW-86", "OW-57")
 def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(

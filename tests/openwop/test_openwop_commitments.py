@@ -16,11 +16,6 @@ NOBODYS = "cmt_" + "0" * 32
 UNKNOWN = (404, "not_found")
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-84", "OW-85")
 def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> None:
     due = "due:2030-01-01T13:00:00Z"

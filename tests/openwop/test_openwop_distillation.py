@@ -30,11 +30,6 @@ VALUE = "Xylographer.77"
 
 
 @pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
 def sources(service: Service, host: Host) -> list[Json]:
     return corpus(service, host)
 

@@ -16,11 +16,6 @@ MISSING = (404, "not_found")
 CONFLICT = (409, "memory_id_conflict")
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-15", "OW-16")
 def test_an_entry_has_the_five_members_and_no_others(service: Service, host: Host) -> None:
     service.clock.advance(microseconds=1_999)

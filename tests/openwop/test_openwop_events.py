@@ -25,11 +25,6 @@ PAYLOADS = {
 } | {f"run.{it}": OF_A_RUN for it in ("started", "completed", "failed", "cancelled")}
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def stream(host: Host, **query: object) -> Json:
     """A part of the tenant's events."""
     found: Json = ok(host.ask("GET", "/events", params=query))

@@ -18,11 +18,6 @@ WORD = "xylographer"
 SWEPT = "SELECT count(*) FROM lifecycles WHERE is_swept"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-45", "OW-23")
 def test_from_its_millisecond_on_an_entry_surfaces_nowhere(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:

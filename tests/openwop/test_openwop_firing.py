@@ -18,16 +18,6 @@ from ..support.service import Clock, Service, serving
 INTENTION = "xylographer"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
-def intents(host: Host) -> Intents:
-    return Intents(host)
-
-
 @pytest.mark.representative(2)
 @requirement("OW-84", "OW-86")
 @pytest.mark.parametrize("look", ["/commitments", "/events", "/runs/r1/events", "/commitments/{}"])

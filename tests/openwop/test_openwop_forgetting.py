@@ -22,16 +22,11 @@ from ..support.openwop_passes import (
 from ..support.openwop_tenants import NEVER, counted, keyed, of_one
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import serving
 
 ADA = "xylophagan"  # of whom nothing may be left
 TAG = f"subject:{ADA}"
 NONE = {"entries": 0, "archives": 0, "restored": 0, "commitments": 0}
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
 
 
 def forgotten(host: Host, subject: str = ADA, **fields: object) -> Json:

@@ -24,16 +24,6 @@ LONG = "\U0001f600" * 240
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
 def restarted(path: Path) -> Iterator[Host]:
     """A run that had two values of one secret and one of another, after a restart."""
     with serving(path) as service:

@@ -16,11 +16,6 @@ MISMATCH = (409, "idempotency_key_mismatch")
 OURS, THEIRS = "idempotent-replayed", "openwop-idempotent-replay"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def under(host: Host, key: str) -> Host:
     return replace(host, headers={"Idempotency-Key": key})
 

@@ -17,11 +17,6 @@ VALUE = "xylographer-77"
 MAX_CONTENT = 65_536
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-71", "OW-81")
 def test_an_undo_never_takes_away_the_one_text_of_a_renewed_entry(host: Host) -> None:
     host.put("herons wade"), host.put(f"Herons wade. The code is {VALUE}. Storks nest.")

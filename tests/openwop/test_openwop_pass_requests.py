@@ -48,11 +48,6 @@ REQUESTS: dict[str, Asked] = {
 ROLES = ["reader", "writer", "admin"]
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("closed") / "memory.db") as running:

@@ -16,11 +16,6 @@ from ..support.service import Service, serving
 WORDS = ["Herons wade. Storks nest.", "herons wade", "Storks nest."]
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def filled(host: Host) -> list[Json]:
     """Entries of which the first says all, newest first."""
     return [host.put(it) for it in WORDS][::-1]

@@ -29,11 +29,6 @@ MISSING = (404, "not_found")
 ENDS = {"apply": "applied", "reject": "rejected", "archive": "archived"}
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-88")
 def test_a_proposal_has_the_published_fields_and_no_others(service: Service, host: Host) -> None:
     service.clock.advance(microseconds=1_999)

@@ -32,11 +32,6 @@ GITHUB = "ghp_" + "a1B2c3D4e5" * 4
 WORD = "xylographer"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("table", ["proposals", "runs", "run_events"])
 @requirement("OW-6", "OW-88")

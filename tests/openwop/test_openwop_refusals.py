@@ -23,11 +23,6 @@ MISSING = (404, "not_found")
 INVALID = (400, "validation_error")
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def sent(host: Host, body: bytes, **headers: str) -> httpx.Response:
     return host.http.post(f"{H}/memory", content=body, headers=headers)
 

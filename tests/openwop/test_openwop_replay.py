@@ -18,11 +18,6 @@ OUT_OF_BOUNDS = (422, "invalid_from_seq")
 OTHER = "user:42"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def forked(host: Host, mode: str = "replay", **fields: object) -> Host:
     """A run that is forked from the host's."""
     made = ok(host.fork(mode, **fields), 201)

@@ -21,11 +21,6 @@ VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def keeper(host: Host, run: str = "r1", name: str = "stripe-key", value: str = VALUE) -> Host:
     """A new run that holds a value."""
     opened = host.in_run(run)

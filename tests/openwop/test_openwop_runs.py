@@ -18,11 +18,6 @@ NEW = re.compile(r"run_[0-9a-f]{32}")
 REPLAYED = "openwop-idempotent-replay"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def opened(host: Host, **fields: object) -> httpx.Response:
     """The answer to the opening of a run."""
     return host.ask("POST", "/runs", fields)

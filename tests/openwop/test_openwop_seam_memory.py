@@ -1,7 +1,6 @@
 """Seeds, lists and passes of a suite: the requests of the published scenarios, and their shapes."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ SOURCES = [
 ]
 SECRET = "sk-canary-" + "rfc0062-do-not-leak-qrs456"
 HOSTS = ("sample", "openwop-app")
-
-
-@pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
 
 
 def distilled(suite: Suite, status: int = 200, **fields: Any) -> Json:

@@ -22,12 +22,6 @@ VALUE = re.compile(r"[0-9a-f]{32}")
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
-
-
-@pytest.fixture
 def across(suite: Suite) -> Iterator[Suite]:
     """A suite whose service has the second tenant."""
     with let_in(suite, "reader", OTHER):

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -33,12 +32,6 @@ from .seams.application import with_seams
 VARIABLE = re.compile(r"\{\w+\}")
 SEEDS = [{"id": "a", "content": "saffron"}]
 OF_SEAMS = ("/v1/runs", "/v1/test/", "/v1/memory/", "/v1/host/sample/", "/v1/host/openwop-app/")
-
-
-@pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
 
 
 @pytest.mark.slow

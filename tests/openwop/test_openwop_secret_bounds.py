@@ -30,11 +30,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def value(number: int) -> str:
     return f"zanzibar-{number:05d}"
 

@@ -15,11 +15,6 @@ from ..support.samples import sampled
 from ..support.service import Service, serving
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-51", "OW-52", "OW-53", "OW-57", "OW-61", "OW-62")
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_what_runs_see_is_as_a_model_says(tmp_path: Path, seed: int) -> None:

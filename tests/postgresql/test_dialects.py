@@ -1,10 +1,6 @@
 """What one dialect of memory stores makes, the other reads, over HTTP."""
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from agentops_memory.stores.anthropic import POLICY as ANTHROPIC
 from agentops_memory.stores.cloud import POLICY as SEED
@@ -14,15 +10,9 @@ from ..stores.test_stores_erasing import scrubbed
 from ..support.anthropic_sdk import STORES
 from ..support.erasing import remains
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import Service
 
 OTHERS = "/api/v1/cloud/memory_stores"
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 def sha256(text: str) -> str:

@@ -24,12 +24,6 @@ from ..support.process import run
 from ..support.recall import search, titles
 from ..support.service import Service, observation, serving
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 # Other techniques
 
 

@@ -45,11 +45,6 @@ migrated(Path(sys.argv[1]), datetime.fromisoformat(sys.argv[2]))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with our migrations, to which a test adds further ones."""
     folder = tmp_path / "migrations"

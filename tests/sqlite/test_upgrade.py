@@ -23,11 +23,6 @@ AT_LATER = datetime(2026, 4, 12, 11, tzinfo=UTC)
 S1, S2 = SessionId("s1"), SessionId("s2")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 # What a row becomes
 
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from ..support.anthropic_sdk import STORES as THEIR_STORES
 from ..support.callers import audit, calling, made_key
 from ..support.service import serving
@@ -17,11 +15,6 @@ def noted(path: Path) -> list[tuple[object, object]]:
 
 
 NOUNS = ("store", "version")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 def test_a_redaction_is_noted_once_however_often_it_is_asked_for(path: Path) -> None:

@@ -35,12 +35,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture
-def home(service: Service) -> Object:
-    """A store to write to."""
-    return store(service.http)
-
-
 @requirement(
     "stores:entries:create", "stores:entries:get", "stores:entry:fields", "stores:entry:version"
 )

@@ -9,7 +9,7 @@ import pytest
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
-from ..support.stores import STORES, Object, at, entry, entry_at, fault, invalid, ok, refusal, store
+from ..support.stores import STORES, Object, at, entry, entry_at, fault, invalid, ok, refusal
 
 MIB = 1024 * 1024
 
@@ -18,11 +18,6 @@ MIB = 1024 * 1024
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         yield running
-
-
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
 
 
 @requirement("stores:store:limits")

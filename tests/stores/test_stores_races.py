@@ -18,7 +18,6 @@ from ..support.stores import (
     invalid,
     ok,
     refusal,
-    store,
     update,
     versions,
 )
@@ -32,11 +31,6 @@ OTHER = "0" * 64
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
         yield running
-
-
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
 
 
 @pytest.mark.slow

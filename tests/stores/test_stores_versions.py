@@ -34,11 +34,6 @@ from ..support.stores import (
 from .test_stores_domain import noted
 
 
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
-
-
 @requirement("stores:versions:list", "stores:version:fields", "stores:entries:delete-version")
 def test_each_change_leaves_a_version(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", "Hello world")

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,12 +34,6 @@ __all__ = ["collector", "each_collector"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "telemetry.md"
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
 OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 @pytest.mark.slow
