@@ -1,6 +1,8 @@
 """Fixtures: a service of its own for each test."""
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -58,6 +60,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("engine") == "postgresql":
         config.hook.pytest_deselected(items=[it for it in items if not engines.is_kept(it)])
         items[:] = filter(engines.is_kept, items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

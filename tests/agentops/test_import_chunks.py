@@ -6,11 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -61,16 +59,6 @@ LONGER_THAN_A_PIPE = 200_000
 DEMO, OTHER = Project("demo"), Project("other")
 TOLD = {"id": "told", "project": "demo"}
 SECRET = "AKIA" + "IOSFODNN7" + "EXAMPLE"
-
-
-def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """The test as a plain function."""
-
-    @wraps(test)
-    def run_it(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run_it
 
 
 def document(size: int, **fields: Any) -> Document:
@@ -133,7 +121,6 @@ class Dying:
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
         as_ever = await in_one_transaction(one, document(LARGE))
@@ -186,7 +173,6 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
 @pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("step", [1, 2, 3])
-@awaited
 async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
@@ -232,7 +218,6 @@ def chained(size: int) -> Document:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("step", [1, 2, 3])
-@awaited
 async def test_a_repeat_completes_what_rows_supersede_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
@@ -252,7 +237,6 @@ async def test_a_repeat_completes_what_rows_supersede_too(
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> None:
     begun = asyncio.Event()
     async with opened(tmp_path / "memory.db") as engine:
@@ -269,7 +253,6 @@ async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@awaited
 async def test_others_wait_for_few_rows_alone(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
         (some,) = chunks_of(Redactor(DEFAULT_RULES), document(500))
@@ -293,7 +276,6 @@ def draft() -> Draft:
 @pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("size", [SLICE, 2 * LARGE])
-@awaited
 async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: int) -> None:
     path = tmp_path / "memory.db"
     async with opened(path) as engine:
@@ -306,7 +288,6 @@ async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: i
         assert await exported(engine) == {"sessions": [], "observations": []}
 
 
-@awaited
 async def test_a_short_import_stores_no_session_without_room_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,7 +300,6 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(tmp_path: Path) -> None:
     path, mine = tmp_path / "memory.db", Caller(projects=Patterns(("demo",)))
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
@@ -338,7 +318,6 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(tmp_
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) -> None:
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
     some = [observation(f"Row {n}. " + "x" * 4000, **fields) for n in range(LARGE)]
@@ -352,7 +331,6 @@ async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) 
 
 
 @pytest.mark.heavy
-@awaited
 async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
     fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
     some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
@@ -397,7 +375,6 @@ def test_the_faults_of_twenty_rows_are_named() -> None:
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
         begun = asyncio.Event()
@@ -415,7 +392,6 @@ async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Pat
 
 
 @pytest.mark.slow
-@awaited
 async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
         service = Transfer(engine=cast("Engine", Dying(engine, 1, Full)))
@@ -424,7 +400,6 @@ async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as engine:
         service = Transfer(engine=engine)

@@ -483,7 +483,7 @@ def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
         clock.advance(days=2)
 
 
-def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
+async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
@@ -491,25 +491,22 @@ def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
     nobody, somebody = (Caller(tenant=TenantId(it)) for it in ("nobody", "default"))
     engines = partial(SqliteEngine.opened, clock=clock)
 
-    async def test() -> None:
-        with disk(tmp_path / "disk", size=4 * 1024 * 1024) as folder:
-            ballast = folder / "ballast"
-            async with TenantsEngine.opened(
-                folder / "memory.db", engines, has_key=lambda _: False
-            ) as engine:
-                await engine.write(somebody, append_messages, SessionId("s1"), told, None)
-                clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
-                await end_all_idle(engine, [nobody, somebody], DAY)
-                clock.now = START + DAY
-                fill(ballast)
-                await end_all_idle(engine, [nobody, somebody], DAY)
-                (going_on,) = await engine.read(somebody, recent_sessions, None, 9, None)
-                ballast.unlink()
-                await end_all_idle(engine, [nobody, somebody], DAY)
-                (ended,) = await engine.read(somebody, recent_sessions, None, 9, None)
-        assert (going_on.ended_at, ended.ended_at) == (None, START)
-
-    asyncio.run(test())
+    with disk(tmp_path / "disk", size=4 * 1024 * 1024) as folder:
+        ballast = folder / "ballast"
+        async with TenantsEngine.opened(
+            folder / "memory.db", engines, has_key=lambda _: False
+        ) as engine:
+            await engine.write(somebody, append_messages, SessionId("s1"), told, None)
+            clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
+            await end_all_idle(engine, [nobody, somebody], DAY)
+            clock.now = START + DAY
+            fill(ballast)
+            await end_all_idle(engine, [nobody, somebody], DAY)
+            (going_on,) = await engine.read(somebody, recent_sessions, None, 9, None)
+            ballast.unlink()
+            await end_all_idle(engine, [nobody, somebody], DAY)
+            (ended,) = await engine.read(somebody, recent_sessions, None, 9, None)
+    assert (going_on.ended_at, ended.ended_at) == (None, START)
     unforeseen, full = (it for it in caplog.records if it.name == end_all_idle.__module__)
     assert unforeseen.message == full.message == "idle sessions go on; they end later"
     assert (unforeseen.levelname, full.levelname) == ("ERROR", "WARNING")
@@ -562,7 +559,7 @@ def has_ended(client: httpx.Client, session: str = "swept") -> bool:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
+async def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
     path, ahead, enough = tmp_path / "memory.db", Clock(), Event()
     ahead.advance(days=2)  # to whom every session is idle
 
@@ -573,16 +570,13 @@ def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) ->
             count += 1
         return count
 
-    async def sweep() -> None:
-        ended = 0
-        async with opened(path, ahead) as engine:
-            while ended < 10:
-                ended += await end_idle(engine, OPERATOR, DAY)
-
     with serving(path) as service, ThreadPoolExecutor(2) as threads:
         told = [threads.submit(telling) for _ in range(2)]
         try:
-            asyncio.run(sweep())
+            ended = 0
+            async with opened(path, ahead) as engine:
+                while ended < 10:
+                    ended += await end_idle(engine, OPERATOR, DAY)
         finally:
             enough.set()
         count = sum(it.result() for it in told)

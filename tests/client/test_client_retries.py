@@ -217,19 +217,16 @@ def test_a_server_that_only_closes_is_asked_three_times(kind: str) -> None:
     assert failure.value.may_be_done
 
 
-def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:
+async def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:
     road = Road([BUSY])
 
-    async def main() -> None:
-        transport = httpx.MockTransport(road)
-        async with AsyncMemoryClient(service.url, transport=transport, retries=10) as client:
-            task = asyncio.create_task(client.health())
-            while not road.requests:  # noqa: ASYNC110 - what is awaited is another's doing
-                await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
+    transport = httpx.MockTransport(road)
+    async with AsyncMemoryClient(service.url, transport=transport, retries=10) as client:
+        task = asyncio.create_task(client.health())
+        while not road.requests:  # noqa: ASYNC110 - what is awaited is another's doing
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     assert len(road.requests) == 1

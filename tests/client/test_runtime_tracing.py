@@ -106,16 +106,13 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
     )
 
 
-def test_a_service_that_is_away_is_an_error_of_the_spans(
+async def test_a_service_that_is_away_is_an_error_of_the_spans(
     tmp_path: Path, exported: InMemorySpanExporter
 ) -> None:
-    async def run() -> None:
-        async with agent(way) as memory:
-            await one_turn(memory, "Do it.")
-
     with serving(tmp_path / "memory.db") as service:
         way = Way(service, is_open=False)
-        asyncio.run(run())
+        async with agent(way) as memory:
+            await one_turn(memory, "Do it.")
 
     for name in ("runtime.fetch_context", "runtime.deliver"):
         for span in spans(exported, name):

@@ -140,18 +140,15 @@ def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(tmp_path
             assert saved.result().status_code == 201
 
 
-def test_those_who_ask_together_or_soon_have_rows_counted_once(
+async def test_those_who_ask_together_or_soon_have_rows_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(figures, "REST", 0)
     storage = Storage()
 
-    async def ask() -> None:
-        looked_up = figures.Figures(cast("ports.Storage", storage), Telemetry.started(None).metrics)
-        await asyncio.gather(*(looked_up.refresh() for _ in range(3)))
-        await looked_up.refresh()
-
-    asyncio.run(ask())
+    looked_up = figures.Figures(cast("ports.Storage", storage), Telemetry.started(None).metrics)
+    await asyncio.gather(*(looked_up.refresh() for _ in range(3)))
+    await looked_up.refresh()
     assert storage.counts == 1
 
 
@@ -191,14 +188,11 @@ def test_a_count_that_took_long_is_not_repeated_soon(
 
 
 @pytest.mark.usefixtures("_counted_each_time")
-def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
+async def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     storage, metrics = Storage(), Telemetry.started(None).metrics
 
-    async def look() -> None:
-        async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
-            await turns(20)
-
-    asyncio.run(look())
+    async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
+        await turns(20)
     assert storage.counts > 1
     assert metrics.shown(m.TENANTS_OPEN) == 1
 
@@ -209,19 +203,16 @@ def test_the_event_loop_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyP
         until(lambda: measured(service)[key("memory_event_loop_lag_seconds_count")] > 0)
 
 
-def test_an_event_loop_that_is_held_up_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_loop_that_is_held_up_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "LOOK", timedelta(0))
     telemetry, hour = Telemetry.started(None), timedelta(hours=1).total_seconds()
     seen = telemetry.exposition()
 
-    async def watch() -> None:
-        loop = asyncio.get_running_loop()
-        clock = loop.time
-        async with figures.watching_the_loop(telemetry.metrics):
-            await asyncio.sleep(0)  # it has noted when it is due
-            monkeypatch.setattr(loop, "time", lambda: clock() + hour)
-            await asyncio.sleep(0)
-
-    asyncio.run(watch())
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+    async with figures.watching_the_loop(telemetry.metrics):
+        await asyncio.sleep(0)  # it has noted when it is due
+        monkeypatch.setattr(loop, "time", lambda: clock() + hour)
+        await asyncio.sleep(0)
     lags = re.findall(r"\nmemory_event_loop_lag_seconds_sum (.*)\n", seen("")[0].decode())
     assert float(lags[0]) >= hour

@@ -265,7 +265,7 @@ def test_what_is_looked_at_is_the_database_of_the_default_tenant(
         assert wal == log.stat().st_size != others.stat().st_size
 
 
-def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
+async def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
@@ -286,16 +286,13 @@ def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
             await asyncio.sleep(0)
             return Condition()
 
-    async def ask() -> None:
-        loop = asyncio.get_running_loop()
-        clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
-        monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
-        probes = health.Probes(
-            storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
-        )
-        await asyncio.gather(*(probes.readiness() for _ in range(3)))
-
-    asyncio.run(ask())
+    loop = asyncio.get_running_loop()
+    clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
+    monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
+    probes = health.Probes(
+        storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
+    )
+    await asyncio.gather(*(probes.readiness() for _ in range(3)))
     assert looks == 1
 
 

@@ -1,6 +1,5 @@
 """The Python package `openintent` against the service's own address, unmodified."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -100,20 +99,17 @@ def test_paging_sees_each_entry_once_while_others_write(sdk: OpenIntentClient) -
 
 
 @requirement("OI-1")
-def test_the_asynchronous_client_does_the_same(service: Service) -> None:
-    async def whole() -> None:
-        async with async_package(service) as sdk:
-            made = await sdk.create_memory("ada", "notes", "a", {"n": 1})
-            assert await sdk.get_memory(made.id) == made
-            after = await sdk.update_memory(made.id, 1, value={"n": 2})
-            with pytest.raises(ConflictError) as caught:
-                await sdk.update_memory(made.id, 1, value={"n": 3})
-            assert caught.value.current_version == 2
-            assert await sdk.list_memory("ada") == [after]
-            await sdk.delete_memory(made.id)
-            assert await sdk.list_memory("ada") == []
-
-    asyncio.run(whole())
+async def test_the_asynchronous_client_does_the_same(service: Service) -> None:
+    async with async_package(service) as sdk:
+        made = await sdk.create_memory("ada", "notes", "a", {"n": 1})
+        assert await sdk.get_memory(made.id) == made
+        after = await sdk.update_memory(made.id, 1, value={"n": 2})
+        with pytest.raises(ConflictError) as caught:
+            await sdk.update_memory(made.id, 1, value={"n": 3})
+        assert caught.value.current_version == 2
+        assert await sdk.list_memory("ada") == [after]
+        await sdk.delete_memory(made.id)
+        assert await sdk.list_memory("ada") == []
 
 
 @requirement("OI-74", "OI-66")

@@ -26,28 +26,25 @@ from ..telemetry.test_tracing import traced
 WRITERS, ROUNDS, WRITES = 4, 3, 60
 
 
-def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
+async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = Caller(tenant=TenantId("acme"))
 
-    async def test() -> None:
-        loop, passed = asyncio.get_running_loop(), 0.0
-        clock = loop.time
-        monkeypatch.setattr(loop, "time", lambda: clock() + passed)
-        async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
-            firing = Firing(engine=engine.in_passing)
-            with pytest.raises(NotFound):
-                await firing.look(acme)
-            assert engine.callers() == [Caller()]
-            assert await count(engine, acme) == 0
-            for _ in range(2):
-                for caller in engine.callers():
-                    await firing.look(caller)
-                passed += 2 * 3600
-            await eventually(lambda: acme not in engine.callers())
-
-    asyncio.run(test())
+    loop, passed = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+    async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
+        firing = Firing(engine=engine.in_passing)
+        with pytest.raises(NotFound):
+            await firing.look(acme)
+        assert engine.callers() == [Caller()]
+        assert await count(engine, acme) == 0
+        for _ in range(2):
+            for caller in engine.callers():
+                await firing.look(caller)
+            passed += 2 * 3600
+        await eventually(lambda: acme not in engine.callers())
 
 
 @requirement("OW-101")

@@ -346,7 +346,7 @@ def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> Non
     assert set(stored(file)) == contents
 
 
-def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
+async def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "memory.db"
@@ -355,35 +355,31 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
         replaced(path)
         return connection(*given)
 
-    async def use() -> None:
-        with pytest.raises(StartRefused, match="was replaced while it was opened"):
-            async with SqliteEngine.opened(path, clock=lambda: START):
-                pass
-
     monkeypatch.setattr(opening, "connection", connection_to_another)
-    asyncio.run(use())
+    with pytest.raises(StartRefused, match="was replaced while it was opened"):
+        async with SqliteEngine.opened(path, clock=lambda: START):
+            pass
 
 
 @pytest.mark.slow
-def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
+async def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
     path = tmp_path / "acme.db"
 
-    async def use() -> None:
-        async with SqliteEngine.opened(path, clock=lambda: START) as old:
-            await engine.save(old, "apple")
-            remove(path)
-            async with SqliteEngine.opened(path, clock=lambda: START) as new:
-                await engine.save(new, "pear")
-                before = path.read_bytes()
-                assert not await old.scrub_file(OPERATOR)
-                assert path.read_bytes() == before
-                assert await new.scrub_file(OPERATOR)
-
-    asyncio.run(use())
+    async with SqliteEngine.opened(path, clock=lambda: START) as old:
+        await engine.save(old, "apple")
+        remove(path)
+        async with SqliteEngine.opened(path, clock=lambda: START) as new:
+            await engine.save(new, "pear")
+            before = path.read_bytes()
+            assert not await old.scrub_file(OPERATOR)
+            assert path.read_bytes() == before
+            assert await new.scrub_file(OPERATOR)
 
 
 @pytest.mark.slow
-def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_path: Path) -> None:
+async def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "memory.db"
 
     def is_locked() -> bool:
@@ -395,12 +391,9 @@ def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_pa
         assert ran.returncode == 0 or b"BlockingIOError" in ran.stderr
         return ran.returncode != 0
 
-    async def use() -> None:
-        async with SqliteEngine.opened(path, clock=lambda: START):
-            async with SqliteEngine.opened(path, clock=lambda: START) as other:
-                await engine.save(other, "apple")
-                assert await other.scrub_file(OPERATOR)
-            assert is_locked()
-        assert not is_locked()
-
-    asyncio.run(use())
+    async with SqliteEngine.opened(path, clock=lambda: START):
+        async with SqliteEngine.opened(path, clock=lambda: START) as other:
+            await engine.save(other, "apple")
+            assert await other.scrub_file(OPERATOR)
+        assert is_locked()
+    assert not is_locked()

@@ -93,7 +93,7 @@ def test_who_only_searches_lets_a_damaged_index_be_mended_too(
         assert titles(search(service, "apple 0", limit=1)) == ["n0"]
 
 
-def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
+async def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
     looks, third = list[Caller](), asyncio.Event()
 
     class Untouched:
@@ -107,18 +107,15 @@ def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
                 third.set()
             return Condition(is_intact=third.is_set())
 
-    async def test() -> None:
-        bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
-        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
-            bell.set(OPERATOR)
-            await third.wait()  # nobody else rings
-            await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
-
-    asyncio.run(test())
+    bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
+    async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+        bell.set(OPERATOR)
+        await third.wait()  # nobody else rings
+        await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
     assert looks == [OPERATOR] * 3
 
 
-def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
+async def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     looks, third = list[Caller](), asyncio.Event()
@@ -130,13 +127,10 @@ def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
                 third.set()
             raise Damaged(DAMAGED["error"])
 
-    async def test() -> None:
-        bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
-        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
-            bell.set(OPERATOR)
-            await third.wait()
-
-    asyncio.run(test())
+    bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
+    async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+        bell.set(OPERATOR)
+        await third.wait()
     assert caplog.records == []
 
 

@@ -1,6 +1,5 @@
 """New memories enter the index at the end of their batch, and nobody can tell the difference."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -198,7 +197,7 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     ]  # fmt: skip
 
 
-def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) -> None:
+async def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     words = " ".join(f"word{n}" for n in range(6000))
 
@@ -218,11 +217,8 @@ def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) 
         assert sizes[2] == left
         assert sizes[0] - left > 2 * len(words)  # the text, and its words in the index
 
-    async def test() -> None:
-        async with SqliteEngine.opened(path, clock=Clock(), quota=50_000_000) as database:
-            await filled(database)
-
-    asyncio.run(test())
+    async with SqliteEngine.opened(path, clock=Clock(), quota=50_000_000) as database:
+        await filled(database)
 
 
 SAID = st.tuples(

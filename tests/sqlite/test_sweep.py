@@ -116,23 +116,20 @@ def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
 
 
 @pytest.mark.slow
-def test_a_sweep_that_fails_does_not_end_the_others(
+async def test_a_sweep_that_fails_does_not_end_the_others(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.save("apple")
     damage(service.path)
     caplog.clear()
 
-    async def locked_out_then_not() -> None:
+    with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(20), opened(service.path) as engine:
             metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
             async with tidying(engine.maintenance, one_tenant, metrics, WorkSignal(), every):
                 with locked(service.path):
                     await until(lambda: bool(caplog.records))
                 await until(lambda: not is_damaged(service.path))
-
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(locked_out_then_not())
 
     assert "no sweep now; the next one tries again" in [it.message for it in caplog.records]
 

@@ -1,6 +1,5 @@
 """Memory stores in the domain, over the engine itself."""
 
-import asyncio
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -151,36 +150,31 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
     engines.run(tmp_path / "memory.db", look)
 
 
-def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
+async def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
     tmp_path: Path,
 ) -> None:
     clock, path = Clock(), tmp_path / "memory.db"
 
-    async def change() -> None:
-        async with opened(path, clock=clock) as one, opened(path, clock=clock) as other:
-            store = await new_store(one)
-            both = over(one), over(other)
-            made = (
-                await entries.create(both[0], OPERATOR, store, Given(path="a", content="0"))
-            ).value
-            for number in range(1, 30):
-                clock.advance(milliseconds=-1 if number % 3 else 2)
-                content = Given(content=str(number))
-                await entries.amend(both[number % 2], OPERATOR, store, made.id, content)
+    async with opened(path, clock=clock) as one, opened(path, clock=clock) as other:
+        store = await new_store(one)
+        both = over(one), over(other)
+        made = (await entries.create(both[0], OPERATOR, store, Given(path="a", content="0"))).value
+        for number in range(1, 30):
+            clock.advance(milliseconds=-1 if number % 3 else 2)
+            content = Given(content=str(number))
+            await entries.amend(both[number % 2], OPERATOR, store, made.id, content)
 
-            async def page(after: str | None = None) -> list[Version]:
-                shown = await one.read(
-                    OPERATOR, versions.list_versions, store, entry=made.id, limit=15,
-                    with_content=True, after=after,
-                )  # fmt: skip
-                return shown.items
+        async def page(after: str | None = None) -> list[Version]:
+            shown = await one.read(
+                OPERATOR, versions.list_versions, store, entry=made.id, limit=15,
+                with_content=True, after=after,
+            )  # fmt: skip
+            return shown.items
 
-            told = [*(newest := await page()), *await page(after=newest[-1].id)]
-            assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
-            whole = await one.read(OPERATOR, versions.list_versions, store, limit=100)
-            assert [version.id for version in whole.items] == [version.id for version in told]
-
-    asyncio.run(change())
+        told = [*(newest := await page()), *await page(after=newest[-1].id)]
+        assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
+        whole = await one.read(OPERATOR, versions.list_versions, store, limit=100)
+        assert [version.id for version in whole.items] == [version.id for version in told]
 
 
 def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:

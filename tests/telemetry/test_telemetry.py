@@ -191,13 +191,10 @@ def test_spans_carry_text_in_any_script_and_survive_broken_text(
     assert span.status == "Refusal: broken ?"
 
 
-def test_without_an_endpoint_nothing_is_traced(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: NOW) as engine:
-            assert traced(engine, telemetry) is engine
-
+async def test_without_an_endpoint_nothing_is_traced(tmp_path: Path) -> None:
     telemetry = Telemetry.started(None)
-    asyncio.run(main())
+    async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: NOW) as engine:
+        assert traced(engine, telemetry) is engine
 
     with telemetry.operation("stats", {"traceparent": TRACEPARENT}) as span:
         annotate({"memory.project": "demo"})
