@@ -177,11 +177,17 @@ def test_with_nothing_set_every_default_holds(
     }  # fmt: skip
 
 
-def test_what_is_kept_may_be_counted_in_days() -> None:
+def test_days_techniques_and_levels_are_read_as_people_write_them() -> None:
     retention = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).retention
 
     assert settings({}).retention == Retentions()
     assert retention == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
+
+    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
+
+    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
+
+    assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
 
 
 def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
@@ -195,16 +201,6 @@ def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
 @for_each("variable", VARIABLES)
 def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) -> None:
     assert settings({variable.name: ""}, {variable.field: ""}) == settings({})
-
-
-def test_techniques_are_left_out_by_name() -> None:
-    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
-
-    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
-
-
-def test_a_level_may_be_written_in_capitals() -> None:
-    assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
 
 
 def test_the_mounted_folder_holds_the_data_if_it_can_be_written(tmp_path: Path) -> None:

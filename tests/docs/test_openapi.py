@@ -77,9 +77,14 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
     }
 
 
-def test_it_names_the_service_and_its_version(document: dict[str, Any]) -> None:
+def test_it_has_a_version_and_names_every_operation(document: dict[str, Any]) -> None:
     assert document["openapi"] == "3.1.0"
     assert document["info"] == {"title": "agentops-memory", "version": __version__}
+
+    names = [operation["operationId"] for operation in operations(document).values()]
+
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"] for operation in operations(document).values())
 
 
 async def routes(tmp_path: Path) -> set[tuple[str, str]]:
@@ -104,18 +109,9 @@ def test_it_describes_every_route_and_no_other(document: dict[str, Any], tmp_pat
     }
 
 
-def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
-    names = [operation["operationId"] for operation in operations(document).values()]
-
-    assert len(set(names)) == len(names)
-    assert all(operation["summary"] for operation in operations(document).values())
-
-
-def test_it_is_valid_openapi(document: dict[str, Any]) -> None:
+def test_it_is_valid_openapi_and_what_is_not_would_be_noticed(document: dict[str, Any]) -> None:
     schemathesis.openapi.from_dict(document).validate()
 
-
-def test_what_is_not_valid_openapi_would_be_noticed(document: dict[str, Any]) -> None:
     broken = document | {"paths": {"/health": {"get": {"responses": {"200": {}}}}}}
 
     with pytest.raises(Exception, match="description"):

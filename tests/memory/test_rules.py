@@ -78,17 +78,10 @@ def test_numbers_for_strings_are_refused_by_name(service: Service) -> None:
     assert message.json() == {"error": "validation failed: messages[0].content must be a string"}
 
 
-@requirement("agentops:json:malformed")
-def test_malformed_json_is_refused_with_a_sentence(service: Service) -> None:
-    for path in ("/sessions", "/observations", "/sessions/s1/end", "/observations/1/restore"):
-        for body in (b"{", b"[]", b'{"id":1}}', b"\x00", b'"text"', b"{'id': 1}"):
-            answer = service.http.post(path, content=body)
-            assert answer.status_code == 400
-            assert answer.json()["error"].startswith("invalid JSON: ")
-
-
-@requirement("agentops:json:empty-lists")
-def test_empty_lists_are_lists(service: Service) -> None:
+@requirement("agentops:json:empty-lists", "agentops:json:malformed")
+def test_empty_lists_are_lists_and_malformed_json_is_refused_with_a_sentence(
+    service: Service,
+) -> None:
     for path in ("/sessions/recent", "/observations/recent", "/search?q=word"):
         assert service.http.get(path).text == "[]"
     assert service.http.get("/context?project=demo").json() == {
@@ -96,6 +89,12 @@ def test_empty_lists_are_lists(service: Service) -> None:
         "recent_observations": [],
     }
     assert service.http.get("/stats").json()["projects"] == []
+
+    for path in ("/sessions", "/observations", "/sessions/s1/end", "/observations/1/restore"):
+        for body in (b"{", b"[]", b'{"id":1}}', b"\x00", b'"text"', b"{'id': 1}"):
+            answer = service.http.post(path, content=body)
+            assert answer.status_code == 400
+            assert answer.json()["error"].startswith("invalid JSON: ")
 
 
 @requirement("agentops:text:replacement")

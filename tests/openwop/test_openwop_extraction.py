@@ -234,16 +234,13 @@ def test_words_are_normalized_and_folded() -> None:
 
 
 @requirement("OW-65")
-def test_of_equal_units_the_newest_sources_last_one_is_said() -> None:
+def test_of_equal_units_the_newest_and_of_equal_worth_the_newer_source_is_said() -> None:
     said = of("heron one! stork", "Heron one.\nHERON one?\ncrane\nheron one...")
 
     assert extract(said, EVERYTHING) == (
         "- 2026-05-01: stork\n- 2026-05-02: crane\n- 2026-05-02: heron one..."
     )
 
-
-@requirement("OW-65")
-def test_of_equal_worth_the_newer_source_wins_and_then_the_earlier_place() -> None:
     said = of("aaa\nbbb", "ccc\nddd")
 
     assert extract(said, 18) == "- 2026-05-02: ccc"

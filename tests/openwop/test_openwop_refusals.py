@@ -92,14 +92,11 @@ def test_what_is_no_exact_json_is_refused_and_never_mended(host: Host, body: byt
 
 
 @requirement("OW-11")
-def test_json_is_read_whatever_the_content_type_says_and_pairs_are_one_sign(host: Host) -> None:
+def test_bodies_are_read_whatever_their_type_and_what_is_no_text_is_refused(host: Host) -> None:
     for kind in ("text/plain", "application/xml", ""):
         answer = sent(host, PUT.replace(b"VALUE", rb"\ud83c\udf32"), **{"content-type": kind})
         assert ok(answer, 201)["entry"]["content"] == "\U0001f332"
 
-
-@requirement("OW-11")
-def test_parameters_and_paths_that_are_no_text_are_refused(host: Host) -> None:
     for query in ("memoryRef=%FF", "memoryRef=a&tag=%FF", "memoryRef=a&tag=%ED%A0%80"):
         assert refused(host.http.get(f"{H}/memory?{query}")) == INVALID, query
     assert refused(host.http.get(f"{H}/search?memoryRef=a&q=%FF")) == INVALID

@@ -44,8 +44,23 @@ def test_a_run_is_opened_told_of_and_ended(service: Service, host: Host) -> None
     }  # fmt: skip
 
 
-@requirement("OW-54")
-def test_a_run_without_an_id_is_given_one(host: Host) -> None:
+@requirement("OW-54", "OW-12")
+def test_a_run_has_an_id_and_names_within_their_limits(host: Host) -> None:
+    answer = opened(host, runId="r1", memoryRefs=["mem://a", "tenants/acme/notes"])
+
+    assert refused(answer) == (403, "forbidden")
+    assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
+
+    answer = opened(host, agentId="ab")
+
+    told = {"field": "agentId", "problem": "has at least 3 characters"}
+    assert answer.json()["details"] == {"fields": [told]}
+
+    for id_ in ("r" * 128, "ö %2F?", "..", "conformance:run-1"):
+        assert ok(opened(host, runId=id_, agentId="ada"), 201)["runId"] == id_
+    refs = [f"mem://{it}" for it in range(32)]
+    assert ok(opened(host, runId="r1", memoryRefs=refs, agentId="a" * 256), 201)
+
     ids = [ok(opened(host), 201)["runId"] for _ in range(2)]
 
     assert all(NEW.fullmatch(it) for it in ids)
@@ -128,30 +143,6 @@ def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: st
 
     assert [it.partition("[")[0] for it in faults(answer)] == [field]
     assert GITHUB not in answer.text
-    assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
-
-
-@requirement("OW-12")
-def test_a_name_that_is_too_short_is_told_how_long_it_must_be(host: Host) -> None:
-    answer = opened(host, agentId="ab")
-
-    told = {"field": "agentId", "problem": "has at least 3 characters"}
-    assert answer.json()["details"] == {"fields": [told]}
-
-
-@requirement("OW-54")
-def test_ids_at_their_limits_are_taken(host: Host) -> None:
-    for id_ in ("r" * 128, "ö %2F?", "..", "conformance:run-1"):
-        assert ok(opened(host, runId=id_, agentId="ada"), 201)["runId"] == id_
-    refs = [f"mem://{it}" for it in range(32)]
-    assert ok(opened(host, runId="r1", memoryRefs=refs, agentId="a" * 256), 201)
-
-
-@requirement("OW-54")
-def test_a_ref_of_another_tenant_is_none_of_a_run(host: Host) -> None:
-    answer = opened(host, runId="r1", memoryRefs=["mem://a", "tenants/acme/notes"])
-
-    assert refused(answer) == (403, "forbidden")
     assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
 
 

@@ -68,17 +68,23 @@ def opens(key: Key, token: str, after: timedelta = timedelta()) -> bool:
     return ring(key).opened_by(token, START + after) == key
 
 
-def test_a_token_is_a_mark_an_id_and_43_characters() -> None:
+def test_a_token_of_an_id_and_43_characters_opens_its_own_key_alone() -> None:
     key, token = made()
 
     assert re.fullmatch(r"amk_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", token)
     assert parsed(token) == (key.id, token.removeprefix(f"amk_{key.id}_"))
 
-
-def test_no_two_keys_share_an_id_or_a_secret() -> None:
     tokens = [parsed(made()[1]) for _ in range(100)]
 
     assert len({part for token in tokens for part in token or ()}) == 200
+
+    (ours, our_token), (theirs, their_token) = made(), made()
+    their_secret = their_token.rpartition(theirs.id)[2]
+
+    assert opens(ours, our_token)
+    assert not opens(ours, their_token)
+    assert not opens(ours, f"amk_{ours.id}{their_secret}")
+    assert not opens(ours, STRANGER)
 
 
 @for_each(
@@ -98,16 +104,6 @@ def test_any_text_is_no_token_and_no_error(text: str) -> None:
     assert parsed(text) is None
 
 
-def test_a_key_is_opened_by_its_own_token_alone() -> None:
-    (ours, our_token), (theirs, their_token) = made(), made()
-    their_secret = their_token.rpartition(theirs.id)[2]
-
-    assert opens(ours, our_token)
-    assert not opens(ours, their_token)
-    assert not opens(ours, f"amk_{ours.id}{their_secret}")
-    assert not opens(ours, STRANGER)
-
-
 def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
     key, token = made()
 
@@ -117,7 +113,7 @@ def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
     assert not any(repr(part) in shown for s in key.secrets for part in (s.salt, s.digest))
 
 
-def test_a_rotated_key_keeps_all_but_its_secret() -> None:
+def test_a_rotated_key_has_another_secret_and_the_old_one_its_grace() -> None:
     key, _ = made()
 
     new, token = rotated(key, START, timedelta())
@@ -125,16 +121,12 @@ def test_a_rotated_key_keeps_all_but_its_secret() -> None:
     assert replace(new, secrets=key.secrets) == key
     assert opens(new, token, 1000 * HOUR)
 
-
-def test_without_a_grace_the_old_secret_opens_nothing() -> None:
     key, old = made()
 
     new, _ = rotated(key, START, timedelta())
 
     assert not opens(new, old)
 
-
-def test_the_old_secret_works_until_the_instant_at_which_its_grace_ends() -> None:
     key, old = made()
 
     new, _ = rotated(key, START, HOUR)

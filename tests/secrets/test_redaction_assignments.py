@@ -367,12 +367,10 @@ def test_what_is_left_beside_a_placeholder_is_judged_alone() -> None:
     assert redacted(text) == Redacted(text=text)
 
 
-def test_a_password_of_less_than_eight_characters_stays() -> None:
+def test_a_password_has_8_to_256_characters() -> None:
     assert redacted("DB_PASSWORD=h4nt3r!").count == 0
     assert redacted("DB_PASSWORD=h4nt3r!x").count == 1
 
-
-def test_a_value_longer_than_any_password_stays() -> None:
     longest = (STRONG * 24)[:256]
 
     assert redacted(f"DB_PASSWORD={longest}").count == 1

@@ -629,10 +629,16 @@ def test_a_placeholder_has_only_what_is_safe_of_an_id(value_id: str) -> None:
     assert rules.redacted("hunter22").text == f"[REDACTED:{IDS[value_id]}]"
 
 
-def test_registered_values_and_private_parts_count_as_kinds_of_their_own() -> None:
+def test_registered_values_and_private_parts_are_kinds_that_are_never_allowed() -> None:
     rules = Rules(values=(("a", "hunter22"), ("b", "swordfish")))
 
     assert rules.redacted("hunter22 swordfish <private>x").kinds == {"value": 2, "private": 1}
+
+    rules = Rules(
+        values=(("x", "hunter22"),), allowed=frozenset({"hunter22", "<private>y</private>"})
+    )
+
+    assert rules.redacted("hunter22 <private>y</private>").count == 2
 
 
 OVERLAPS = {
@@ -677,14 +683,6 @@ def test_a_secret_of_an_allowed_kind_stays(kind: str) -> None:
     for parts in SAMPLES[kind]:
         assert rules.redacted("".join(parts)).count == 0
         assert others.redacted("".join(parts)).kinds == {kind: 1}
-
-
-def test_registered_values_and_private_parts_are_never_allowed() -> None:
-    rules = Rules(
-        values=(("x", "hunter22"),), allowed=frozenset({"hunter22", "<private>y</private>"})
-    )
-
-    assert rules.redacted("hunter22 <private>y</private>").count == 2
 
 
 @for_each("kind", ["private", "value", "no-such-kind"])
@@ -877,14 +875,12 @@ def test_threads_register_without_losing_a_value() -> None:
     assert len(registry.rules("default", DEFAULT_RULES).values) == len(registry.values(ADA)) == 200
 
 
-def test_kinds_can_be_named_in_a_placeholder_and_nothing_finds_them() -> None:
+def test_a_page_about_kinds_may_itself_be_stored() -> None:
     page = " ".join(f"[REDACTED:{kind}]" for kind in KINDS)
 
     assert PLACEHOLDER.sub("", page).strip() == ""
     assert redacted(page) == Redacted(text=page)
 
-
-def test_the_table_of_kinds_may_itself_be_stored() -> None:
     page = "\n".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
 
     assert redacted(page) == Redacted(text=page)

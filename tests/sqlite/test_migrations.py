@@ -72,15 +72,15 @@ def test_its_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
     assert (tmp_path / "some" / "folder" / "memory.db").is_file()
 
 
-def test_an_empty_file_is_a_new_one(path: Path) -> None:
+def test_an_empty_file_is_a_new_one_which_is_written_to_no_more_but_for_wal_mode(
+    path: Path,
+) -> None:
     path.touch()
 
     migrated(path, NOW)
 
     assert "memories" in tables(path)
 
-
-def test_a_current_file_is_not_written_to(path: Path) -> None:
     migrated(path, NOW)
     before = path.read_bytes()
 
@@ -88,8 +88,6 @@ def test_a_current_file_is_not_written_to(path: Path) -> None:
 
     assert path.read_bytes() == before
 
-
-def test_a_file_that_lost_wal_mode_gets_it_back(path: Path) -> None:
     migrated(path, NOW)
     assert rows(path, "PRAGMA journal_mode = DELETE") == [("delete",)]
 

@@ -47,7 +47,7 @@ def context(http: httpx.Client, **query: object) -> list[tuple[str, str]]:
     return [(line["type"], line["title"]) for line in answer.json()["recent_observations"]]
 
 
-def test_lists_are_merged_by_reciprocal_rank_and_ties_break_by_id(
+def test_lists_are_merged_by_reciprocal_rank_whatever_the_order_of_the_names(
     service: Service, stores: tuple[str, str]
 ) -> None:
     told = context(service.http, project="zoo", query="zebra", stores=",".join(stores), limit=5)
@@ -57,10 +57,6 @@ def test_lists_are_merged_by_reciprocal_rank_and_ties_break_by_id(
         ("discovery", "a zebra among many o"), ("memory", "notes/far.md"),
     ]  # fmt: skip
 
-
-def test_the_order_in_which_stores_are_named_decides_nothing(
-    service: Service, stores: tuple[str, str]
-) -> None:
     one, other = (
         context(service.http, project="zoo", query="zebra", stores=",".join(ids), limit=9)[:5]
         for ids in (stores, (*reversed(stores), stores[0]))
@@ -80,11 +76,20 @@ def test_what_is_left_is_filled_with_the_newest_of_the_project_then_of_the_store
     ]  # fmt: skip
 
 
-def test_stores_do_without_a_project_and_without_a_query(
+def test_stores_do_without_a_project_and_put_words_right_by_themselves(
     service: Service, stores: tuple[str, str]
 ) -> None:
     assert context(service.http, stores=stores[1]) == [("memory", "lion.md"), ("memory", "one.md")]
     assert context(service.http, stores=stores[1], query="zebra", limit=1) == [("memory", "one.md")]
+
+    assert context(service.http, stores=stores[1], query="lionn", limit=1) == [
+        ("memory", "lion.md")
+    ]
+
+    assert context(service.http, query="zebra", stores=f",{stores[1]},,", limit=1) == [
+        ("memory", "one.md")
+    ]
+    assert context(service.http, project="zoo", stores=",", limit=1) == [("discovery", "hens")]
 
 
 def test_stores_that_are_not_named_join_nothing(service: Service, stores: tuple[str, str]) -> None:
@@ -97,14 +102,6 @@ def test_stores_that_are_not_named_join_nothing(service: Service, stores: tuple[
     }
     assert context(service.http, query="zebra") == []
     assert stores
-
-
-def test_a_misspelt_word_is_put_right_by_each_place_alone(
-    service: Service, stores: tuple[str, str]
-) -> None:
-    assert context(service.http, stores=stores[1], query="lionn", limit=1) == [
-        ("memory", "lion.md")
-    ]
 
 
 def test_each_tells_where_it_comes_from_and_what_found_it(
@@ -149,13 +146,6 @@ def test_what_is_no_store_is_refused(service: Service, ids: str, status: int, sa
 
     assert answer.status_code == status
     assert said in answer.json()["error"]
-
-
-def test_empty_names_are_none(service: Service, stores: tuple[str, str]) -> None:
-    assert context(service.http, query="zebra", stores=f",{stores[1]},,", limit=1) == [
-        ("memory", "one.md")
-    ]
-    assert context(service.http, project="zoo", stores=",", limit=1) == [("discovery", "hens")]
 
 
 def test_a_deleted_store_is_not_there_any_more(tmp_path: Path) -> None:

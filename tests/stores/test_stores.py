@@ -45,24 +45,33 @@ def test_a_new_store_is_active_and_empty(service: Service) -> None:
     }  # fmt: skip
 
 
-@requirement("stores:get")
-def test_a_store_is_read_as_it_was_made(service: Service) -> None:
+@requirement(
+    "stores:get", "stores:store:trimmed", "stores:create:names-repeat", "stores:unknown-fields"
+)
+def test_a_store_is_read_as_it_was_made_of_a_trimmed_name_and_what_is_known(
+    service: Service,
+) -> None:
     made = store(service.http, "Notes", description="Of the team", metadata={"team": "a"})
 
     assert ok(service.http.get(at(made))) == made
     assert (made["description"], made["metadata"]) == ("Of the team", {"team": "a"})
 
-
-@requirement("stores:store:trimmed")
-def test_the_name_and_the_description_are_trimmed(service: Service) -> None:
     made = store(service.http, " \t\u3000My notes\n", description="\n of mine \n")
 
     assert (made["name"], made["description"]) == ("My notes", "of mine")
 
-
-@requirement("stores:create:names-repeat")
-def test_two_stores_may_have_one_name(service: Service) -> None:
     assert store(service.http, "Same")["id"] != store(service.http, "Same")["id"]
+
+    made = store(service.http, description=None, metadata=None)
+
+    assert (made["description"], made["metadata"]) == ("", {})
+
+    made = store(service.http, id="memstore_mine", status="archived", more={"a": [1]})
+    written = entry(service.http, made, "a", size=5, version=7)
+    after = update(service.http, made, written, "Other", more=None)
+
+    assert (made["status"], written["version"], after["version"]) == ("active", 1, 2)
+    assert made["id"] != "memstore_mine"
 
 
 @requirement("stores:create:name-missing", "stores:error:400", "stores:error:param")
@@ -88,22 +97,6 @@ def test_a_field_of_another_type_is_refused_by_its_name(
     answer = service.http.post(STORES, json={"name": "a", field: value})
 
     assert fault(answer) == invalid(field)
-
-
-def test_null_is_as_absent(service: Service) -> None:
-    made = store(service.http, description=None, metadata=None)
-
-    assert (made["description"], made["metadata"]) == ("", {})
-
-
-@requirement("stores:unknown-fields")
-def test_unknown_fields_are_ignored(service: Service) -> None:
-    made = store(service.http, id="memstore_mine", status="archived", more={"a": [1]})
-    written = entry(service.http, made, "a", size=5, version=7)
-    after = update(service.http, made, written, "Other", more=None)
-
-    assert (made["status"], written["version"], after["version"]) == ("active", 1, 2)
-    assert made["id"] != "memstore_mine"
 
 
 @requirement("stores:ids", "stores:ids-in-order")

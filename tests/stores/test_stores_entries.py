@@ -155,7 +155,7 @@ def test_any_other_path_is_kept_as_it_is(service: Service, home: Object, path: s
 
 
 @requirement("stores:entries:path-taken", "stores:decided:conflict-type")
-def test_a_path_is_taken_once(service: Service, home: Object) -> None:
+def test_a_path_is_taken_once_in_one_store_alone(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a/b")
 
     body = {"path": "a/b", "content": "Other"}
@@ -164,8 +164,6 @@ def test_a_path_is_taken_once(service: Service, home: Object) -> None:
     assert len(versions(service.http, home)) == 1
     assert ok(service.http.get(at(home)))["entry_count"] == 1
 
-
-def test_a_path_is_taken_in_one_store_alone(service: Service, home: Object) -> None:
     entry(service.http, home, "a")
 
     assert entry(service.http, store(service.http, "Other"), "a")["version"] == 1

@@ -176,7 +176,18 @@ def test_secrets_are_counted_by_whatever_way_they_came(service: Service) -> None
         assert measured(service)[key("memory_redactions_total")] == number, path
 
 
-def test_each_secret_of_a_text_is_counted(service: Service) -> None:
+def test_each_secret_of_a_text_is_counted_and_none_of_a_dry_run_or_a_refusal(
+    service: Service,
+) -> None:
+    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
+    service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
+
+    assert measured(service)[key("memory_redactions_total")] == 0
+
+    assert service.http.patch("/observations/99", json={"title": "T"}).status_code == 404
+
+    assert measured(service)[key("memory_commit_batch_size_count")] == 0
+
     service.save(f"{SECRET} and {SECRET}", title="T")
 
     assert measured(service)[key("memory_redactions_total")] == 2
@@ -191,13 +202,6 @@ def test_the_secrets_of_a_repeated_request_are_counted_once(service: Service) ->
         assert service.http.post(path, json=body, headers=once).is_success
 
     assert measured(service)[key("memory_redactions_total")] == 1
-
-
-def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
-    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
-    service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
-
-    assert measured(service)[key("memory_redactions_total")] == 0
 
 
 @pytest.mark.sqlite_files
@@ -224,12 +228,6 @@ def test_writes_that_share_a_commit_are_counted_once_each_and_refused_ones_are_n
 def test_a_probe_that_the_gate_answers_has_its_route(path: str) -> None:
     assert route_of({"path": path}) == path
     assert route_of({"path": f"{path}/more"}) == "none"
-
-
-def test_a_write_that_is_refused_is_no_commit(service: Service) -> None:
-    assert service.http.patch("/observations/99", json={"title": "T"}).status_code == 404
-
-    assert measured(service)[key("memory_commit_batch_size_count")] == 0
 
 
 @pytest.mark.slow
