@@ -136,6 +136,7 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(tmp_path: Path) -> None:
     profile = {"PYTHONPROFILEIMPORTTIME": "1"}

@@ -86,8 +86,10 @@ def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
     ("arguments", "label", "last"),
     [
         (["doctor"], "Examining", "100%"),
-        (["index", "--check"], "Examining", "partition 0: exact"),
-        (["migrate"], "Migrating", "there is nothing to do."),
+        pytest.param(
+            ["index", "--check"], "Examining", "partition 0: exact", marks=pytest.mark.slow
+        ),
+        pytest.param(["migrate"], "Migrating", "there is nothing to do.", marks=pytest.mark.slow),
     ],
 )
 def test_long_work_has_a_bar_at_a_terminal_alone(
@@ -140,6 +142,7 @@ def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
     assert re.fullmatch(r".* /stats  [\d.]+ ms  default  127\.0\.0\.1\s*", request)
 
 
+@pytest.mark.slow
 def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(tmp_path: Path) -> None:
     with watched_service(tmp_path / "memory.db") as (_, line):
         assert "\x1b[1magentops-memory" in line(r".*agentops-memory[\s\S]*Ctrl-C")

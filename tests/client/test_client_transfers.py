@@ -90,6 +90,7 @@ def test_an_export_is_carried_to_another_service(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_project_is_exported_alone(kind: str, full: Service, tmp_path: Path) -> None:
     told: list[tuple[int, int | None]] = []
     with asking(kind, full.url) as client:
@@ -230,6 +231,7 @@ def test_whoever_is_told_may_stop_a_transfer(kind: str, full: Service, tmp_path:
         assert client.health() == "ok"
 
 
+@pytest.mark.slow
 def test_neither_way_holds_the_whole(kind: str, tmp_path: Path) -> None:
     size = 32 << 20
     path = tmp_path / "large.json"

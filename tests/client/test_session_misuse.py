@@ -108,13 +108,16 @@ async def test_two_sessions_do_not_share_a_working_memory(way: Way) -> None:
     assert summary(memory) == SUMMARY
 
 
-async def test_a_session_that_was_opened_without_a_loop_is_not_open(way: Way) -> None:
+def test_a_session_that_was_opened_without_a_loop_is_not_open(way: Way) -> None:
     memory = session(client_on(way))
     with pytest.raises(RuntimeError, match="no running event loop"):
         memory.open()
 
-    async with memory:
-        await one_turn(memory, "Deploy it.")
+    async def run() -> None:
+        async with memory:
+            await one_turn(memory, "Deploy it.")
+
+    asyncio.run(run())
     assert memory.report.ended is not None
 
 

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 
 from ..support.pages import get, press
 from ..support.service import Service, observation
@@ -111,6 +112,7 @@ def test_the_second_change_of_a_memory_shows_both_versions(service: Service) -> 
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_of_ten_tabs_one_saves_and_nine_see_both(service: Service) -> None:
     service.save("The door is green.")
     pages = [get(service.http, "/ui/memories/1/edit") for _ in range(10)]

@@ -77,6 +77,7 @@ def test_a_project_leads_to_what_it_holds(service: Service) -> None:
     assert "house" not in page.links
 
 
+@pytest.mark.slow
 def test_projects_are_listed_in_pages(service: Service) -> None:
     for number in range(55):
         service.save("The door is green.", project=f"p{number:02}", session_id=f"s{number}")

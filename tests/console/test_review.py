@@ -109,6 +109,7 @@ def test_the_list_goes_on_where_it_was_with_its_filters(service: Service) -> Non
     assert line == "line-1"
 
 
+@pytest.mark.slow
 def test_pages_follow_each_other(service: Service) -> None:
     for number in range(45):
         service.save(f"Setting {number}.", review_at=f"2030-01-01T12:00:{number:02}Z")

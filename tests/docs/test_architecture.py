@@ -21,6 +21,8 @@ CORE = {"memory", "recall", "secrets"}
 BASE = {"engine", "errors", "lazy", "record", "steps", "client", ""}
 SIDE = {"http", "telemetry", "settings"}
 
+pytestmark = pytest.mark.slow  # all sources are read
+
 # Rooms: the rooms that they may import. Protocols and engines know none of their own kind.
 ALLOWED: Mapping[frozenset[str], set[str]] = {
     frozenset({"cli"}): APP | PROTOCOLS | ENGINES | CORE | BASE | SIDE,

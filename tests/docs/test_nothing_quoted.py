@@ -90,6 +90,7 @@ def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> Non
     assert [it.text for it in answers if it.is_success and '"error":' in it.text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.heavy)])
 def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:

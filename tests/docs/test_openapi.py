@@ -109,6 +109,7 @@ def test_it_describes_every_route_and_no_other(document: dict[str, Any], tmp_pat
     }
 
 
+@pytest.mark.slow
 def test_it_is_valid_openapi_and_what_is_not_would_be_noticed(document: dict[str, Any]) -> None:
     schemathesis.openapi.from_dict(document).validate()
 

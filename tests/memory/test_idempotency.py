@@ -122,6 +122,7 @@ def test_the_same_request_is_answered_as_before_and_done_once(two: Service, rout
     assert two.http.get("/export").json() | {"exported_at": ""} == exported
 
 
+@pytest.mark.slow
 def test_every_route_that_is_described_with_a_key_is_tested_here(service: Service) -> None:
     described = service.http.get("/openapi.json").json()["paths"]
 
@@ -402,6 +403,7 @@ def test_a_change_that_failed_is_not_remembered(service: Service) -> None:
     assert (answer.json()["action"], is_replay(answer)) == ("created", False)
 
 
+@pytest.mark.slow
 def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> None:
     with serving(
         tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)

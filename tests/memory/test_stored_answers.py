@@ -66,6 +66,7 @@ def test_an_erased_project_is_in_no_stored_answer(service: Service) -> None:
     assert statuses == {"save": 404, "end": 404, "delete": 204}
 
 
+@pytest.mark.slow
 def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service: Service) -> None:
     write = Writer(service.http)
     store, other = (
@@ -88,6 +89,7 @@ def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service:
     assert len(write.plain("GET", STORES).json()["data"]) == 1
 
 
+@pytest.mark.slow
 def test_what_agents_and_hosts_forget_is_in_no_stored_answer(service: Service) -> None:
     write = Writer(service.http)
     body = {"agent_id": "ada", "namespace": "notes", "key": "a", "value": {"v": "xylograph"},

@@ -155,6 +155,7 @@ def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: 
     assert key not in repr((well, broken, exported))
 
 
+@pytest.mark.slow
 @requirement("OI-87", "OI-85")
 def test_a_scan_reads_what_is_sealed_and_seals_it_again(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

@@ -66,6 +66,7 @@ def test_entries_evictions_and_refusals_are_measured(
         assert seen(service)["evicted"] == 4
 
 
+@pytest.mark.slow
 def test_archives_are_measured_and_what_is_swept_of_logs(tmp_path: Path) -> None:
     with serving(
         tmp_path / "memory.db", MEMORY_KEEP_LOG="1d", MEMORY_SWEEP_EVERY="20ms"

@@ -1,5 +1,6 @@
 """What a budget lets through: the longest prefix of the entries that could fit alone."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def fitting(contents: list[str], budget: int) -> list[str]:
     return kept
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     texts=st.lists(st.text(SIGNS, min_size=1, max_size=6), max_size=8),

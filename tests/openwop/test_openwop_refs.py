@@ -86,6 +86,7 @@ def test_malformed_refs_are_empty_on_reads_and_refused_on_writes(
 NUL = ["\0", "a\0b", "\0a", "mem://notes\0", "../\0"]
 
 
+@pytest.mark.slow
 @requirement("OW-30", "OW-11")
 def test_a_ref_with_nul_is_malformed_on_reads_and_400_on_writes(host: Host) -> None:
     made = host.put("green apples", id="plan")

@@ -117,6 +117,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(fields=st.dictionaries(FIELDS, ANY, max_size=5), is_whole=st.booleans())
 @requirement("OW-11", "OW-6", "OW-12")

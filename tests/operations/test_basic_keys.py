@@ -107,6 +107,7 @@ def test_the_user_name_may_be_any(service: Service, key: str, user: str, scheme:
     assert _asked(service, authorization=sent).status_code == 200
 
 
+@pytest.mark.slow
 @example("")
 @example("OmFtaw")  # without its padding
 @example(basic("amk").removeprefix("Basic ") + "=")

@@ -56,6 +56,7 @@ def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(tmp_pat
     assert_index_is_whole(tmp_path / "memory.db")
 
 
+@pytest.mark.slow
 def test_an_import_that_does_not_fit_stores_nothing(tmp_path: Path) -> None:
     rows = [observation(f"{number} " * 5000) for number in range(200)]
     with serving(

@@ -176,15 +176,18 @@ def test_the_rules_of_who_leads_stand(
     assert_is_whole(postgresql, OTHERS)
 
 
-async def test_a_sweep_ends_what_was_begun_also_of_a_project_that_is_no_more(
+def test_a_sweep_ends_what_was_begun_also_of_a_project_that_is_no_more(
     postgresql: str, tmp_path: Path
 ) -> None:
     with served(tmp_path, postgresql) as service:
         for project in ("demo", "other"):
             service.save(f"apple of {project}", project=project, tags=["hidden"])
 
-    async with opened(postgresql) as engine:
-        await engine.write(OPERATOR, lambda tx: tx.upkeep.take_over())
+    async def begun() -> None:
+        async with opened(postgresql) as engine:
+            await engine.write(OPERATOR, lambda tx: tx.upkeep.take_over())
+
+    asyncio.run(begun())
     terminal = Terminal(settings(postgresql, OTHER))
     terminal.say("projects", "merge", "other", "demo", "--yes")
 

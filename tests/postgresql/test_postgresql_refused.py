@@ -127,12 +127,12 @@ def test_a_role_without_the_rights_that_it_needs_is_told_which(blank_database: s
     with role(blank_database, "ALTER ROLE {} NOLOGIN") as url:
         assert refused(url).startswith("The role may not log in")
 
+    with role(blank_database) as url:
+        assert refused(url).startswith("The role may make no schema in the database")
+
     name = conninfo_to_dict(blank_database)["dbname"]
     with role(blank_database, f"REVOKE CONNECT ON DATABASE {name} FROM public") as url:
         assert refused(url).startswith("The role may not connect to the database")
-
-    with role(blank_database) as url:
-        assert refused(url).startswith("The role may make no schema in the database")
 
 
 def test_a_role_that_does_not_own_what_is_there(postgresql: str) -> None:

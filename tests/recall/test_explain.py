@@ -76,6 +76,7 @@ def test_the_pieces_of_a_score_make_it_whole(
             assert item["rank"] >= item["score"] - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_the_shares_of_fields_are_those_of_their_weighted_counts(full: Service) -> None:
     for row in explained(full, "/search", q="orders pool", limit=40)["results"]:

@@ -175,7 +175,8 @@ def test_memory_answers_as_the_stored_index(tmp_path: Path, seed: int) -> None:
         asyncio.run(whole(service))
 
 
-async def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(tmp_path: Path) -> None:
     path, held = tmp_path / "memory.db", IndexCache(40_000)
     clock = Clock()
 
@@ -192,33 +193,36 @@ async def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(tmp_path: 
             await asked(engine, 1, text)
         raise AssertionError("It was never read into memory.")
 
-    async with (
-        SqliteEngine.opened(path, clock=clock, index_cache=held) as engine,
-        SqliteEngine.opened(path, clock=clock) as elsewhere,
-    ):
-        for text in ("zebra one", "zebra two"):
-            await save(engine, text)
-        assert await asked(engine, 1) == 2
-        await until_held(engine)
-        assert await asked(engine) == 2
-        assert held.size <= 40_000
+    async def whole() -> None:
+        async with (
+            SqliteEngine.opened(path, clock=clock, index_cache=held) as engine,
+            SqliteEngine.opened(path, clock=clock) as elsewhere,
+        ):
+            for text in ("zebra one", "zebra two"):
+                await save(engine, text)
+            assert await asked(engine, 1) == 2
+            await until_held(engine)
+            assert await asked(engine) == 2
+            assert held.size <= 40_000
 
-        await engine.write(OPERATOR, erase, MemoryId(1))
-        assert held.size == 0
-        assert await asked(engine, 1) == 1
+            await engine.write(OPERATOR, erase, MemoryId(1))
+            assert held.size == 0
+            assert await asked(engine, 1) == 1
 
-        await save(elsewhere, "zebra three")
-        await until_held(engine)
-        assert await asked(engine) == 2
-        assert await asked(engine, text="three") == 1
+            await save(elsewhere, "zebra three")
+            await until_held(engine)
+            assert await asked(engine) == 2
+            assert await asked(engine, text="three") == 1
 
-        await elsewhere.write(OPERATOR, erase, MemoryId(2))
-        assert held.size > 0
-        await engine.scrub_file(OPERATOR)
-        assert held.size == 0
+            await elsewhere.write(OPERATOR, erase, MemoryId(2))
+            assert held.size > 0
+            await engine.scrub_file(OPERATOR)
+            assert held.size == 0
 
-        for number in range(40):
-            words = " ".join(f"word{number * 100 + it}" for it in range(100))
-            await save(engine, f"zebra {words}")
-            await asked(engine, 3)
-            await asyncio.to_thread(until, lambda: held.size <= 40_000)
+            for number in range(40):
+                words = " ".join(f"word{number * 100 + it}" for it in range(100))
+                await save(engine, f"zebra {words}")
+                await asked(engine, 3)
+                await asyncio.to_thread(until, lambda: held.size <= 40_000)
+
+    asyncio.run(whole())

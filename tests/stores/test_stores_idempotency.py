@@ -154,6 +154,7 @@ def test_a_store_that_is_gone_is_still_not_there_under_a_new_key(service: Servic
     assert fault(ask(service.http, write, f"gone-{next(KEYS)}"))[0] == 404
 
 
+@pytest.mark.slow
 def test_many_at_once_are_one(service: Service) -> None:
     write, key = writes(service.http)["create"], f"many-{next(KEYS)}"
 

@@ -93,7 +93,7 @@ def test_an_empty_list_has_no_ends(service: Service, listed: Callable[[int], Lis
     assert ok(service.http.get(path)) == NONE
 
 
-@pytest.mark.representative(2)
+@pytest.mark.representative(1)
 @requirement("stores:paging:limit", "stores:paging:limit-capped")
 def test_a_page_has_20_items_and_never_more_than_100(
     service: Service, listed: Callable[[int], Listed]
