@@ -387,9 +387,9 @@ def test_a_session_ends_after_a_day_without_a_word_when_it_was_last_heard(
     assert end(shared, session)["summary"] == shown["summary"]
 
 
-def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(tmp_path: Path) -> None:
+def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(path: Path) -> None:
     clock = Clock()
-    with serving(tmp_path / "memory.db", clock=clock) as service, asyncio.Runner() as runner:
+    with serving(path, clock=clock) as service, asyncio.Runner() as runner:
         for ahead in (timedelta(days=1), timedelta(days=9000)):
             clock.now += ahead
             tell(service, f"{ahead.days} ahead", "hello")
@@ -463,10 +463,8 @@ def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_ea
 
 @pytest.mark.slow
 @requirement("agentops:messages:idle")
-def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
-    tmp_path: Path,
-) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(path: Path) -> None:
+    clock = Clock()
     keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
     for heard in (["first"], ["second", "first"]):
         with (
@@ -515,9 +513,9 @@ async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
 
 @pytest.mark.sqlite_files
 def test_an_index_that_knows_of_a_session_too_many_keeps_no_database_from_opening(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+    clock = Clock()
     with serving(path, clock=clock) as service:
         for session in ("s1", "s2"):
             tell(service, session, "hello")
@@ -587,10 +585,7 @@ async def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Pa
     )
 
 
-def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(path: Path) -> None:
     body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
     with served(path) as (program, http), another(path) as other, ThreadPoolExecutor() as pool:
         said = [models.Message(**it) for it in body["messages"]]
@@ -644,8 +639,7 @@ def held(folder: Path) -> set[str]:
     return {it.decode() for it in re.findall(rb"[a-z]{5,} word", every)}
 
 
-def test_what_was_told_goes_with_its_session_to_another_project(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_told_goes_with_its_session_to_another_project(path: Path) -> None:
     with serving(path) as service:
         service.save("one", project="a", session_id="s1")
         service.save("two", project="c", session_id="s2")

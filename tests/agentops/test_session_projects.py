@@ -199,8 +199,8 @@ def test_a_warning_has_no_secret(service: Service) -> None:
     assert answer.headers[HEADER].endswith('belongs to the project "cafe"')
 
 
-def test_a_page_may_read_the_warning(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_ALLOWED_ORIGINS=CONSOLE) as service:
+def test_a_page_may_read_the_warning(path: Path) -> None:
+    with serving(path, MEMORY_ALLOWED_ORIGINS=CONSOLE) as service:
         answer = _opened(service, "monday", "cafe", Origin=CONSOLE)
 
     assert HEADER in answer.headers["access-control-expose-headers"].lower()

@@ -142,9 +142,9 @@ def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
 
 @pytest.mark.sqlite_files
 def test_nothing_but_an_option_sends_a_command_of_operators_to_a_service(
-    closed: Service, tmp_path: Path
+    closed: Service, path: Path
 ) -> None:
-    variables = {"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
+    variables = {"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(path)}
 
     done = Terminal(variables).run("projects", "list")
 

@@ -143,10 +143,10 @@ def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(tmp_path: Path) -> None:
-    with watched_service(tmp_path / "memory.db") as (_, line):
+def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(path: Path) -> None:
+    with watched_service(path) as (_, line):
         assert "\x1b[1magentops-memory" in line(r".*agentops-memory[\s\S]*Ctrl-C")
-    with watched_service(tmp_path / "memory.db", MEMORY_LOG_FORMAT="json") as (_, line):
+    with watched_service(path, MEMORY_LOG_FORMAT="json") as (_, line):
         assert line(r'\{"time": .*"serving on .*\}')
 
 

@@ -156,10 +156,8 @@ def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> N
 
 
 @pytest.mark.slow
-async def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(
-    tmp_path: Path,
-) -> None:
-    path, caller = tmp_path / "memory.db", Caller(tenant=ACME, key=KeyId("a key"))
+async def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(path: Path) -> None:
+    caller = Caller(tenant=ACME, key=KeyId("a key"))
 
     async with TenantsEngine.opened(
         path, partial(SqliteEngine.opened, clock=lambda: START), has_key=lambda _: True
@@ -224,8 +222,7 @@ def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
 
 
 @pytest.mark.heavy
-def test_a_tenant_that_was_erased_does_not_come_back_by_itself(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_tenant_that_was_erased_does_not_come_back_by_itself(path: Path) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
         with calling(service, made_key(path, tenant="acme")) as client:
             for number in range(20):

@@ -157,8 +157,8 @@ def test_with_no_retries_a_call_is_sent_once(kind: str) -> None:
     assert len(road.requests) == 1
 
 
-def test_a_save_whose_answer_was_lost_is_not_doubled(kind: str, tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0s") as service:
+def test_a_save_whose_answer_was_lost_is_not_doubled(kind: str, path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="0s") as service:
         road = Road([over(service, lost=True), over(service, lost=True), over(service)])
         with asking(kind, road=road) as client:
             saved = client.save(**OBSERVATION)
@@ -195,7 +195,7 @@ def test_an_import_whose_answer_was_lost_is_not_sent_again(kind: str, tmp_path: 
             )
 
 
-def test_a_service_that_starts_late_is_waited_for(tmp_path: Path) -> None:
+def test_a_service_that_starts_late_is_waited_for(path: Path) -> None:
     port = free_port()
     with pytest.raises(Unreachable), MemoryClient(f"http://127.0.0.1:{port}", retries=0) as client:
         client.health()
@@ -204,7 +204,7 @@ def test_a_service_that_starts_late_is_waited_for(tmp_path: Path) -> None:
     with MemoryClient(f"http://127.0.0.1:{port}", retries=30) as client:
         asker = threading.Thread(target=lambda: answers.append(client.health()))
         asker.start()
-        with serving(tmp_path / "memory.db", MEMORY_LISTEN=f"127.0.0.1:{port}"):
+        with serving(path, MEMORY_LISTEN=f"127.0.0.1:{port}"):
             asker.join(30)
 
     assert answers == ["ok"]

@@ -72,7 +72,7 @@ def test_the_services_spans_join_those_of_the_agent(
 
 
 def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
-    tmp_path: Path, exported: InMemorySpanExporter
+    path: Path, exported: InMemorySpanExporter
 ) -> None:
     async def run(way: Way) -> str:
         async def made() -> str:
@@ -84,7 +84,7 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
             memory.working.add(ChatMessage.tool("1", "made"))
         return remembered
 
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         id_ = service.save("Use hatchling to make the wheel.", title="Packaging" * 20)["id"]
         asyncio.run(run(way := Way(service)))
 
@@ -107,9 +107,9 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
 
 
 async def test_a_service_that_is_away_is_an_error_of_the_spans(
-    tmp_path: Path, exported: InMemorySpanExporter
+    path: Path, exported: InMemorySpanExporter
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         way = Way(service, is_open=False)
         async with agent(way) as memory:
             await one_turn(memory, "Do it.")

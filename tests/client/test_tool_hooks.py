@@ -221,7 +221,7 @@ def test_a_pattern_is_a_value() -> None:
     assert len({pattern, Pattern("(?i)a")}) == 1
 
 
-def test_the_service_takes_the_longest_that_a_rule_makes(tmp_path: Path) -> None:
+def test_the_service_takes_the_longest_that_a_rule_makes(path: Path) -> None:
     rule = SaveRule(tool="t" * 100, type="y" * 50, scope="s" * 50)
     asking = InjectRule(tool="t" * 100, query="from_tool_args", limit=1_000)
     hooks = ToolHooks(save_rules=(rule,), inject_rules=(asking,))
@@ -230,7 +230,7 @@ def test_the_service_takes_the_longest_that_a_rule_makes(tmp_path: Path) -> None
     assert capture
     assert question
 
-    with serving(tmp_path / "memory.db") as service, MemoryClient(service.url) as client:
+    with serving(path) as service, MemoryClient(service.url) as client:
         saved = client.save(
             session_id="s", project="p", type=capture.type, title=capture.title,
             content=capture.content, tags=capture.tags, scope=capture.scope,

@@ -135,9 +135,9 @@ def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_large_import_and_export_is_bounded(tmp_path: Path) -> None:
+def test_the_memory_of_a_large_import_and_export_is_bounded(path: Path) -> None:
     rows, size = 10_000, 12_000_000
-    with served(tmp_path / "memory.db", within=ANEW, TMPDIR="/nowhere") as (program, http):
+    with served(path, within=ANEW, TMPDIR="/nowhere") as (program, http):
         http.post("/import", content=b"".join(large_document(10)))
         http.get("/export")
         before = peak(program)

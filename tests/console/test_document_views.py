@@ -169,8 +169,8 @@ def test_a_confidential_value_is_shown_to_whom_its_route_shows_it(service: Servi
     assert (ben.status, "quokka" in ben.text) == (404, False)
 
 
-def test_a_look_is_no_access_by_the_agent(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_EPISODIC_CAPACITY="2") as service:
+def test_a_look_is_no_access_by_the_agent(path: Path) -> None:
+    with serving(path, MEMORY_EPISODIC_CAPACITY="2") as service:
         ada = Agent(service.http, "ada")
         first = ada.make(key="first")
         service.clock.advance(minutes=1)

@@ -137,8 +137,8 @@ def test_what_somebody_else_has_decided_is_said_on_the_page(service: Service) ->
     assert "No such observation." in after.text
 
 
-def test_a_reader_decides_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_reader_decides_nothing(path: Path) -> None:
+    with serving(path) as service:
         filled(service)
         key = made_key(service.path, "reader", projects=("demo",))
         with httpx.Client(base_url=service.url, auth=("me", key)) as http:

@@ -114,10 +114,10 @@ def test_the_file_is_named_to_its_own_tenant_alone(closed: tuple[Service, dict[s
 
 
 def test_a_slow_request_is_named_with_its_route_and_not_with_what_it_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logs, "SLOW", 0.0)
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("The door is green.")
         service.http.get("/observations/1", params={"secret": "abc"})
         words = said(get(service.http, "/ui/service"))

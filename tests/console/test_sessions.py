@@ -137,8 +137,8 @@ def test_any_id_leads_to_its_session(service: Service) -> None:
         assert (page.status, f"Of {id_}." in page.text) == (200, True)
 
 
-def test_a_session_of_others_is_as_unknown(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_session_of_others_is_as_unknown(path: Path) -> None:
+    with serving(path) as service:
         filled(service)
         service.save("The house has a queue.", project="house")  # in a session of demo
         key = made_key(service.path, "reader", projects=("house",))

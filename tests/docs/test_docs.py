@@ -251,8 +251,8 @@ BODIES = (
 )  # fmt: skip
 
 
-def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_every_parameter_and_field_of_a_request_is_documented(path: Path) -> None:
+    with serving(path) as service:
         described = service.http.get("/openapi.json").json()
     text = api_text()
 
@@ -272,8 +272,8 @@ def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) ->
 WITHOUT_SPAN = {"health", "live", "ready", "startup", "metrics", "openapi", "docs"}
 
 
-def test_every_span_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_every_span_is_documented(path: Path) -> None:
+    with serving(path) as service:
         paths = service.http.get("/openapi.json").json()["paths"]
     text = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
 

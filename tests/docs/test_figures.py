@@ -107,8 +107,8 @@ def test_pins_and_reviews_are_those_of_live_memories(service: Service) -> None:
 
 
 @pytest.mark.sqlite_files
-def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_what_is_told_of_databases_is_of_all_that_are_open(path: Path) -> None:
+    with serving(path) as service:
         for tenant in ("default", "acme"):
             with calling(service, made_key(service.path, tenant=tenant)) as client:
                 client.post("/observations", json=observation("apple")).raise_for_status()
@@ -125,8 +125,8 @@ def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> No
 
 
 @pytest.mark.sqlite_files
-def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(path: Path) -> None:
+    with serving(path) as service:
         token = made_key(service.path, tenant="acme")
         with (
             calling(service, made_key(service.path, "reader")) as scraper,
@@ -197,9 +197,9 @@ async def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     assert metrics.shown(m.TENANTS_OPEN) == 1
 
 
-def test_the_event_loop_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loop_is_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "LOOK", timedelta(0))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         until(lambda: measured(service)[key("memory_event_loop_lag_seconds_count")] > 0)
 
 

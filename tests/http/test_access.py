@@ -296,8 +296,8 @@ def test_without_a_key_nothing_is_answered_but_probes(house: House) -> None:
         assert nobody.get("/health").json() == {"status": "ok"}
 
 
-def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_AUTH="none") as service:
+def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(path: Path) -> None:
+    with serving(path, MEMORY_AUTH="none") as service:
         service.save("apple")
         sent_all_the_same = {"authorization": "Bearer anything", "x-api-key": "sk-something"}
         assert service.http.get("/stats", headers=sent_all_the_same).status_code == 200
@@ -346,9 +346,9 @@ def test_a_pattern_is_matched_in_linear_time(house: House) -> None:
 
 
 def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_coming(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         token = made_key(service.path)
         body = json.dumps(observation("apple")).encode()
         head = request(
@@ -365,9 +365,9 @@ def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_comi
 
 
 def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         token, other = made_key(service.path), made_key(service.path)
 
         def meanwhile(*given: Any) -> Transcript:
@@ -382,10 +382,8 @@ def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
             assert client.get("/stats").json()["total_sessions"] == 0
 
 
-def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(
-    tmp_path: Path,
-) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(path: Path) -> None:
+    with serving(path) as service:
         body = json.dumps({"observations": [observation("apple")]}).encode()
         with wire(service.url) as slow:
             slow.send(request("POST", "/import", content_length=str(len(body))), body[:10])

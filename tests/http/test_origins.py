@@ -205,8 +205,8 @@ def test_a_local_service_has_the_names_of_this_machine(strict: Service, host: st
     assert strict.http.get("/health", headers={"Host": host}).status_code == 200
 
 
-def test_a_local_service_answers_to_the_address_that_it_listens_on(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_LISTEN="127.0.0.9:0") as running:
+def test_a_local_service_answers_to_the_address_that_it_listens_on(path: Path) -> None:
+    with serving(path, MEMORY_LISTEN="127.0.0.9:0") as running:
         assert running.http.get("/health").status_code == 200
         assert running.http.get("/health", headers={"Host": "localhost"}).status_code == 200
         assert running.http.get("/health", headers={"Host": "127.0.0.8"}).status_code == 403
@@ -254,9 +254,9 @@ def test_no_other_page_is_told_of_allowed_ones(service: Service) -> None:
     assert [answer for answer in answers if READABLE in answer.headers] == []
 
 
-def test_an_allowed_page_reads_what_a_service_says_that_stops(tmp_path: Path) -> None:
+def test_an_allowed_page_reads_what_a_service_says_that_stops(path: Path) -> None:
     own = {"MEMORY_DRAIN": "1h", "MEMORY_ALLOWED_ORIGINS": CONSOLE}
-    with served(tmp_path / "memory.db", **own) as (process, http):
+    with served(path, **own) as (process, http):
         process.send(signal.SIGTERM)
         until(lambda: http.get("/health").status_code == 503)
 

@@ -88,8 +88,8 @@ def test_each_is_there_once(service: Service) -> None:
     assert [head.count(f"\r\n{name}: ".encode()) for name in EXPECTED] == [1] * len(EXPECTED)
 
 
-def test_a_service_that_stops_answers_with_them(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db", MEMORY_DRAIN="1h") as (process, http):
+def test_a_service_that_stops_answers_with_them(path: Path) -> None:
+    with served(path, MEMORY_DRAIN="1h") as (process, http):
         process.send(signal.SIGTERM)
         until(lambda: http.get("/health").status_code == 503)
 

@@ -435,10 +435,10 @@ def test_the_settings_of_an_agent_decide_which_tools_it_has() -> None:
     assert "session_id" in offered(Profile(tools=ALL_TOOLS))["mem_save"].takes.model_fields
 
 
-def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> None:
+def test_the_service_has_the_tools_that_its_settings_name(path: Path) -> None:
     with (
         serving(
-            tmp_path / "memory.db", MEMORY_TOOLS="default,mem_session_end", MEMORY_AUTO_SAVE="off",
+            path, MEMORY_TOOLS="default,mem_session_end", MEMORY_AUTO_SAVE="off",
             MEMORY_CONTEXT_LIMIT="0", MEMORY_AUTO_SUMMARIZE="off",
         ) as service,
         agent(f"{service.url}/mcp/quiet") as quiet,
@@ -465,11 +465,8 @@ def test_a_context_limit_is_a_number_from_0_to_50() -> None:
             between(0, 50)(text)
 
 
-def test_the_context_has_as_many_memories_as_the_settings_say(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "memory.db", MEMORY_CONTEXT_LIMIT="2") as service,
-        agent(f"{service.url}/mcp/few") as few,
-    ):
+def test_the_context_has_as_many_memories_as_the_settings_say(path: Path) -> None:
+    with serving(path, MEMORY_CONTEXT_LIMIT="2") as service, agent(f"{service.url}/mcp/few") as few:
         for number in range(4):
             service.save(f"Note {number}.", project="few")
 

@@ -128,9 +128,9 @@ def test_the_window_reaches_back_to_its_last_microsecond(service: Service) -> No
 
 
 @requirement("agentops:save:window-edge", "agentops:fault:window-to-midnight")
-def test_the_window_does_not_reach_back_to_midnight(tmp_path: Path) -> None:
+def test_the_window_does_not_reach_back_to_midnight(path: Path) -> None:
     clock = Clock(datetime(2030, 1, 1, 0, 0, 1, tzinfo=UTC))
-    with serving(tmp_path / "memory.db", clock=clock) as service:
+    with serving(path, clock=clock) as service:
         service.save("one")
         clock.advance(hours=23)
         assert service.save("one")["action"] == "created"
@@ -141,15 +141,15 @@ def test_the_window_does_not_reach_back_to_midnight(tmp_path: Path) -> None:
 
 
 @requirement("agentops:save:window-edge")
-def test_a_window_of_zero_is_none(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+def test_a_window_of_zero_is_none(path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
         assert [service.save("one")["action"] for _ in range(2)] == ["created", "created"]
         assert service.save("one", topic_key="k")["id"] == service.save("two", topic_key="k")["id"]
 
 
 @requirement("agentops:save:window-edge")
-def test_the_longest_window_covers_centuries(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="2540400h") as service:
+def test_the_longest_window_covers_centuries(path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="2540400h") as service:
         service.save("one")
         service.clock.advance(days=365 * 280)
 

@@ -404,10 +404,8 @@ def test_a_change_that_failed_is_not_remembered(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+def test_a_full_tenant_still_answers_as_before_and_deletes(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         first = saving(service.http, "a pear")
         for number in count():
             if saving(service.http, f"{number} " * 5000, f"k{number}").status_code == 507:
@@ -419,10 +417,10 @@ def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> No
 
 
 def test_a_tenant_that_is_more_than_full_takes_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1") as service:
+    with serving(path, MEMORY_TENANT_QUOTA="1") as service:
         assert ask(service.http, "DELETE", "/observations/1").status_code == 507
         assert service.http.delete("/observations/1").status_code == 204
         assert records(service.path) == 0
@@ -431,8 +429,8 @@ def test_a_tenant_that_is_more_than_full_takes_no_record(
 # Where it holds
 
 
-def test_it_holds_when_the_service_is_started_again(tmp_path: Path) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_it_holds_when_the_service_is_started_again(path: Path) -> None:
+    clock = Clock()
     with serving(path, clock=clock) as service:
         first = saving(service.http, "a pear")
     clock.advance(hours=2)
@@ -443,12 +441,12 @@ def test_it_holds_when_the_service_is_started_again(tmp_path: Path) -> None:
     assert (told(again), is_replay(again)) == (told(first), True)
 
 
-def test_it_holds_when_the_process_was_killed(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db") as (program, http):
+def test_it_holds_when_the_process_was_killed(path: Path) -> None:
+    with served(path) as (program, http):
         first = saving(http, "a pear")
         program.end()
 
-    with served(tmp_path / "memory.db") as (_, http):
+    with served(path) as (_, http):
         assert told(saving(http, "a pear")) == told(first)
 
 
@@ -588,9 +586,9 @@ def test_the_door_is_asked_for_a_replay_too(service: Service, holder: Holder) ->
     assert saving(service.http, "a pear").status_code == 401
 
 
-def test_the_rate_of_a_key_counts_replays(tmp_path: Path) -> None:
+def test_the_rate_of_a_key_counts_replays(path: Path) -> None:
     with (
-        serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as service,
+        serving(path, MEMORY_RATE_LIMIT="3/h") as service,
         calling(service, made_key(service.path)) as http,
     ):
         answers = [saving(http, "a pear").status_code for _ in range(4)]

@@ -335,8 +335,7 @@ def test_a_chain_stays_one_and_a_circle_is_refused(service: Service) -> None:
 
 
 @requirement("life:6:unknown", "life:6:scopes")
-def test_what_cannot_be_superseded_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_cannot_be_superseded_is_refused(path: Path) -> None:
     with serving(path) as service:
         everywhere = saved(service, "Everywhere.", scope="global")
         other = saved(service, "Theirs.", project="theirs")

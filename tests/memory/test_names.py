@@ -281,8 +281,8 @@ def test_a_project_with_such_a_name_is_merged_either_way(older: Service) -> None
     assert older.http.get("/stats").json()["projects"] == ["shop"]
 
 
-def test_a_new_key_has_no_pattern_that_hides_something(tmp_path: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+def test_a_new_key_has_no_pattern_that_hides_something(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
     create = ("keys", "create", "--name", "ci", "--role", "writer", "--project")
 
     refused = terminal.run(*create, "bill\u200bing-*")

@@ -261,8 +261,7 @@ def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
     assert rows(service.path, "SELECT count(*) FROM memories") == [(0,)]
 
 
-def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_interrupted_erasure_goes_on_where_it_was(path: Path) -> None:
     said = [Said("a", f"apple {n}") for n in range(5)]
     told: list[Erasure] = []
 
@@ -289,15 +288,15 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
     assert of_project(path, "a") == []
 
 
-def test_an_erasure_whose_tenant_was_erased_is_refused(tmp_path: Path) -> None:
+def test_an_erasure_whose_tenant_was_erased_is_refused(path: Path) -> None:
     async def erase(projects: Projects) -> None:
         with pytest.raises(NotFound):
             await projects.engine.write(OPERATOR, erase_some, ErasureId("of another file"))
 
-    changed(tmp_path / "memory.db", [Said("a", "apple")], erase)
+    changed(path, [Said("a", "apple")], erase)
 
 
-def test_a_change_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_a_change_that_makes_no_sense_is_refused(path: Path) -> None:
     async def refuse(projects: Projects) -> None:
         for refusal, project, other in [
             (Invalid, A, A), (Invalid, A, Project("")), (Invalid, A, Project("x" * 201)),
@@ -309,10 +308,10 @@ def test_a_change_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
             with pytest.raises(refusal):
                 await projects.merge(OPERATOR, project, other)
 
-    changed(tmp_path / "memory.db", BOTH, refuse)
+    changed(path, BOTH, refuse)
 
 
-def test_only_who_acts_on_every_project_that_is_named_changes_one(tmp_path: Path) -> None:
+def test_only_who_acts_on_every_project_that_is_named_changes_one(path: Path) -> None:
     partly = Caller(projects=Patterns(("a", "c")))
     writer = Caller(role=Role.WRITER)
 
@@ -327,11 +326,10 @@ def test_only_who_acts_on_every_project_that_is_named_changes_one(tmp_path: Path
         assert [it.project for it in await projects.list(partly)] == ["a"]
         await projects.rename(partly, A, C)
 
-    changed(tmp_path / "memory.db", BOTH, refuse)
+    changed(path, BOTH, refuse)
 
 
-def test_global_memories_go_with_a_key_for_everything_alone(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_global_memories_go_with_a_key_for_everything_alone(path: Path) -> None:
     with serving(path, MEMORY_AUTH="none") as service:
         service.save("apple", project="a", scope="global")
         service.save("pear", project="b")

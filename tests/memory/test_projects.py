@@ -45,8 +45,8 @@ def test_folding_twice_is_folding_once(name: str) -> None:
 
 
 @requirement("agentops:projects:folded", "agentops:fault:folded-on-write-only")
-def test_any_spelling_of_a_name_reaches_the_same_rows(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_any_spelling_of_a_name_reaches_the_same_rows(path: Path) -> None:
+    with serving(path) as service:
 
         @RACY
         @given(NAMES, SPELLINGS, SPELLINGS)

@@ -275,8 +275,8 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_store_that_is_going_is_left_to_its_own_erasure(path: Path) -> None:
+    with serving(path) as service:
         home = store(service.http)
         delete(service.http, entry_at(home, entry(service.http, home, "a")))
         ((uid,),) = rows(service.path, "SELECT uid FROM stores")
@@ -333,8 +333,7 @@ def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service)
 
 
 @pytest.mark.heavy
-def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_fewer_revisions_are_kept_from_the_next_save_on(path: Path) -> None:
     for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
         with serving(path, MEMORY_KEEP_REVISIONS=keep) as service:
             for number in range(30 if keep == "0" else 1):
@@ -391,8 +390,8 @@ def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> 
 
 
 @pytest.mark.heavy
-def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(path: Path) -> None:
+    with serving(path) as service:
         fill(service)
     clock = Clock(LATER)
 
@@ -454,9 +453,9 @@ def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
 
 @pytest.mark.heavy
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         fill(service)
     clock = Clock(LATER + MONTH)
 
@@ -472,8 +471,8 @@ def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     assert rows(service.path, DELETED) == []
 
 
-def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_a_database_that_was_opened_is_swept_when_the_bell_rings(path: Path) -> None:
+    clock = Clock()
     telemetry = Telemetry.started(None)
 
     async def rung(engine: SqliteEngine) -> None:

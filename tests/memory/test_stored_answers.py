@@ -15,16 +15,16 @@ LOST = "This was done, and its answer is not known any more."
 
 
 @pytest.mark.heavy
-def test_every_write_is_answered_again_as_before_after_a_restart(tmp_path: Path) -> None:
+def test_every_write_is_answered_again_as_before_after_a_restart(path: Path) -> None:
     clock = Clock()
-    with serving(tmp_path / "memory.db", clock=clock) as service:
+    with serving(path, clock=clock) as service:
         write = Writer(service.http)
         every_write(write)
         assert {name.split(",")[0] for name in write.sent} == described(service.http)
         write.assert_same(service.http)
     clock.advance(hours=23)
 
-    with serving(tmp_path / "memory.db", clock=clock) as service:
+    with serving(path, clock=clock) as service:
         write.assert_same(service.http)
 
 

@@ -346,18 +346,18 @@ def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
-async def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
+async def test_entries_are_as_a_model_says(path: Path, seed: int) -> None:
     clock = Clock()
 
-    async with opened(tmp_path / "memory.db", clock=clock) as engine:
+    async with opened(path, clock=clock) as engine:
         play = Play(AgentEntries(engine=engine, capacities=CAPACITIES), clock, seed)
         for _ in range(STEPS):
             await play.step()
         assert play.evicted > 5
 
 
-async def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
+async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
+    async with opened(path, clock=Clock()) as engine:
         entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
         place = Place(Tier.WORKING, AGENTS[0], "notes", "a")
         drafts = [entry(place, {"n": it}) for it in range(16)]
@@ -379,8 +379,8 @@ async def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> Non
         assert [it.current for it in outdated] == [after] * 15
 
 
-async def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
+async def test_capacity_holds_under_racing_creates(path: Path) -> None:
+    async with opened(path, clock=Clock()) as engine:
         entries = AgentEntries(engine=engine, capacities=CAPACITIES)
         eyes, counts = Eyes(agent=AGENTS[0]), {}
         for tier in (Tier.WORKING, Tier.EPISODIC):

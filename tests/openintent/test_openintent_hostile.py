@@ -44,9 +44,9 @@ def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
 @pytest.mark.slow
 @requirement("OI-83", "OI-84")
 async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
         entries = AgentEntries(engine=engine)
         for key in "abc":
             made = await entries.create(OPERATOR, ADA, draft(key))
@@ -75,9 +75,9 @@ def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) ->
 
 @pytest.mark.slow
 @requirement("OI-46", "OI-45")
-async def test_what_is_refused_takes_no_access_from_what_evicts(tmp_path: Path) -> None:
+async def test_what_is_refused_takes_no_access_from_what_evicts(path: Path) -> None:
     clock = Clock()
-    async with SqliteEngine.opened(tmp_path / "memory.db", clock=clock) as engine:
+    async with SqliteEngine.opened(path, clock=clock) as engine:
         entries = AgentEntries(engine=engine, capacities=Capacities(episodic=3))
         await entries.create(OPERATOR, BOB, draft("taken", BOB))
         made = []
@@ -108,8 +108,8 @@ def once(eyes: Eyes) -> Callable[[], tuple[Caller, Eyes]]:
 
 
 @requirement("OI-5", "OI-63")
-async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -> None:
-    async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(path: Path) -> None:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
         entries = AgentEntries(engine=engine)
         for number in range(30):
             await entries.create(OPERATOR, ADA, draft(str(number), text="x" * 60_000))
@@ -123,8 +123,8 @@ async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: P
 
 @pytest.mark.heavy
 @requirement("OI-5", "OI-63")
-async def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
-    async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+async def test_so_it_is_in_a_list_of_tasks_and_in_a_log(path: Path) -> None:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
         lead = replace(ADA, is_admin=True)
         intent = (
             await Intents(engine=engine).create(OPERATOR, lead, IntentBody(title="work"))
@@ -187,8 +187,7 @@ def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> N
 
 @pytest.mark.heavy
 @requirement("OI-48", "OI-64")
-def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_capacity_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
     with serving(path) as service:
         ada = Agent(service.http)
         for start in (0, 100, 200):

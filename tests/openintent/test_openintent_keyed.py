@@ -196,8 +196,8 @@ def test_what_is_secret_is_taken_out_and_the_place_is_found_again(ada: Agent) ->
 
 
 @requirement("OI-72", "OI-46", "OI-44")
-def test_a_put_makes_room_and_a_get_is_an_access(tmp_path: Path, clock: Clock) -> None:
-    with serving(tmp_path / "memory.db", clock=clock, MEMORY_EPISODIC_CAPACITY="2") as service:
+def test_a_put_makes_room_and_a_get_is_an_access(path: Path, clock: Clock) -> None:
+    with serving(path, clock=clock, MEMORY_EPISODIC_CAPACITY="2") as service:
         ada = Agent(service.http)
         for number in (1, 2):
             put(ada, number, f"{OWN}/notes/{number}")

@@ -163,8 +163,7 @@ def test_a_refusal_is_a_failed_span_that_quotes_nothing(tmp_path: Path) -> None:
 
 
 @requirement("OI-94")
-def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(path: Path) -> None:
     token = made_key(path, "admin", agents=("ada", "bob"))
     key = token.split("_")[1]
     with serving(path) as service, calling(service, token) as http:
@@ -191,8 +190,7 @@ def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(tmp_path:
 
 @pytest.mark.parametrize("role", ["reader", "writer"])
 @requirement("OI-94", "OI-54")
-def test_what_was_refused_is_no_audit_line(tmp_path: Path, role: str) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_refused_is_no_audit_line(path: Path, role: str) -> None:
     with serving(path) as service, calling(service, made_key(path, role, agents=("ada",))) as http:
         body = {"permissions": {"default": "write"}}
         assert Agent(http).ask("PATCH", f"{NAMESPACES}/team", body).status_code in (403, 404)

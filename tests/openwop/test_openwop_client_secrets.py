@@ -45,9 +45,8 @@ def whole(error: BaseException) -> str:
 
 @requirement("OW-104")
 def test_a_service_that_has_lost_the_secrets_is_given_them_again_once(
-    kind: str, tmp_path: Path, clock: Clock
+    kind: str, path: Path, clock: Clock
 ) -> None:
-    path = tmp_path / "memory.db"
     services: list[Service] = []
 
     def to_the_last(request: httpx.Request) -> httpx.Response:
@@ -80,10 +79,7 @@ def test_a_service_that_has_lost_the_secrets_is_given_them_again_once(
 
 
 @requirement("OW-104")
-def test_who_has_no_secrets_to_give_again_is_refused(
-    kind: str, tmp_path: Path, clock: Clock
-) -> None:
-    path = tmp_path / "memory.db"
+def test_who_has_no_secrets_to_give_again_is_refused(kind: str, path: Path, clock: Clock) -> None:
     with serving(path, clock=clock) as service, asking(kind, service.url) as client:
         run = client.openwop.run("r1")
         run.open()

@@ -266,12 +266,8 @@ def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Pat
 
 @pytest.mark.slow
 @requirement("OW-32", "OW-33", "OW-34")
-def test_another_tenant_sees_its_own_commitments_alone(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "memory.db") as closed,
-        keyed(closed) as ada,
-        keyed(closed, "writer", "acme") as bob,
-    ):
+def test_another_tenant_sees_its_own_commitments_alone(path: Path) -> None:
+    with serving(path) as closed, keyed(closed) as ada, keyed(closed, "writer", "acme") as bob:
         for host in (ada, bob):
             host.put("one", id="plan", tags=["when:rain"])
         (mine,), (theirs,) = Intents(ada).listed(), Intents(bob).listed()

@@ -107,10 +107,7 @@ def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> 
 @pytest.mark.representative(2)
 @requirement("OW-55")
 @pytest.mark.parametrize("table", ["run_events", "memories", "ref_tags", "ref_entries"])
-def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(
-    tmp_path: Path, table: str
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path, table: str) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         host = Host(service.http)
         made, run = host.put(), host.in_run("r1")
@@ -183,8 +180,7 @@ def test_the_events_of_all_runs_are_followed_and_chosen_by_type(host: Host) -> N
 
 
 @requirement("OW-58")
-def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(path: Path) -> None:
     with serving(path) as service:
         host = Host(service.http)
         empty = stream(host)

@@ -19,8 +19,8 @@ SWEPT = "SELECT count(*) FROM lifecycles WHERE is_swept"
 
 
 @requirement("OW-45", "OW-23")
-def test_from_its_millisecond_on_an_entry_surfaces_nowhere(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+def test_from_its_millisecond_on_an_entry_surfaces_nowhere(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         host = Host(service.http)
         kept = host.put("a heron", tags=["t"])
         made = host.put("a heron", tags=["t"], id="brief", ttlSeconds=10)
@@ -130,8 +130,7 @@ def test_the_end_is_the_records_own_and_the_retention_of_expired_ones_erases_it(
 
 
 @requirement("OW-47", "OW-45")
-def test_a_clock_that_jumps_erases_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_clock_that_jumps_erases_nothing(path: Path) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EXPIRED="1d") as service:
         host = Host(service.http)
         made = host.put(f"a {WORD}", ttlSeconds=60)
@@ -150,8 +149,8 @@ def test_a_clock_that_jumps_erases_nothing(tmp_path: Path) -> None:
 
 
 @requirement("OW-45", "OW-29")
-def test_what_has_expired_counts_until_it_is_swept_and_hides_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+def test_what_has_expired_counts_until_it_is_swept_and_hides_nothing(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         host = Host(service.http)
         old = host.put("older", id="old")
         host.put("newer", supersedes=["old"], ttlSeconds=1)

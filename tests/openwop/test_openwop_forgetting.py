@@ -212,9 +212,9 @@ def test_what_is_no_subject_is_named(host: Host) -> None:
 
 
 @requirement("OW-97", "OW-32", "OW-33", "OW-95")
-def test_the_equal_subject_of_another_tenant_stays(tmp_path: Path) -> None:
+def test_the_equal_subject_of_another_tenant_stays(path: Path) -> None:
     with (
-        serving(tmp_path / "memory.db") as service,
+        serving(path) as service,
         keyed(service, "admin") as ours,
         keyed(service, "admin", "acme") as theirs,
     ):

@@ -231,8 +231,8 @@ def test_bodies_are_exact_json_and_not_too_large(host: Host) -> None:
 
 @pytest.mark.slow
 @requirement("OW-77", "OW-82")
-def test_refs_that_changed_are_consolidated_by_themselves(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_CONSOLIDATE_EVERY="5ms") as service:
+def test_refs_that_changed_are_consolidated_by_themselves(path: Path) -> None:
+    with serving(path, MEMORY_CONSOLIDATE_EVERY="5ms") as service:
         host, other = Host(service.http), Host(service.http, "other")
 
         def settles(at: Host, text: str) -> None:

@@ -108,8 +108,7 @@ def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
 
 @pytest.mark.heavy
 @requirement("OW-51", "OW-66")
-def test_what_runs_see_of_passes_outlives_the_service(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_runs_see_of_passes_outlives_the_service(path: Path) -> None:
     with serving(path) as service:
         host = Host(service.http)
         sources = filled(host)

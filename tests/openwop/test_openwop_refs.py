@@ -152,8 +152,7 @@ def test_every_other_form_is_legal(service: Service) -> None:
 
 
 @requirement("OW-31")
-def test_not_even_a_row_under_a_foreign_ref_is_seen(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_not_even_a_row_under_a_foreign_ref_is_seen(path: Path) -> None:
     with serving(path) as service, keyed(service) as host:
         at = replace(host, ref="xenants/acme/x")
         made = at.put("green apples", id="plan")

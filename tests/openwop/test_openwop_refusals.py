@@ -181,10 +181,8 @@ def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
 
 @pytest.mark.slow
 @requirement("OW-6", "OW-24")
-def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         host = Host(service.http)
         answers = [host.post(filler(60_000)) for _ in range(30)]
         assert {it.status_code for it in answers} == {201, 507}

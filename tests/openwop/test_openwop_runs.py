@@ -147,8 +147,7 @@ def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: st
 
 
 @requirement("OW-10")
-def test_the_start_and_the_end_of_runs_are_never_limited(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_start_and_the_end_of_runs_are_never_limited(path: Path) -> None:
     token = made_key(path, "writer")
     with serving(path, MEMORY_RATE_LIMIT="1/h") as service, calling(service, token) as http:
         host = Host(http)
@@ -221,8 +220,7 @@ def told(host: Host) -> list[Json]:
 
 
 @requirement("OW-59")
-def test_another_tenants_run_is_as_one_that_never_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_another_tenants_run_is_as_one_that_never_was(path: Path) -> None:
     with serving(path) as service:
         keys = [made_key(path, tenant=it) for it in ("default", "acme")]
         with calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs:
@@ -248,8 +246,7 @@ def test_another_tenants_run_is_as_one_that_never_was(tmp_path: Path) -> None:
 
 
 @requirement("OW-54")
-def test_a_reader_reads_of_runs_and_changes_none(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_reader_reads_of_runs_and_changes_none(path: Path) -> None:
     with serving(path) as service:
         keys = [made_key(path, it) for it in ("writer", "reader")]
         with calling(service, keys[0]) as writing, calling(service, keys[1]) as reading:

@@ -36,8 +36,7 @@ OF_SEAMS = ("/v1/runs", "/v1/test/", "/v1/memory/", "/v1/host/sample/", "/v1/hos
 
 @pytest.mark.slow
 @requirement("OW-98", "OW-5")
-def test_the_service_has_no_seam(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_service_has_no_seam(path: Path) -> None:
     token = made_key(path)
     with serving(path) as service, calling(service, token) as http:
         unknown = http.get("/v1/nothing")
@@ -52,8 +51,7 @@ def test_the_service_has_no_seam(tmp_path: Path) -> None:
 
 
 @requirement("OW-98")
-def test_a_service_without_keys_does_not_start_with_them(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_service_without_keys_does_not_start_with_them(path: Path) -> None:
     said = "^The conformance seams need a key, and there is none: create one with .*[.]$"
     for auth in ("", "none"):
         with (
@@ -138,9 +136,9 @@ def test_what_is_another_tenants_is_nowhere(suite: Suite) -> None:
 
 @requirement("OW-98")
 def test_that_they_are_on_is_told_at_the_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), driven(tmp_path / "memory.db") as suite:
+    with caplog.at_level(logging.WARNING), driven(path) as suite:
         assert [line["action"] for line in audit(suite.service.path)] == [
             "key.created", "seams.enabled"
         ]  # fmt: skip

@@ -72,8 +72,8 @@ def test_each_operation_of_the_adapter_says_what_it_was_about(tmp_path: Path) ->
 
 
 @requirement("OW-101", "OW-5")
-def test_every_operation_that_is_described_has_a_span_that_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_every_operation_that_is_described_has_a_span_that_is_documented(path: Path) -> None:
+    with serving(path) as service:
         paths = ok(service.http.get("/v1/openapi.json"))["paths"]
     names = {
         it["operationId"].removeprefix("openwop_")

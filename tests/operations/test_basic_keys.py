@@ -189,15 +189,15 @@ def test_a_store_looks_at_no_other_header_than_authorization(
     assert [_asked(service, STORES, **each).status_code for each in sent] == [401, 200]
 
 
-def test_an_open_service_looks_at_no_key(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_an_open_service_looks_at_no_key(path: Path) -> None:
+    with serving(path) as service:
         token = f"amk_{'a' * 12}_{'b' * 43}"
         for sent in (basic(token), "Basic", "Basic ?", f"Bearer {token}x"):
             assert _asked(service, authorization=sent, x_api_key=token).status_code == 200
 
 
-def test_a_rate_is_that_of_the_key_however_it_is_sent(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="2/h") as service:
+def test_a_rate_is_that_of_the_key_however_it_is_sent(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="2/h") as service:
         token = made_key(service.path)
         own, again = ({"authorization": basic(token, user)} for user in ("x", "y"))
         sent = [own, {"x_api_key": token}, again]

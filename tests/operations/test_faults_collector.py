@@ -68,9 +68,8 @@ PORTS: dict[str, Callable[[], AbstractContextManager[int]]] = {
     ],
 )  # fmt: skip
 def test_agents_do_not_wait_for_a_collector_that_fails(
-    fault: str, protocol: str, tmp_path: Path, lost: Losses
+    fault: str, protocol: str, path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with (
         PORTS[fault]() as port,
         served(

@@ -43,9 +43,8 @@ BEGUN = (
 
 
 def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         load = Load(str(http.base_url), saves=SAVES).start()
         drop(str(http.base_url).rstrip("/"), 1000)  # what the first of all kinds take is kept
@@ -69,9 +68,8 @@ def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
 
 
 def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         http.get("/health")
         with few_files(program, open_files(program.pid) + ROOM):

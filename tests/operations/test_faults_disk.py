@@ -21,9 +21,8 @@ SAVES = 300
     [("failing fsync", "fdatasync", 4), ("failing write", "pwrite64", 97)],
 )
 def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(
-    fault: str, call: str, every: int, tmp_path: Path, lost: Losses
+    fault: str, call: str, every: int, path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         with failing(program, f"{call}:error=EIO:when=5+{every}"):
             load = Load(str(http.base_url), saves=SAVES).start()

@@ -130,8 +130,7 @@ def test_what_another_file_has_the_place_of_is_refused(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", [WAL, SHM])
-def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_removed_unnoticed_is_no_loss_at_the_end(path: Path, kind: str) -> None:
     with serving(path) as service:
         contents = saved(service.http)
         of(path, kind).unlink()
@@ -144,9 +143,9 @@ def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("kind", [WAL, SHM, FILE])
 def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
 ) -> None:
-    path, commit = tmp_path / "memory.db", transactions._commit  # noqa: SLF001 - in the midst
+    commit = transactions._commit  # noqa: SLF001 - in the midst
 
     def harmful(database: sqlite3.Connection) -> None:
         of(path, kind).unlink(missing_ok=True)
@@ -164,8 +163,7 @@ def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
     engine.run(path, test)
 
 
-def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http, 1)
         with closing(connect(path)) as reader:
@@ -183,8 +181,7 @@ def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Pa
     assert_sound(path, live=len(contents))
 
 
-def test_what_was_saved_after_one_harm_is_rescued_from_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_saved_after_one_harm_is_rescued_from_the_next(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http)
         linked(path)
@@ -233,8 +230,7 @@ def test_a_commit_by_another_log_outlives_the_service(tmp_path: Path) -> None:
     assert_sound(path, live=len(contents))
 
 
-def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http)
         with closing(connect(path)) as other:
@@ -254,8 +250,7 @@ def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(tmp_path: P
     assert_sound(path, live=len(contents))
 
 
-def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http)
         of(path, WAL).unlink()
@@ -331,8 +326,8 @@ def test_the_doctor_names_what_a_service_has_open_that_is_gone(
 
 
 @pytest.mark.slow
-def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_the_log_of_one_tenant_concerns_that_tenant_alone(path: Path) -> None:
+    with serving(path) as service:
         token, other = made_key(service.path), made_key(service.path, tenant="acme")
         file = tenant_file(service.path, TenantId("acme"))
         with calling(service, token) as default, calling(service, other) as acme:
@@ -347,10 +342,8 @@ def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> Non
 
 
 async def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
-
     def connection_to_another(*given: Any) -> Any:
         replaced(path)
         return connection(*given)
@@ -377,11 +370,7 @@ async def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_pa
 
 
 @pytest.mark.slow
-async def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
-
+async def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(path: Path) -> None:
     def is_locked() -> bool:
         code = (
             "import fcntl, sys\n"

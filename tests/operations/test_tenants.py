@@ -95,8 +95,8 @@ def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_the_tenant_is_the_keys_whatever_a_request_says(path: Path) -> None:
+    with serving(path) as service:
         with calling(service, made_key(service.path)) as default:
             default.post("/observations", json=observation("apple"))
         with calling(service, made_key(service.path, tenant="acme")) as client:
@@ -152,10 +152,7 @@ async def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) 
 
 
 @pytest.mark.heavy
-def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(path: Path) -> None:
     asked: list[asyncio.Task[int]] = []
 
     async def use() -> None:
@@ -200,17 +197,15 @@ async def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path
 
 @pytest.mark.heavy
 async def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
+    async with opened(path) as engine:
         await saved(engine, ACME)
-    async with opened(tmp_path / "memory.db", has_key=lambda _: False) as engine:
+    async with opened(path, has_key=lambda _: False) as engine:
         assert await count(engine, Caller(tenant=ACME.tenant)) == 1
 
 
-async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(
-    tmp_path: Path,
-) -> None:
+async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(path: Path) -> None:
     keys = {ACME.tenant, OTHER.tenant}
     going_on, held = threading.Event(), threading.Event()
 
@@ -218,7 +213,7 @@ async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(
         held.set()
         return going_on.wait(20)
 
-    async with opened(tmp_path / "memory.db", has_key=keys.__contains__, most=1) as engine:
+    async with opened(path, has_key=keys.__contains__, most=1) as engine:
         reading = asyncio.create_task(engine.read(OTHER, slow))
         await asyncio.to_thread(held.wait)
         waiting = asyncio.create_task(saved(engine, ACME))
@@ -228,7 +223,7 @@ async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(
         assert await reading
         with pytest.raises(NotFound):
             await waiting
-    assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
+    assert not tenant_file(path, ACME.tenant).exists()
 
 
 @pytest.mark.heavy
@@ -255,7 +250,7 @@ async def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 async def test_one_that_finds_no_place_in_time_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on, held = threading.Event(), threading.Event()
 
@@ -263,7 +258,7 @@ async def test_one_that_finds_no_place_in_time_is_refused(
         held.set()
         return going_on.wait(20)
 
-    async with opened(tmp_path / "memory.db", most=1) as engine:
+    async with opened(path, most=1) as engine:
         reading = asyncio.create_task(engine.read(ACME, slow))
         await asyncio.to_thread(held.wait)
         with monkeypatch.context() as hurried:
@@ -276,9 +271,7 @@ async def test_one_that_finds_no_place_in_time_is_refused(
 
 
 @pytest.mark.heavy
-async def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
+async def test_a_tenant_whose_file_is_gone_begins_anew(path: Path) -> None:
     async with opened(path) as engine:
         await saved(engine, ACME)
         for file in (path.parent / "memory.db.tenants").iterdir():
@@ -290,9 +283,8 @@ async def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 async def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "memory.db"
     broken = tenant_file(path, ACME.tenant)
     broken.parent.mkdir()
     broken.write_text("no database" * 1000)
@@ -307,8 +299,8 @@ async def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
     assert "a tenant's database cannot be opened" in [it.message for it in caplog.records]
 
 
-async def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
+async def test_one_who_leaves_stops_nobody_elses_opening(path: Path) -> None:
+    async with opened(path) as engine:
         leaving = asyncio.create_task(count(engine, ACME))
         await asyncio.sleep(0)
         staying = asyncio.create_task(count(engine, ACME))
@@ -339,12 +331,12 @@ def gone_but_open(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 async def test_to_count_rows_does_not_keep_a_database_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, passed = asyncio.get_running_loop(), 0.0
     clock = loop.time
     monkeypatch.setattr(loop, "time", lambda: clock() + passed)
-    async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
+    async with opened(path, idle=timedelta(hours=3)) as engine:
         await saved(engine, ACME)
         for _ in range(2):
             assert [rows.memories for rows in await counted(engine)] == [0, 1]

@@ -197,9 +197,9 @@ def test_a_text_finds_itself_by_each_of_its_words(
 
 
 def test_a_long_list_reads_no_more_texts_than_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         for number in range(7):
             service.save(f"apple {number}", session_id=f"s{number}")
         rows = [

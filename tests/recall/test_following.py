@@ -134,8 +134,8 @@ def test_entries_of_stores_follow_none(service: Service) -> None:
     assert not any("following" in row["explain"] for row in rows)
 
 
-def test_it_can_be_left_out(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT="following") as service:
+def test_it_can_be_left_out(path: Path) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT="following") as service:
         service.save("apple one", title="first")
         service.save("apple two", title="second")
         assert followers(service) == {"first": [], "second": []}

@@ -185,9 +185,9 @@ def test_a_database_that_another_process_locks_is_refused_and_read_again_afterwa
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_what_is_in_memory_as_it_was(path: Path) -> None:
     large = "rollback " + "what fills a disk " * 2_000
-    with served(tmp_path / "memory.db") as (program, http):
+    with served(path) as (program, http):
         for number in range(5):
             body = observation(f"rollback {number}", project="heron", title=f"t{number}")
             http.post("/observations", json=body).raise_for_status()

@@ -269,10 +269,8 @@ async def test_memory_looks_as_deep_as_the_stored_index(
                     assert found == await told(stored, type_, limit)
 
 
-async def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(
-    tmp_path: Path,
-) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+async def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(path: Path) -> None:
+    clock = Clock()
 
     def damaged(tx: Transaction) -> None:
         tx.index.store_stems([MemoryId(1), MemoryId(2)])  # type: ignore[attr-defined]

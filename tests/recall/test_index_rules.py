@@ -312,8 +312,7 @@ def killed_at(path: Path, point: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_process_by_other_rules_is_refused_its_writes(path: Path) -> None:
     with serving(path) as old:
         old.save("secret plan", tags=["hidden"])
         with another(path, MEMORY_RECALL_WITHOUT="context,tags"):
@@ -334,8 +333,7 @@ def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("used", [1 << 40, (1 << 40) + 5, 1 << 62])
-def test_a_file_whose_ids_are_too_large_for_the_index_is_refused(tmp_path: Path, used: int) -> None:
-    path = tmp_path / "memory.db"
+def test_a_file_whose_ids_are_too_large_for_the_index_is_refused(path: Path, used: int) -> None:
     with original(path) as old:
         old.observation("zebra")
         old.database.execute("UPDATE observations SET id = ?", (used,))

@@ -95,13 +95,13 @@ def test_a_project_finds_as_much_alone_as_beside_others(tmp_path: Path, others: 
 
 
 @pytest.mark.slow
-def test_the_figures_see_that_a_technique_is_off(tmp_path: Path) -> None:
-    without = figures_by_kind(asked(tmp_path / "memory.db", OWN, Feature.STOPWORDS))
+def test_the_figures_see_that_a_technique_is_off(path: Path) -> None:
+    without = figures_by_kind(asked(path, OWN, Feature.STOPWORDS))
 
     assert changes(written(TOGETHER), without)["worse"] != []
 
 
-def test_a_budget_is_asked_for_and_its_tokens_are_counted(tmp_path: Path) -> None:
+def test_a_budget_is_asked_for_and_its_tokens_are_counted(path: Path) -> None:
     ids = ("a", "b")
     of = Judged(
         name="two",
@@ -109,7 +109,7 @@ def test_a_budget_is_asked_for_and_its_tokens_are_counted(tmp_path: Path) -> Non
         queries=(Query(project="p", text="queue", relevant=frozenset(ids)),),
     )
 
-    (one,) = asked(tmp_path / "memory.db", of, budgets=(15, None))
+    (one,) = asked(path, of, budgets=(15, None))
 
     within, whole = one.packed
     assert (within.tokens, whole.tokens) == (8, 16)  # each line has 29 bytes

@@ -234,16 +234,16 @@ def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None
 
 
 def test_long_histories_are_scanned_part_by_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scanning, "MAX_PAGE_SIZE", 10_000)
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         for number in range(6):
             for _ in range(3):
                 service.save(f"{number} " * 1500, title="t", topic_key=str(number))
 
     async def pages() -> list[int]:
-        async with opened(tmp_path / "memory.db", clock=lambda: START) as engine:
+        async with opened(path, clock=lambda: START) as engine:
             scan = Scan(engine=engine, rules=default_rules)
             return [page.rows async for page in scan.look(OPERATOR)]
 

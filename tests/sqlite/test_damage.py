@@ -64,9 +64,9 @@ def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
 
 @pytest.mark.slow
 def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
+    with serving_with_a_damaged_index(path) as service:
         assert context(service, "apple 0", limit=2) == ["n2", "n1"]
         answer = until(lambda: saved(service, "pear"))
         assert answer.json()["id"] == 4
@@ -78,16 +78,16 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
     assert told(caplog, "index was damaged and has been rebuilt") == 1
     assert told(caplog, "the database file is damaged") <= 1
 
-    with serving(tmp_path / "memory.db") as service:  # which writes the file anew
+    with serving(path) as service:  # which writes the file anew
         assert titles(search(service, "pear")) == ["pear"]
     assert rows(service.path, "SELECT * FROM remains") == []
     assert_sound(service.path, live=4)
 
 
 def test_who_only_searches_lets_a_damaged_index_be_mended_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
+    with serving_with_a_damaged_index(path) as service:
         assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
         until(lambda: told(caplog, "index was damaged and has been rebuilt"))
         assert titles(search(service, "apple 0", limit=1)) == ["n0"]
@@ -182,9 +182,9 @@ async def mended(path: Path) -> None:
 
 
 def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("apple")
         page = page_of(service.path, "memories")
         before = harmed(service.path, page)
@@ -206,9 +206,9 @@ def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
 
 
 def test_a_sweep_finds_damage_that_nobody_has_met(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
         harmed(service.path, page_of(service.path, "memories_fts_0_config"))
 
@@ -243,9 +243,8 @@ HARMS = (noise, cut, bad_header, bad_schema)
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(
-    tmp_path: Path, harm: Callable[[Path], None]
+    path: Path, harm: Callable[[Path], None]
 ) -> None:
-    path = tmp_path / "memory.db"
     with serving(path) as service:
         service.save("apple")
     harm(path)
@@ -278,8 +277,7 @@ def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log
     assert REMEDY in done.stderr
 
 
-def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(path: Path) -> None:
     asyncio.run(filled(path))
 
     async def test() -> None:

@@ -68,22 +68,18 @@ def both(*works: Work) -> Work:
 FAIL = raising(ValueError("no"))
 
 
-def test_a_change_finds_what_those_before_it_in_the_batch_have_saved(tmp_path: Path) -> None:
+def test_a_change_finds_what_those_before_it_in_the_batch_have_saved(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         answers = await together(
             database, [saving("apple"), found("apple"), saving("apple pie"), found("apple")]
         )
         assert answers == ["apple", [1], "apple pie", [1, 2]]
 
-    run(tmp_path / "memory.db", test)
-    assert_index_is_whole(tmp_path / "memory.db")
+    run(path, test)
+    assert_index_is_whole(path)
 
 
-def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
-
+def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
         await together(
@@ -103,9 +99,7 @@ def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(
     assert_index_is_whole(path)
 
 
-def test_what_waits_can_be_amended_forgotten_and_erased(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
+def test_what_waits_can_be_amended_forgotten_and_erased(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
         await together(
@@ -130,7 +124,7 @@ def saving_in(project: str) -> Work:
     return lambda tx: memories.save(tx, draft(project, "apple"), timedelta())
 
 
-def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
+def test_a_project_is_renamed_between_its_saves(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         await database.write(OPERATOR, saving_in("a"))
         await together(
@@ -143,14 +137,13 @@ def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
         assert await database.read(OPERATOR, found("apple", "b")) == [1, 2, 3]
         assert await database.read(OPERATOR, found("apple", "a")) == [4]
 
-    run(tmp_path / "memory.db", test)
-    assert_index_is_whole(tmp_path / "memory.db")
+    run(path, test)
+    assert_index_is_whole(path)
 
 
 def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
     monkeypatch.setattr(document, "MOST_PROJECTS", 2)
     monkeypatch.setattr(document, "OVERSIZED", 1)
 
@@ -171,9 +164,8 @@ def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
 
 
 def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     monkeypatch.setattr(writer, "MOST_WAITING", 0)
     other = Seen("other")
@@ -197,8 +189,7 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     ]  # fmt: skip
 
 
-async def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+async def test_the_quota_counts_what_those_before_in_the_batch_put_in(path: Path) -> None:
     words = " ".join(f"word{n}" for n in range(6000))
 
     async def filled(database: SqliteEngine) -> None:
@@ -295,10 +286,8 @@ def _array(tags: list[str]) -> bytes:
 
 
 def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "memory.db"
-
     async def test(database: SqliteEngine) -> None:
         for content in ("apple one", "apple two"):
             await save(database, content)
@@ -314,11 +303,7 @@ def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows
     assert_index_is_whole(path)
 
 
-def test_a_session_that_another_process_gave_to_another_project_is_warned_of(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
-
+def test_a_session_that_another_process_gave_to_another_project_is_warned_of(path: Path) -> None:
     def saving_one(tx: Transaction) -> str | None:
         return memories.save(tx, draft("demo", "apple"), timedelta()).warning
 

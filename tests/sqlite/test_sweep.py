@@ -77,8 +77,8 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
 
 
 @pytest.mark.slow
-def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+def test_a_running_service_mends_its_index_by_itself(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
         service.save("banana")
         damage(service.path)
@@ -87,8 +87,8 @@ def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
     assert_index_is_whole(service.path)
 
 
-def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+def test_a_service_that_must_not_sweep_does_not(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         service.save("apple")
 
     assert_index_is_whole(service.path)
@@ -96,9 +96,8 @@ def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["1.5", "x'ff'"])
 def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
-    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+    path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         service.save("apple")
         service.save("banana", project="other", session_id="another")
@@ -136,10 +135,10 @@ async def test_a_sweep_that_fails_does_not_end_the_others(
 
 @pytest.mark.heavy
 def test_projects_move_apart_when_they_have_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document, "OVERSIZED", 10)
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         for number in range(9):
             service.save(f"apple {number}", project="large")
         for number in range(3):

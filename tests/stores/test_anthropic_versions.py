@@ -194,8 +194,8 @@ def test_a_deletion_can_be_redacted_for_its_path(sdk: anthropic.Anthropic, notes
 
 
 @requirement("anthropic:versions:actors", "anthropic:versions:filters")
-def test_a_version_says_with_which_key_it_was_made_and_redacted(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_version_says_with_which_key_it_was_made_and_redacted(path: Path) -> None:
+    with serving(path) as service:
         ada, bob = (made_key(service.path, role) for role in ("writer", "admin"))
         with client(service, ada) as hers, client(service, bob) as his:
             notes = store(hers)

@@ -148,8 +148,8 @@ def test_what_is_no_store_is_refused(service: Service, ids: str, status: int, sa
     assert said in answer.json()["error"]
 
 
-def test_a_deleted_store_is_not_there_any_more(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_deleted_store_is_not_there_any_more(path: Path) -> None:
+    with serving(path) as service:
         made = store(service.http)
         entry(service.http, made, "a.md", "zebra")
         service.http.delete(f"/api/v1/cloud/memory_stores/{made['id']}")
@@ -159,8 +159,7 @@ def test_a_deleted_store_is_not_there_any_more(tmp_path: Path) -> None:
         assert answer.status_code == 404
 
 
-def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_key_for_some_projects_sees_no_store(path: Path) -> None:
     everything, some = made_key(path), made_key(path, projects=("zoo",))
     other = made_key(path, tenant="acme")
     with serving(path) as service, calling(service, everything) as whole:
@@ -176,7 +175,7 @@ def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
 
 
 def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted_in_stores(
         self: SqliteSearch, query: Query, seen: Filter, limit: int
@@ -187,7 +186,7 @@ def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
 
     search: Any = PostgresSearch if is_postgresql() else SqliteSearch
     best = search.best
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("zebra", title="best")
         service.save("hens", title="newest")
         home = store(service.http)

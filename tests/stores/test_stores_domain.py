@@ -54,7 +54,7 @@ async def new_store(engine: SqliteEngine) -> StoreId:
     return (await stores.create(over(engine), OPERATOR, Given(name="Notes"))).value.id
 
 
-def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -> None:
+def test_a_caller_of_some_projects_finds_its_own_beside_stores(path: Path) -> None:
     part = Caller(projects=Patterns(("demo*",)))
 
     async def look(engine: SqliteEngine) -> None:
@@ -69,19 +69,19 @@ def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -
         assert (await engine.read(part, totals, None)).projects == (Project("demo"),)
         assert NO_PROJECT not in (await engine.read(OPERATOR, totals, None)).projects
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
-def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
+def test_a_store_is_searched_before_anything_is_in_it(path: Path) -> None:
     async def look(engine: SqliteEngine) -> None:
         store = await new_store(engine)
         assert not (await Recall(engine=engine).search_store(OPERATOR, store, "apple", 9)).hits
 
-    engines.run(tmp_path / "memory.db", look)
-    assert_index_is_whole(tmp_path / "memory.db")
+    engines.run(path, look)
+    assert_index_is_whole(path)
 
 
-def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> None:
+def test_an_unknown_entry_of_an_archived_store_is_unknown(path: Path) -> None:
     async def look(engine: SqliteEngine) -> None:
         store, own = await new_store(engine), over(engine)
         await stores.archive(own, OPERATOR, store)
@@ -92,12 +92,10 @@ def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> Non
             with pytest.raises(NotFound):
                 await change
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
-def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
-    tmp_path: Path,
-) -> None:
+def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(path: Path) -> None:
     name = "postgres://a:b1C2d3@c " * 2
 
     async def look(engine: SqliteEngine) -> None:
@@ -107,7 +105,7 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
         amended = await stores.amend(own, OPERATOR, made.value.id, Given(name=name))
         assert (amended.redacted, len(amended.value.name)) == (2, len(name))
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
 @pytest.mark.representative(2)
@@ -123,7 +121,7 @@ def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, pa
     engines.run(tmp_path / "memory.db", look)
 
 
-def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path: Path) -> None:
+def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(path: Path) -> None:
     part, never = Caller(projects=Patterns(("demo*",))), EntryId("none")
     draft = Given(path="a", content="b")
 
@@ -147,7 +145,7 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
             with pytest.raises(Denied):
                 await asked
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
 async def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
@@ -216,7 +214,7 @@ def items_of(paths: list[str], prefix: str, *, is_shallow: bool) -> list[str]:
     return sorted(set(items))
 
 
-def test_what_is_in_a_deleted_store_is_in_no_list_any_more(tmp_path: Path) -> None:
+def test_what_is_in_a_deleted_store_is_in_no_list_any_more(path: Path) -> None:
     def told(tx: Transaction, store: StoreId) -> list[object]:
         return [
             *stores_of(tx, Page(limit=9)).items,
@@ -243,4 +241,4 @@ def test_what_is_in_a_deleted_store_is_in_no_list_any_more(tmp_path: Path) -> No
             with pytest.raises(NotFound):
                 await asked
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)

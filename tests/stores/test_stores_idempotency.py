@@ -168,8 +168,7 @@ def test_many_at_once_are_one(service: Service) -> None:
 
 
 @requirement("stores:idempotency:holder")
-def test_a_key_is_its_holders_alone(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_key_is_its_holders_alone(path: Path) -> None:
     tokens = [made_key(path), made_key(path)]
     with serving(path) as service:
         ids = set()

@@ -153,8 +153,7 @@ def test_a_deletion_can_be_redacted_and_says_no_more_than_before(
     assert (redacted["action"], redacted["size"], redacted["content_sha256"]) == ("deleted", 0, "")
 
 
-def test_a_version_that_lost_more_than_its_content_has_empty_fields(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_version_that_lost_more_than_its_content_has_empty_fields(path: Path) -> None:
     with serving(path) as service:
         home = store(service.http)
         entry(service.http, home, "a")

@@ -404,8 +404,7 @@ def test_the_line_of_a_request_names_the_span_of_its_operation(
     assert (line["trace_id"], line["span_id"]) == (span.trace, span.id)
 
 
-def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(path: Path) -> None:
     name = 'ci "1"'
     made = run("keys", "create", "--name", name, "--role", "reader", "--db", str(path))
     with served(path) as (process, http):

@@ -142,10 +142,10 @@ def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
 
 
 def test_a_context_that_took_too_long_is_counted_as_degraded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_words(tmp_path / "memory.db", monkeypatch)
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
+    slow_words(path, monkeypatch)
+    with serving(path, MEMORY_RECALL_LIMIT="0") as service:
         service.save("a pangolin sleeps")
         service.http.get("/context", params={"project": "demo", "query": "pangolin"})
 
@@ -231,9 +231,9 @@ def test_a_probe_that_the_gate_answers_has_its_route(path: str) -> None:
 
 
 @pytest.mark.slow
-def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Collector) -> None:
+def test_an_exemplar_names_the_trace_of_a_request(path: Path, collector: Collector) -> None:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+    with serving(path, telemetry=telemetry) as service:
         traced = service.http.get("/stats", headers={"traceparent": TRACEPARENT})
         assert traced.status_code == 200
         unsampled = TRACEPARENT.replace(TRACE, TRACE[::-1]).removesuffix("01") + "00"
@@ -254,10 +254,10 @@ def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Col
 
 
 @pytest.mark.heavy
-def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Collector) -> None:
+def test_a_collector_gets_each_measure_too(path: Path, each_collector: Collector) -> None:
     collector = each_collector
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+    with serving(path, telemetry=telemetry) as service:
         service.save(f"apple {SECRET}")
         service.http.get("/context", params={"project": "demo", "query": "apple"})
         service.http.get("/metrics")
@@ -284,10 +284,10 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
 
 
 def test_a_collector_hears_of_what_is_looked_up_from_the_start(
-    tmp_path: Path, collector: Collector
+    path: Path, collector: Collector
 ) -> None:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry):
+    with serving(path, telemetry=telemetry):
         until(lambda: telemetry.metrics.shown(m.TENANTS_OPEN))
     telemetry.stop()
 
@@ -332,10 +332,8 @@ def statuses(service: Service) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("mode", "expected"), [("keys", [401, 200, 403, 403]), ("open", [200] * 4), ("off", None)]
 )
-def test_who_may_read_what_is_measured(
-    tmp_path: Path, mode: str, expected: list[int] | None
-) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_METRICS=mode) as service:
+def test_who_may_read_what_is_measured(path: Path, mode: str, expected: list[int] | None) -> None:
+    with serving(path, MEMORY_METRICS=mode) as service:
         if expected is None:
             assert service.http.get("/metrics").status_code == 404
             assert "/metrics" not in service.http.get("/openapi.json").json()["paths"]
@@ -346,8 +344,8 @@ def test_who_may_read_what_is_measured(
             assert list(statuses(service).values()) == expected
 
 
-def test_a_scrape_is_not_limited(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="1/h") as service:
+def test_a_scrape_is_not_limited(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="1/h") as service:
         service.http.get("/stats")
         assert service.http.get("/stats").status_code == 429
 

@@ -191,9 +191,9 @@ def test_spans_carry_text_in_any_script_and_survive_broken_text(
     assert span.status == "Refusal: broken ?"
 
 
-async def test_without_an_endpoint_nothing_is_traced(tmp_path: Path) -> None:
+async def test_without_an_endpoint_nothing_is_traced(path: Path) -> None:
     telemetry = Telemetry.started(None)
-    async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: NOW) as engine:
+    async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
         assert traced(engine, telemetry) is engine
 
     with telemetry.operation("stats", {"traceparent": TRACEPARENT}) as span:

@@ -241,11 +241,11 @@ def test_a_malformed_traceparent_is_ignored(tmp_path: Path) -> None:
         assert collector.one("memory.stats").parent == ""
 
 
-def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
+def test_a_log_line_names_the_trace_and_no_query(path: Path) -> None:
     with (
         http_collector() as collector,
         process.served(
-            tmp_path / "memory.db", OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
+            path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
             OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", MEMORY_DRAIN="0",
         ) as (program, http),
     ):  # fmt: skip
@@ -261,11 +261,11 @@ def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_dead_collector_loses_no_request_and_delays_no_exit(tmp_path: Path) -> None:
+def test_a_dead_collector_loses_no_request_and_delays_no_exit(path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         process.served(
-            tmp_path / "memory.db",
+            path,
             OTEL_EXPORTER_OTLP_ENDPOINT=f"127.0.0.1:{silent.getsockname()[1]}",
             MEMORY_DRAIN="0",
             **PATIENT,
