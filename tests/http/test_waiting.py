@@ -192,13 +192,16 @@ def test_a_write_is_not_refused_with_those_that_have_waited_longer(
     run(path, test)
 
 
-async def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(path: Path) -> None:
-    before = set(threading.enumerate())
+def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path: Path) -> None:
+    path, before = tmp_path / "memory.db", set(threading.enumerate())
 
-    async with opened(path) as database:
-        saves = [asyncio.create_task(save(database, str(number))) for number in range(50)]
-        await turns(1)
-    await asyncio.gather(*saves)
+    async def whole() -> None:
+        async with opened(path) as database:
+            saves = [asyncio.create_task(save(database, str(number))) for number in range(50)]
+            await turns(1)
+        await asyncio.gather(*saves)
+
+    asyncio.run(whole())
 
     with closing(connect(path)) as database:
         assert database.execute("SELECT count(*) FROM memories").fetchone() == (50,)
