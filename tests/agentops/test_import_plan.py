@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from ..support.requirements import requirement
 from ..support.samples import examples
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
+
+__all__ = ["service"]
 
 Row = dict[str, Any]
 
@@ -53,12 +56,6 @@ def row(uid: int | None = None, **fields: object) -> Row:
     given = {"project": "p", "session_id": "s", "content": "one", "created_at": AT}
     named = {"uid": UIDS[uid]} if uid is not None else {}
     return {"type": "t", "title": "t", "updated_at": AT} | given | named | fields
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 def plan(service: Service, document: object, **options: Any) -> Row:

@@ -1,18 +1,13 @@
 """What an import refuses, it names by its place, and nothing of it is stored."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
+from ..support.service import lasting as service
 
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
+__all__ = ["service"]
 
 
 def is_empty(service: Service) -> bool:

@@ -49,6 +49,9 @@ from ..support.projects import erased
 from ..support.requirements import requirement
 from ..support.samples import examples
 from ..support.service import START, Clock, Service, serving
+from ..support.service import lasting as shared
+
+__all__ = ["shared"]
 
 DAY = timedelta(days=1)
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
@@ -75,12 +78,6 @@ class Silence:
     def falls(self, idle: timedelta = DAY) -> int:
         """How many sessions that ends."""
         return self._runner.run(end_idle(self._engine, OPERATOR, idle))
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("told") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

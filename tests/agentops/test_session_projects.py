@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from ..support.process import run
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving
+from ..support.service import lasting as unsettled
+
+__all__ = ["unsettled"]
 
 HEADER = "x-memory-warning"
 MONDAY = 'session "monday" belongs to the project "cafe"'
@@ -180,12 +183,6 @@ def test_no_name_breaks_a_header(unsettled: Service, session: str, project: str)
 
     assert answer.status_code in (201, 400)
     assert answer.headers.get(HEADER, "").isprintable()
-
-
-@pytest.fixture(scope="module")
-def unsettled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("unsettled") / "memory.db") as running:
-        yield running
 
 
 @requirement("agentops:sessions:of-another-project")

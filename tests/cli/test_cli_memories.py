@@ -5,7 +5,6 @@ import json
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,13 @@ from agentops_memory_client.contract.errors import Unreachable
 from ..support.callers import made_key
 from ..support.process import free_port
 from ..support.service import Service, observation, serving
+from ..support.service import lasting as service
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
+
+__all__ = ["service"]
 
 HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=WAYS)

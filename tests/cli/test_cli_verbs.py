@@ -4,7 +4,6 @@ import itertools
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,16 +14,13 @@ from agentops_memory.cli.catalog import COMMANDS, loaded
 from agentops_memory.cli.output import ago
 
 from ..support.process import free_port, run
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
+__all__ = ["service"]
+
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=WAYS)

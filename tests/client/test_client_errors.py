@@ -31,17 +31,7 @@ from agentops_memory_client.contract.errors import BY_STATUS, refused
 from agentops_memory_client.contract.models import Context, Saved
 from agentops_memory_client.transport.exchange import MAX_ANSWER
 
-from ..support.asking import (
-    KINDS,
-    Answering,
-    Road,
-    Time,
-    answering,
-    asking,
-    dripping,
-    saying,
-    silence,
-)
+from ..support.asking import Answering, Road, Time, answering, asking, dripping, saying, silence
 from ..support.callers import made_key
 from ..support.process import free_port
 from ..support.samples import for_each
@@ -61,12 +51,6 @@ SESSIONS: Question = methodcaller("sessions")
 HEALTH: Question = methodcaller("health")
 SEARCH: Question = methodcaller("search", "why", explain=True)
 CONTEXT: Question = methodcaller("context")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from agentops_memory_client import (
 )
 from agentops_memory_client.contract.models import Imported
 
-from ..support.asking import KINDS, Happening, Road, Time, answering, asking, over, saying
+from ..support.asking import Happening, Road, Time, answering, asking, over, saying
 from ..support.process import free_port
 from ..support.service import Service, serving
 
@@ -32,12 +32,6 @@ SAVED = answering(201, {"id": 1, "action": "created", "revision_count": 1, "dupl
 BUSY = answering(503, {"error": "Busy."}, headers={"retry-after": "1"})
 OFTEN = answering(429, {"error": "Too often."}, headers={"retry-after": "4"})
 REFUSED, CUT, LATE = httpx.ConnectError("no"), httpx.ReadError("cut"), httpx.ReadTimeout("")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
 
 
 def test_what_passes_is_sent_again(kind: str) -> None:

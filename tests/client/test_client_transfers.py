@@ -24,18 +24,12 @@ from agentops_memory_client import (
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 from agentops_memory_client.transport.exchange import CHUNK
 
-from ..support.asking import KINDS, Road, answering, asking, over, saying
+from ..support.asking import Road, answering, asking, over, saying
 from ..support.callers import made_key
 from ..support.service import Service, serving
 
 CUT = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n" + b'{"exported_at":"'
 LINES = 400
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
 
 
 @pytest.fixture(scope="module")

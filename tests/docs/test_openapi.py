@@ -18,7 +18,10 @@ from agentops_memory.compose import opened
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
-from ..support.service import Clock, Service, serving
+from ..support.service import Clock, Service
+from ..support.service import lasting as service
+
+__all__ = ["service"]
 
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance",
@@ -53,12 +56,6 @@ include-path = [
 ]
 warnings = false
 """
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

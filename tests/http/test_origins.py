@@ -19,6 +19,9 @@ from ..support.process import served, until
 from ..support.raw import request, wire
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving
+from ..support.service import lasting as strict
+
+__all__ = ["strict"]
 
 CONSOLE = "https://console.example"
 LOCAL = "http://localhost:3000"
@@ -31,13 +34,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(
         tmp_path_factory.mktemp("local") / "memory.db", MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}"
     ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that allows no page but its own."""
-    with serving(tmp_path_factory.mktemp("strict") / "memory.db") as running:
         yield running
 
 

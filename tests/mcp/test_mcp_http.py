@@ -19,7 +19,10 @@ from ..support.engines import rows
 from ..support.otlp import grpc_collector
 from ..support.raw import request, wire
 from ..support.service import Service, serving
+from ..support.service import lasting as shared
 from ..support.traced import TRACE, TRACEPARENT
+
+__all__ = ["shared"]
 
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -29,13 +32,6 @@ INITIALIZE: dict[str, Any] = {
     },
 }  # fmt: skip
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service whose state no test minds."""
-    with serving(tmp_path_factory.mktemp("mcp") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture

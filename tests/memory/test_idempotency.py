@@ -23,8 +23,10 @@ from ..support.erasing import erased, gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
 from ..support.samples import examples, for_each
-from ..support.service import PLAIN, START, Clock, Service, observation, serving
+from ..support.service import PLAIN, START, Clock, Service, lasting, observation, serving
 from ..telemetry.test_tracing import traced
+
+__all__ = ["lasting"]
 
 KEY = "5b1d7e0c-order-17"
 REUSED = {"error": "Idempotency key reused with a different request body."}
@@ -206,12 +208,6 @@ def test_an_older_spelling_of_the_header_means_the_same(service: Service) -> Non
 
 
 SERVED = count()
-
-
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @examples(40)

@@ -2,7 +2,6 @@
 
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -11,31 +10,18 @@ import pytest
 from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServiceError, Unreachable
 from agentops_memory_client.openwop import register_secret
 
-from ..support.asking import KINDS, Happening, Road, answering, asking, over
+from ..support.asking import Happening, Road, answering, asking, over
+from ..support.openwop_clients import client, kind
 from ..support.openwop_hosts import REF, Host
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
+from .test_openwop_client_runs import types
+
+__all__ = ["client", "kind"]
 
 VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"
 SECRETS = re.compile(r"/secrets$")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture
-def client(kind: str, service: Service) -> Iterator[MemoryClient]:
-    with asking(kind, service.url) as client:
-        yield client
-
-
-def types(host: Host, run: str = "r1") -> list[str]:
-    """What a run tells of, by the last words of the types."""
-    return [event["type"].rpartition(".")[2] for event in host.told(run)]
 
 
 def whole(error: BaseException) -> str:

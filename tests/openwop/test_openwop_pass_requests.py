@@ -1,6 +1,6 @@
 """Requests for passes, their undo, the index and forgetting: who may, and what they may say."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,9 @@ from ..support.process import until
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as closed
+
+__all__ = ["closed"]
 
 WORD = "xylophagan"
 FORBIDDEN = (403, "forbidden")
@@ -46,12 +49,6 @@ REQUESTS: dict[str, Asked] = {
     "receipt": Asked("reader", lambda it: it.ask("GET", "/erasures/7")),
 }
 ROLES = ["reader", "writer", "admin"]
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("closed") / "memory.db") as running:
-        yield running
 
 
 @pytest.mark.parametrize("name", REQUESTS)

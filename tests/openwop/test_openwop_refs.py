@@ -23,6 +23,9 @@ from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, ke
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as closed
+
+__all__ = ["closed"]
 
 MALFORMED = [
     "x" * 257, "\U0001f332" * 257, "a\x01b", "\n", "a\x7f", "\x85a", "a\x9fb", "..", "../a", "a/..",
@@ -56,12 +59,6 @@ def ways(host: Host, ref: str) -> Ways:
         page(at)["entries"], ok(host.ask("GET", "/search", params=words))["entries"],
         [answer.status_code for answer in of_one(at, NEVER)], at.post().status_code,
     )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("closed") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 # ruff: noqa: RUF001 - signs that look like ASCII ones are what is tested
 
 import re
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -19,15 +18,11 @@ from ..support.recall import context, search, titles
 from ..support.requirements import requirement
 from ..support.samples import examples, for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as shared
+
+__all__ = ["shared"]
 
 EXAMPLES = examples(60)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for many texts, each in a project of its own."""
-    with serving(tmp_path_factory.mktemp("recall") / "memory.db") as running:
-        yield running
 
 
 def finds(service: Service, content: str, query: str) -> bool:

@@ -1,7 +1,6 @@
 """Any body to any route of the Anthropic dialect, and any text in any parameter."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -12,9 +11,10 @@ from hypothesis import strategies as st
 
 from ..http.test_any_input import EXAMPLES, described, mangled, text, value
 from ..support.anthropic_sdk import STORES
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 
-__all__ = ["described"]
+__all__ = ["described", "service"]
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
 
@@ -36,12 +36,6 @@ WORDS = st.sampled_from(
     ["1", "0", "basic", "full", "/a/", "2030-01-01T12:00:00Z", "0001-01-01T00:00:00-23:59",
      "9999-12-31T23:59:59-23:59", "created", "true", "AAAAAAAAAAAvYQ"]
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -22,17 +22,12 @@ from ..support.refusals import codes
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 
-__all__ = ["sdk"]
+__all__ = ["sdk", "service"]
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 MEBIBYTE = 1 << 20
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -13,18 +12,13 @@ from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 from ..support.anthropic_sdk import STORES, async_client, client, memory, paths, refusal, sdk, store
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 
-__all__ = ["sdk"]
+__all__ = ["sdk", "service"]
 
 # In the order of their bytes: a slash comes after a dot and before a digit.
 TREE = ["/B", "/a.md", "/a/1", "/a/b/2", "/a/b/c/3", "/a/z", "/a0", "/ab/4", "/é", "/日"]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

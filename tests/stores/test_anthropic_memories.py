@@ -1,7 +1,6 @@
 """Memories of the Anthropic dialect: written at paths, read, deleted."""
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -21,18 +20,13 @@ from ..support.anthropic_sdk import (
 )
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 
-__all__ = ["sdk"]
+__all__ = ["sdk", "service"]
 
 NOON = "2030-01-01T12:00:00.000000Z"
 LONGEST = 102_400  # bytes of a content
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 def sha256(text: str) -> str:

@@ -1,6 +1,5 @@
 """Memory stores join a context: what they and the project find becomes one list."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from ..support.callers import calling, made_key
 from ..support.engines import is_postgresql
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 from ..support.stores import NEVER, entry, store
 
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
+__all__ = ["service"]
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..http.test_any_input import EXAMPLES, described, text, value
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.stores import NEVER, STORES, entry, entry_at, ok, refusal, store, update, versions
 
-__all__ = ["described"]
+__all__ = ["described", "service"]
 
 FIELDS = ("name", "description", "metadata", "path", "content", "version", "content_sha256", "more")
 fitting = st.fixed_dictionaries(
@@ -43,12 +44,6 @@ READS = [
     f"{STORES}/{{store_id}}/memories", f"{STORES}/{{store_id}}/memories/{{entry_id}}",
     f"{STORES}/{{store_id}}/versions", f"{STORES}/{{store_id}}/versions/{{version_id}}",
 ]  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,13 @@
 """Entries of memory stores: written at paths, read, replaced, deleted."""
 
 import hashlib
-from collections.abc import Iterator
 
 import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.stores import (
     NEVER,
     Object,
@@ -25,14 +25,10 @@ from ..support.stores import (
     versions,
 )
 
+__all__ = ["service"]
+
 TAKEN = (409, "conflict_error", "Version or state conflict.", None)
 RELATIVE = "Field 'path' must be a relative path (cannot start with '/')."
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @requirement(

@@ -23,6 +23,7 @@ from ..support.refusals import codes
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 from ..support.stores import (
     NEVER,
     PREFIX,
@@ -39,15 +40,11 @@ from ..support.stores import (
     versions,
 )
 
+__all__ = ["service"]
+
 INVALID = "invalid_request_error"
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
 NOTHING_THERE = (404, "not_found_error", "There is nothing at this path.", None)
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @requirement("stores:error:envelope", "stores:base")

@@ -1,6 +1,5 @@
 """A write to a store that has an idempotency key is done once, and answered as before."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -12,18 +11,15 @@ import pytest
 from ..support.callers import calling, made_key
 from ..support.requirements import requirement
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 from ..support.stores import NEVER, STORES, at, entry, entry_at, fault, ok, store, update
+
+__all__ = ["service"]
 
 KEYS = count()
 CONFLICT = (409, "conflict_error", None)
 ERASED = "This was done, and what it was answered is erased."
 REUSED = "Idempotency key reused with a different request body."
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 class Write(NamedTuple):

@@ -2,22 +2,18 @@
 
 import json
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.stores import STORES, Object, at, entry, entry_at, fault, invalid, ok, refusal
 
+__all__ = ["service"]
+
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @requirement("stores:store:limits")

@@ -1,6 +1,6 @@
 """Lists of the Memory Stores API: their pages, their order, and what they leave out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,7 +10,8 @@ from agentops_memory.recall.text.instants import Uids
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import START, Service, serving
+from ..support.service import START, Service
+from ..support.service import lasting as shared
 from ..support.stores import (
     NEVER,
     STORES,
@@ -27,18 +28,13 @@ from ..support.stores import (
     update,
 )
 
+__all__ = ["shared"]
+
 Listed = tuple[str, list[str]]
 """The path of a list, and the ids in it, newest first."""
 
 SORTS = ("stores", "entries", "versions")
 NONE: dict[str, Any] = {"data": [], "first_id": None, "last_id": None, "has_more": False}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """For what is refused whatever is stored."""
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=SORTS)

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 
 from agentops_memory.openwop import routes as openwop
 from agentops_memory.postgresql.engine import PostgresEngine
@@ -82,6 +83,13 @@ def serving(
     """
     with speaking(own_protocols, path, variables, clock=clock, telemetry=telemetry) as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of a module, whose tests do not hinder each other; it may take another name."""
+    with serving(tmp_path_factory.mktemp("lasting") / "memory.db") as running:
+        yield running
 
 
 def own_protocols(_: Settings) -> openwop.OpenWopOperations:
