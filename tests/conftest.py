@@ -1,6 +1,8 @@
 """Fixtures: a service of its own for each test."""
 
+import asyncio
 import gc
+import inspect
 import os
 import signal
 import sys
@@ -60,6 +62,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = filter(engines.is_kept, items)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """A test that is a coroutine has a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
     """What a test has stored is gone with its folder."""
@@ -112,6 +124,11 @@ def postgresql(databases: Databases, tmp_path: Path) -> Iterator[str]:
     """The URL of a database of PostgreSQL as a service has made it, on any engine."""
     yield databases.at(tmp_path / "postgresql")
     databases.release(tmp_path / "postgresql")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
 
 
 @pytest.fixture

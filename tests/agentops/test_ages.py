@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from agentops_memory_client.contract.ages import UNITS, age_words
 
-from ..support.agent_memory import Way, agent, one_turn, service, way
+from ..support.agent_memory import Way, agent, one_turn, way
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 DAY = 86_400
 AGES = {

@@ -11,33 +11,21 @@ from ..fuzz.tally import Tally
 from ..support.samples import for_each
 
 FINE = Report(
-    seconds=600,
-    seed=7,
-    tally=Tally(),
+    seconds=600, seed=7, tally=Tally(),
     counted=Counter({("GET", "/health", "200"): 1200, ("GET", "/stats", "507"): 2}),
-    routes=[("GET", "/health"), ("GET", "/stats")],
-    memory=(80, 90),
-    exit_code=0,
-    held="3 memories",
-)
+    routes=[("GET", "/health"), ("GET", "/stats")], memory=(80, 90), exit_code=0, held="3 memories",
+)  # fmt: skip
 
 
 def test_the_report_is_one_table() -> None:
     assert FINE.is_good
     assert [*FINE.lines()] == [
-        "requests                 1,202 in 600 s, seed 7",
-        "  2xx                    1,200",
-        "  507                    2",
-        "routes                   2",
-        "  never reached          0",
-        "500s                     0",
-        "hangs                    0",
-        "connections lost         0",
-        "answers not as described 0",
-        "memory                   80 MiB at the start, 90 at the end",
-        "exit code                0",
-        "files                    0 faults; 3 memories",
-    ]
+        "requests                 1,202 in 600 s, seed 7", "  2xx                    1,200",
+        "  507                    2", "routes                   2", "  never reached          0",
+        "500s                     0", "hangs                    0", "connections lost         0",
+        "answers not as described 0", "memory                   80 MiB at the start, 90 at the end",
+        "exit code                0", "files                    0 faults; 3 memories",
+    ]  # fmt: skip
 
 
 @for_each(

@@ -6,11 +6,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
-from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
@@ -63,28 +61,16 @@ TOLD = {"id": "told", "project": "demo"}
 SECRET = "AKIA" + "IOSFODNN7" + "EXAMPLE"
 
 
-def awaited(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """The test as a plain function."""
-
-    @wraps(test)
-    def run_it(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run_it
-
-
 def document(size: int, **fields: Any) -> Document:
     """So many observations, every third in another project."""
     observations = [
         observation(
-            f"Row {number} of many.",
-            project="other" if number % 3 == 0 else "demo",
+            f"Row {number} of many.", project="other" if number % 3 == 0 else "demo",
             session_id=f"s{number % 3 == 0}-{number % 7}",
-            created_at=f"2029-01-01T00:00:{number % 60:02}Z",
-            **fields,
+            created_at=f"2029-01-01T00:00:{number % 60:02}Z", **fields,
         )
         for number in range(size)
-    ]
+    ]  # fmt: skip
     return of(observations=observations, sessions=[TOLD])
 
 
@@ -135,7 +121,6 @@ class Dying:
 
 
 @pytest.mark.heavy
-@awaited
 async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
     async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
         as_ever = await in_one_transaction(one, document(LARGE))
@@ -154,13 +139,11 @@ UIDS = "01900000-0000-7000-8000-00000000000{}"
 observations = st.fixed_dictionaries(
     {"content": few, "title": st.just("t"), "session_id": few, "project": st.sampled_from("pq")},
     optional={
-        "topic_key": few,
-        "scope": st.sampled_from(["project", "global"]),
-        "uid": few.map(UIDS.format),
-        "created_at": few.map("2029-01-01T00:00:0{}Z".format),
+        "topic_key": few, "scope": st.sampled_from(["project", "global"]),
+        "uid": few.map(UIDS.format), "created_at": few.map("2029-01-01T00:00:0{}Z".format),
         "updated_at": few.map("2029-02-01T00:00:0{}Z".format),
     },
-)
+)  # fmt: skip
 sessions = st.fixed_dictionaries({"id": few, "project": st.sampled_from("pq"), "summary": few})
 
 
@@ -190,7 +173,6 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
 @pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("step", [1, 2, 3])
-@awaited
 async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
@@ -236,7 +218,6 @@ def chained(size: int) -> Document:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("step", [1, 2, 3])
-@awaited
 async def test_a_repeat_completes_what_rows_supersede_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
@@ -256,10 +237,9 @@ async def test_a_repeat_completes_what_rows_supersede_too(
 
 
 @pytest.mark.heavy
-@awaited
-async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> None:
+async def test_a_save_is_answered_while_an_import_goes_on(path: Path) -> None:
     begun = asyncio.Event()
-    async with opened(tmp_path / "memory.db") as engine:
+    async with opened(path) as engine:
         service = Transfer(engine=engine)
         task = asyncio.create_task(
             service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
@@ -273,9 +253,8 @@ async def test_a_save_is_answered_while_an_import_goes_on(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@awaited
-async def test_others_wait_for_few_rows_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
+async def test_others_wait_for_few_rows_alone(path: Path) -> None:
+    async with opened(path) as engine:
         (some,) = chunks_of(Redactor(DEFAULT_RULES), document(500))
         tallies = await asyncio.gather(
             engine.write(OPERATOR, import_some, some, Tally()),
@@ -297,7 +276,6 @@ def draft() -> Draft:
 @pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("size", [SLICE, 2 * LARGE])
-@awaited
 async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: int) -> None:
     path = tmp_path / "memory.db"
     async with opened(path) as engine:
@@ -310,12 +288,11 @@ async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: i
         assert await exported(engine) == {"sessions": [], "observations": []}
 
 
-@awaited
 async def test_a_short_import_stores_no_session_without_room_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
-    async with opened(tmp_path / "memory.db", quota=1) as engine:
+    async with opened(path, quota=1) as engine:
         with pytest.raises(OverQuota):
             await Transfer(engine=engine).import_all(OPERATOR, of(sessions=[TOLD]))
 
@@ -323,11 +300,8 @@ async def test_a_short_import_stores_no_session_without_room_for_it(
 
 
 @pytest.mark.heavy
-@awaited
-async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
-    tmp_path: Path,
-) -> None:
-    path, mine = tmp_path / "memory.db", Caller(projects=Patterns(("demo",)))
+async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(path: Path) -> None:
+    mine = Caller(projects=Patterns(("demo",)))
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
     some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
     theirs = observation("Last.", **fields | {"project": "other"})
@@ -344,11 +318,10 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(
 
 
 @pytest.mark.heavy
-@awaited
-async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) -> None:
+async def test_a_document_longer_than_what_is_kept_is_read_anew(path: Path) -> None:
     fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
     some = [observation(f"Row {n}. " + "x" * 4000, **fields) for n in range(LARGE)]
-    async with opened(tmp_path / "memory.db") as engine:
+    async with opened(path) as engine:
         service = Transfer(engine=engine)
         mine = Caller(projects=Patterns(("demo",)))
 
@@ -358,11 +331,10 @@ async def test_a_document_longer_than_what_is_kept_is_read_anew(tmp_path: Path) 
 
 
 @pytest.mark.heavy
-@awaited
-async def test_each_secret_is_counted_once_for_a_key_with_patterns(tmp_path: Path) -> None:
+async def test_each_secret_is_counted_once_for_a_key_with_patterns(path: Path) -> None:
     fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
     some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
-    async with opened(tmp_path / "memory.db") as engine:
+    async with opened(path) as engine:
         mine = Caller(projects=Patterns(("demo",)))
         counts = await Transfer(engine=engine).import_all(mine, of(observations=some))
 
@@ -403,9 +375,8 @@ def test_the_faults_of_twenty_rows_are_named() -> None:
 
 
 @pytest.mark.heavy
-@awaited
-async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
+async def test_a_request_that_is_cancelled_has_stored_whole_chunks(path: Path) -> None:
+    async with opened(path) as engine:
         begun = asyncio.Event()
         service = Transfer(engine=engine)
         task = asyncio.create_task(
@@ -421,18 +392,16 @@ async def test_a_request_that_is_cancelled_has_stored_whole_chunks(tmp_path: Pat
 
 
 @pytest.mark.slow
-@awaited
-async def test_a_full_disk_says_what_was_stored(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
+async def test_a_full_disk_says_what_was_stored(path: Path) -> None:
+    async with opened(path) as engine:
         service = Transfer(engine=cast("Engine", Dying(engine, 1, Full)))
         with pytest.raises(Full, match=r"The first 1,000 rows of the document were stored before"):
             await service.import_all(OPERATOR, document(LARGE))
 
 
 @pytest.mark.heavy
-@awaited
-async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
+async def test_a_dry_run_of_a_long_document_changes_nothing(path: Path) -> None:
+    async with opened(path) as engine:
         service = Transfer(engine=engine)
         plan = await service.plan_import(OPERATOR, document(LARGE))
         assert (plan.stored, plan.sessions.total()) == (LARGE, 1)
@@ -443,17 +412,17 @@ async def test_a_dry_run_of_a_long_document_changes_nothing(tmp_path: Path) -> N
         again = await service.plan_import(OPERATOR, document(LARGE))
         assert again.stored == 0
         assert await exported(engine) == before
-    assert_sound(tmp_path / "memory.db", live=LARGE)
+    assert_sound(path, live=LARGE)
 
 
 # Processes
 
 
-def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> None:
+def test_threads_take_turns_sooner_while_a_long_body_is_read(path: Path) -> None:
     before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
     head = raw.request("POST", "/import", content_length=str(len(long) + 2))
     short = SWITCH_INTERVAL.total_seconds()
-    with serving(tmp_path / "memory.db") as service, ExitStack() as open_:
+    with serving(path) as service, ExitStack() as open_:
         one, other = (open_.enter_context(raw.wire(service.url)) for _ in range(2))
         assert service.http.post("/import", content=b"{}").is_success
         assert sys.getswitchinterval() == before
@@ -468,10 +437,10 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read(tmp_path: Path) -> 
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
 
 
-def test_threads_take_turns_as_before_once_a_long_body_breaks_off(tmp_path: Path) -> None:
+def test_threads_take_turns_as_before_once_a_long_body_breaks_off(path: Path) -> None:
     before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
     head = raw.request("POST", "/import", content_length=str(2 * len(long)))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         with raw.wire(service.url) as leaving:
             leaving.send(head, long)
             until(lambda: sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL.total_seconds()))

@@ -91,6 +91,7 @@ def test_so_does_the_plan_of_one(tmp_path: Path, shape: str, is_there: bool) -> 
     assert steps[1] < LARGE / SMALL * SLACK * steps[0], steps
 
 
+@pytest.mark.slow
 def test_a_save_looks_for_its_twin_past_any_number_of_deleted_ones(tmp_path: Path) -> None:
     def look(tx: SqliteTransaction, _: Document) -> None:
         memory = tx[MemoryTable].page(None, UNSAVED, 1)[0]

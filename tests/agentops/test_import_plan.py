@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 from ..support.requirements import requirement
 from ..support.samples import examples
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
+
+__all__ = ["service"]
 
 Row = dict[str, Any]
 
@@ -29,22 +32,17 @@ NOTHING = {
 # Few words, so that rows meet: the stored ones, and each other.
 rows = st.builds(
     lambda **fields: {"type": "t", "title": "t"} | {k: v for k, v in fields.items() if v},
-    uid=st.sampled_from([None, *UIDS]),
-    session_id=st.sampled_from(["s", "s", "s", "t"]),
-    project=st.sampled_from(["p", "p", "p", "q"]),
-    topic_key=st.sampled_from([None, "k", "k", "l"]),
+    uid=st.sampled_from([None, *UIDS]), session_id=st.sampled_from(["s", "s", "s", "t"]),
+    project=st.sampled_from(["p", "p", "p", "q"]), topic_key=st.sampled_from([None, "k", "k", "l"]),
     content=st.sampled_from(["one", "one", "two", "AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLF"]),
     tags=st.sampled_from([None, None, None, ["x"]]),
-    created_at=st.sampled_from([AT, AT, AT, *TIMES]),
-    updated_at=st.sampled_from(TIMES),
-)
+    created_at=st.sampled_from([AT, AT, AT, *TIMES]), updated_at=st.sampled_from(TIMES),
+)  # fmt: skip
 sessions = st.builds(
-    lambda **fields: {k: v for k, v in fields.items() if v},
-    id=st.sampled_from(["s", "u", "v"]),
-    project=st.sampled_from(["p", "q"]),
-    started_at=st.sampled_from(TIMES),
+    lambda **fields: {k: v for k, v in fields.items() if v}, id=st.sampled_from(["s", "u", "v"]),
+    project=st.sampled_from(["p", "q"]), started_at=st.sampled_from(TIMES),
     summary=st.sampled_from([None, "Done."]),
-)
+)  # fmt: skip
 documents = st.fixed_dictionaries(
     {"sessions": st.lists(sessions, max_size=3), "observations": st.lists(rows, max_size=8)}
 )
@@ -58,12 +56,6 @@ def row(uid: int | None = None, **fields: object) -> Row:
     given = {"project": "p", "session_id": "s", "content": "one", "created_at": AT}
     named = {"uid": UIDS[uid]} if uid is not None else {}
     return {"type": "t", "title": "t", "updated_at": AT} | given | named | fields
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 def plan(service: Service, document: object, **options: Any) -> Row:
@@ -200,11 +192,9 @@ def test_a_row_meets_what_earlier_rows_of_its_document_leave_behind(service: Ser
          [row(1, topic_key="k", content="two", updated_at=TIMES[0])] * 2, (0, 0, 1, 1)),
     ]:  # fmt: skip
         told = assert_a_plan_tells_what_an_import_does(
-            service,
-            {"sessions": [], "observations": earlier},
-            deeds,
+            service, {"sessions": [], "observations": earlier}, deeds,
             {"sessions": [], "observations": rows},
-        )
+        )  # fmt: skip
         assert counts(told) == expected, name
 
 

@@ -1,18 +1,13 @@
 """What an import refuses, it names by its place, and nothing of it is stored."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
+from ..support.service import lasting as service
 
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
+__all__ = ["service"]
 
 
 def is_empty(service: Service) -> bool:
@@ -99,17 +94,15 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
         (b'{"": 1}', "this one has 1 member."),
         (b"{%s}" % b", ".join(b'"k%d": 0' % n for n in range(99_999)), "k4, 99,994 more."),
         (b"[]", "this is a list, which no importer reads."),
-        (b'  [{"id": 1}]', "this is a list, which no importer reads."),
-        (b"null", "this is null."),
-        (b'"text"', "this is a string."),
-        (b"-1.5", "this is a number."),
+        (b'  [{"id": 1}]', "this is a list, which no importer reads."), (b"null", "this is null."),
+        (b'"text"', "this is a string."), (b"-1.5", "this is a number."),
         (b"true", "this is a boolean."),
         (b'{"id": 1}\n{"id": 2}\n', "this is JSON lines, which no importer reads."),
         (b"SQLite format 3\0\x10", "this is a SQLite database: `agentops-memory export --db FILE`"),
         (b"PK\x03\x04\x14", "this is a ZIP file: `agentops-memory restore` reads"),
         (b"\x1f\x8b\x08", "this is compressed by gzip: decompress it first."),
     ],
-)
+)  # fmt: skip
 @requirement("agentops:import:no-export")
 def test_what_is_no_export_is_refused_and_said_to_be_what_it_is(
     service: Service, body: bytes, sentence: str

@@ -144,8 +144,7 @@ def test_no_import_and_no_merge_is_refused_for_its_pins_and_their_order_stays(
 
 
 @requirement("life:transfer:merged")
-def test_of_two_at_one_key_the_one_that_stays_keeps_its_life(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_of_two_at_one_key_the_one_that_stays_keeps_its_life(path: Path) -> None:
     ours = row(0, topic_key="k", project="other", updated_at=LATER, expires_at=LATER)
     older = row(1, project="other"), row(3)
     held = row(2, topic_key="k", pinned=True, pinned_at=SOON, supersedes=[UIDS[3]])

@@ -49,6 +49,9 @@ from ..support.projects import erased
 from ..support.requirements import requirement
 from ..support.samples import examples
 from ..support.service import START, Clock, Service, serving
+from ..support.service import lasting as shared
+
+__all__ = ["shared"]
 
 DAY = timedelta(days=1)
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
@@ -59,11 +62,9 @@ piece = st.sampled_from(["a", " ", ".", "...", ENDED, "Ended with:", "ä" * 197,
 content = st.lists(piece, max_size=3).map("".join)
 messages = st.lists(st.builds(lambda r, c: {"role": r, "content": c}, role, content), max_size=3)
 deed: st.SearchStrategy[tuple[str, list[Said]]] = st.one_of(
-    st.tuples(st.just("messages"), messages),
-    st.tuples(st.just("messages"), messages),
-    st.tuples(st.just("end"), st.just([]) | messages),
-    st.tuples(st.just("silence"), st.just([])),
-)
+    st.tuples(st.just("messages"), messages), st.tuples(st.just("messages"), messages),
+    st.tuples(st.just("end"), st.just([]) | messages), st.tuples(st.just("silence"), st.just([])),
+)  # fmt: skip
 EXAMPLES = examples(30)
 
 
@@ -77,12 +78,6 @@ class Silence:
     def falls(self, idle: timedelta = DAY) -> int:
         """How many sessions that ends."""
         return self._runner.run(end_idle(self._engine, OPERATOR, idle))
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("told") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -389,9 +384,9 @@ def test_a_session_ends_after_a_day_without_a_word_when_it_was_last_heard(
     assert end(shared, session)["summary"] == shown["summary"]
 
 
-def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(tmp_path: Path) -> None:
+def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(path: Path) -> None:
     clock = Clock()
-    with serving(tmp_path / "memory.db", clock=clock) as service, asyncio.Runner() as runner:
+    with serving(path, clock=clock) as service, asyncio.Runner() as runner:
         for ahead in (timedelta(days=1), timedelta(days=9000)):
             clock.now += ahead
             tell(service, f"{ahead.days} ahead", "hello")
@@ -465,10 +460,8 @@ def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_ea
 
 @pytest.mark.slow
 @requirement("agentops:messages:idle")
-def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
-    tmp_path: Path,
-) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(path: Path) -> None:
+    clock = Clock()
     keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
     for heard in (["first"], ["second", "first"]):
         with (
@@ -485,7 +478,7 @@ def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(
         clock.advance(days=2)
 
 
-def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
+async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = Clock()
@@ -493,25 +486,22 @@ def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
     nobody, somebody = (Caller(tenant=TenantId(it)) for it in ("nobody", "default"))
     engines = partial(SqliteEngine.opened, clock=clock)
 
-    async def test() -> None:
-        with disk(tmp_path / "disk", size=4 * 1024 * 1024) as folder:
-            ballast = folder / "ballast"
-            async with TenantsEngine.opened(
-                folder / "memory.db", engines, has_key=lambda _: False
-            ) as engine:
-                await engine.write(somebody, append_messages, SessionId("s1"), told, None)
-                clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
-                await end_all_idle(engine, [nobody, somebody], DAY)
-                clock.now = START + DAY
-                fill(ballast)
-                await end_all_idle(engine, [nobody, somebody], DAY)
-                (going_on,) = await engine.read(somebody, recent_sessions, None, 9, None)
-                ballast.unlink()
-                await end_all_idle(engine, [nobody, somebody], DAY)
-                (ended,) = await engine.read(somebody, recent_sessions, None, 9, None)
-        assert (going_on.ended_at, ended.ended_at) == (None, START)
-
-    asyncio.run(test())
+    with disk(tmp_path / "disk", size=4 * 1024 * 1024) as folder:
+        ballast = folder / "ballast"
+        async with TenantsEngine.opened(
+            folder / "memory.db", engines, has_key=lambda _: False
+        ) as engine:
+            await engine.write(somebody, append_messages, SessionId("s1"), told, None)
+            clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
+            await end_all_idle(engine, [nobody, somebody], DAY)
+            clock.now = START + DAY
+            fill(ballast)
+            await end_all_idle(engine, [nobody, somebody], DAY)
+            (going_on,) = await engine.read(somebody, recent_sessions, None, 9, None)
+            ballast.unlink()
+            await end_all_idle(engine, [nobody, somebody], DAY)
+            (ended,) = await engine.read(somebody, recent_sessions, None, 9, None)
+    assert (going_on.ended_at, ended.ended_at) == (None, START)
     unforeseen, full = (it for it in caplog.records if it.name == end_all_idle.__module__)
     assert unforeseen.message == full.message == "idle sessions could not be ended; retrying later"
     assert (unforeseen.levelname, full.levelname) == ("ERROR", "WARNING")
@@ -520,9 +510,9 @@ def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
 
 @pytest.mark.sqlite_files
 def test_an_index_that_knows_of_a_session_too_many_keeps_no_database_from_opening(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+    clock = Clock()
     with serving(path, clock=clock) as service:
         for session in ("s1", "s2"):
             tell(service, session, "hello")
@@ -564,7 +554,7 @@ def has_ended(client: httpx.Client, session: str = "swept") -> bool:
 
 
 @pytest.mark.slow
-def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
+async def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
     path, ahead, enough = tmp_path / "memory.db", Clock(), Event()
     ahead.advance(days=2)  # to whom every session is idle
 
@@ -575,16 +565,13 @@ def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) ->
             count += 1
         return count
 
-    async def sweep() -> None:
-        ended = 0
-        async with opened(path, ahead) as engine:
-            while ended < 10:
-                ended += await end_idle(engine, OPERATOR, DAY)
-
     with serving(path) as service, ThreadPoolExecutor(2) as threads:
         told = [threads.submit(telling) for _ in range(2)]
         try:
-            asyncio.run(sweep())
+            ended = 0
+            async with opened(path, ahead) as engine:
+                while ended < 10:
+                    ended += await end_idle(engine, OPERATOR, DAY)
         finally:
             enough.set()
         count = sum(it.result() for it in told)
@@ -595,10 +582,7 @@ def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) ->
     )
 
 
-def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(path: Path) -> None:
     body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
     with served(path) as (program, http), another(path) as other, ThreadPoolExecutor() as pool:
         said = [models.Message(**it) for it in body["messages"]]
@@ -652,10 +636,7 @@ def held(folder: Path) -> set[str]:
     return {it.decode() for it in re.findall(rb"[a-z]{5,} word", every)}
 
 
-def test_what_was_told_goes_with_its_session_to_another_project(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_told_goes_with_its_session_to_another_project(path: Path) -> None:
     with serving(path) as service:
         service.save("one", project="a", session_id="s1")
         service.save("two", project="c", session_id="s2")

@@ -4,7 +4,7 @@ import json
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from ..support.process import run
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving
+from ..support.service import lasting as unsettled
+
+__all__ = ["unsettled"]
 
 HEADER = "x-memory-warning"
 MONDAY = 'session "monday" belongs to the project "cafe"'
@@ -150,12 +153,10 @@ def test_a_repeated_request_names_no_project_to_which_access_is_lost(
 @requirement("agentops:sessions:of-another-project")
 def test_a_name_in_a_warning_is_quoted_escaped_and_cut(service: Service) -> None:
     names = {
-        "é": r'"\u00e9"',
-        'a "quoted" \\ one': r'"a \"quoted\" \\ one"',
-        "a\r\nX-Evil: 1": r'"a\r\nX-Evil: 1"',
-        "😀" * 500: '"' + r"\ud83d\ude00" * 100 + '..."',
+        "é": r'"\u00e9"', 'a "quoted" \\ one': r'"a \"quoted\" \\ one"',
+        "a\r\nX-Evil: 1": r'"a\r\nX-Evil: 1"', "😀" * 500: '"' + r"\ud83d\ude00" * 100 + '..."',
         "\x7f\x85\u202e": r'"\u007f\u0085\u202e"',
-    }
+    }  # fmt: skip
     sessions = [{"id": name, "project": f"p {name[:150]}"} for name in names]
     service.http.post("/import", json={"sessions": sessions}).raise_for_status()
 
@@ -184,12 +185,6 @@ def test_no_name_breaks_a_header(unsettled: Service, session: str, project: str)
     assert answer.headers.get(HEADER, "").isprintable()
 
 
-@pytest.fixture(scope="module")
-def unsettled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("unsettled") / "memory.db") as running:
-        yield running
-
-
 @requirement("agentops:sessions:of-another-project")
 def test_a_warning_has_no_secret(service: Service) -> None:
     secret = "AKIA" + "IOSFODNN7REALKEY"
@@ -201,8 +196,8 @@ def test_a_warning_has_no_secret(service: Service) -> None:
     assert answer.headers[HEADER].endswith('belongs to the project "cafe"')
 
 
-def test_a_page_may_read_the_warning(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_ALLOWED_ORIGINS=CONSOLE) as service:
+def test_a_page_may_read_the_warning(path: Path) -> None:
+    with serving(path, MEMORY_ALLOWED_ORIGINS=CONSOLE) as service:
         answer = _opened(service, "monday", "cafe", Origin=CONSOLE)
 
     assert HEADER in answer.headers["access-control-expose-headers"].lower()

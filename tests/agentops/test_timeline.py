@@ -15,12 +15,9 @@ def test_neighbours_come_in_the_order_of_their_saves(service: Service) -> None:
     assert _ids(service, "observation_id=2&before=9") == [1, 2, 3, 4, 5]
     assert _ids(service, "observation_id=9&after=9") == [6, 7, 8, 9]
     assert service.http.get("/timeline?observation_id=2&before=1&after=1").json()[1] == {
-        "id": 2,
-        "type": "discovery",
-        "title": "word 2",
-        "content": "word 2",
+        "id": 2, "type": "discovery", "title": "word 2", "content": "word 2",
         "created_at": "2030-01-01T12:00:01Z",
-    }
+    }  # fmt: skip
 
 
 @requirement("agentops:timeline:order", "agentops:fault:timeline-same-second")
@@ -69,17 +66,12 @@ def test_totals_are_of_the_project_or_of_all(service: Service) -> None:
 
     projects = ["demo", "empty", "former", "other"]
     for query, sessions, observations in (
-        ("", 4, 2),
-        ("?project=demo", 1, 1),
-        ("?project=EMPTY", 1, 0),
-        ("?project=former", 1, 0),
+        ("", 4, 2), ("?project=demo", 1, 1), ("?project=EMPTY", 1, 0), ("?project=former", 1, 0),
         ("?project=nobody", 0, 0),
-    ):
+    ):  # fmt: skip
         assert service.http.get(f"/stats{query}").json() == {
-            "total_sessions": sessions,
-            "total_observations": observations,
-            "projects": projects,
-        }
+            "total_sessions": sessions, "total_observations": observations, "projects": projects,
+        }  # fmt: skip
 
 
 def _ids(service: Service, query: str) -> list[int]:

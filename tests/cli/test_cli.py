@@ -136,10 +136,11 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
-def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(tmp_path: Path) -> None:
+def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(path: Path) -> None:
     profile = {"PYTHONPROFILEIMPORTTIME": "1"}
-    file = ("--db", str(tmp_path / "memory.db"), "--project", "p")
+    file = ("--db", str(path), "--project", "p")
     run("save", "Queue", "Orders go through a queue.", *file)
 
     done = run("search", "queue", *file, variables=profile)

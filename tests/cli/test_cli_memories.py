@@ -5,7 +5,6 @@ import json
 import re
 import sqlite3
 import unicodedata
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,13 @@ from agentops_memory_client.contract.errors import Unreachable
 from ..support.callers import made_key
 from ..support.process import free_port
 from ..support.service import Service, observation, serving
+from ..support.service import lasting as service
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
+
+__all__ = ["service"]
 
 HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=WAYS)
@@ -353,8 +349,8 @@ def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows() -> None:
         assert str(refused.value) == sentence
 
 
-def test_a_key_comes_from_the_environment_alone(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as closed:
+def test_a_key_comes_from_the_environment_alone(path: Path) -> None:
+    with serving(path) as closed:
         token = made_key(closed.path, role="reader")
         at = {"MEMORY_URL": closed.url}
 
@@ -390,8 +386,8 @@ def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.sqlite_files
-def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: Path) -> None:
-    file = tmp_path / "memory.db"
+def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(path: Path) -> None:
+    file = path
     terminal = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}", "MEMORY_PROJECT": "p"})
 
     made = terminal.run("save", "T", "C", "--db", file)
@@ -403,10 +399,10 @@ def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(tmp_path: 
 
 
 @pytest.mark.sqlite_files
-def test_a_file_that_a_start_would_change_is_left_alone(tmp_path: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "MEMORY_PROJECT": "p"})
+def test_a_file_that_a_start_would_change_is_left_alone(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_PROJECT": "p"})
     terminal.say("save", "T", "C")
-    with closing(sqlite3.connect(tmp_path / "memory.db")) as database:
+    with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 1")
 
     for arguments in (("stats",), ("save", "T", "C2")):

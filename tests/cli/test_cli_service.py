@@ -121,14 +121,12 @@ def test_options_of_a_service_and_of_a_file_are_not_given_together(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "must contain one line"),
-        (b" \n", "must contain one line"),
+        (b"", "must contain one line"), (b" \n", "must contain one line"),
         (b"one\ntwo\n", "characters that are not valid in a key"),
         (b"\xff\xfe", "characters that are not valid in a key"),
-        (b"k" * 100_000, "must contain one line"),
-        (None, "cannot be read"),
+        (b"k" * 100_000, "must contain one line"), (None, "cannot be read"),
     ],
-)
+)  # fmt: skip
 def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
     content: bytes | None, said: str, closed: Service, tmp_path: Path
 ) -> None:
@@ -145,9 +143,9 @@ def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
 
 @pytest.mark.sqlite_files
 def test_nothing_but_an_option_sends_a_command_of_operators_to_a_service(
-    closed: Service, tmp_path: Path
+    closed: Service, path: Path
 ) -> None:
-    variables = {"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
+    variables = {"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(path)}
 
     done = Terminal(variables).run("projects", "list")
 

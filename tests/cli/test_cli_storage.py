@@ -10,8 +10,7 @@ from ..support.terminal import Terminal
 
 
 @pytest.mark.sqlite_files
-def test_each_tenant_is_shown_and_the_audit_file(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_each_tenant_is_shown_and_the_audit_file(path: Path) -> None:
     token = made_key(path, tenant="acme")
     with serving(path) as service, calling(service, token) as acme:
         for number in range(2):
@@ -38,8 +37,7 @@ def test_each_tenant_is_shown_and_the_audit_file(tmp_path: Path) -> None:
     assert told["tenants"][1]["database_bytes"] > told["tenants"][1]["index_bytes"] > 0
 
 
-def test_people_read_it_in_tables(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_people_read_it_in_tables(path: Path) -> None:
     made_key(path)
     with serving(path):
         pass

@@ -4,7 +4,6 @@ import itertools
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,16 +14,13 @@ from agentops_memory.cli.catalog import COMMANDS, loaded
 from agentops_memory.cli.output import ago
 
 from ..support.process import free_port, run
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
+__all__ = ["service"]
+
 NUMBERS = itertools.count()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=WAYS)
@@ -257,16 +253,8 @@ def test_worktrees_and_folders_are_one_project_which_a_file_names_otherwise(
 ) -> None:
     top = repository(tmp_path / "Shop")
     commit = [
-        "-c",
-        "user.name=a",
-        "-c",
-        "user.email=a@b",
-        "commit",
-        "-q",
-        "--allow-empty",
-        "-m",
-        "a",
-    ]
+        "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a",
+    ]  # fmt: skip
     for arguments in (commit, ["worktree", "add", "-q", str(tmp_path / "tree")]):
         subprocess.run(["git", *arguments], cwd=top, check=True)
     (top / "deep").mkdir()
@@ -369,12 +357,10 @@ def test_a_command_that_is_none_is_told_what_was_meant(written: str, meant: str)
     [
         ("edit 1 --content x", "CONTENT must follow a name: agentops-memory edit ID [CONTENT]"),
         ("search x --tpye y", "Did you mean '--type'?"),
-        ("save x --tags y", "Did you mean '--tag'?"),
-        ("backup --out x", "Did you mean '--to'?"),
-        ("serve --port 80", "Did you mean '--listen'?"),
-        ("keys craete", "Did you mean 'create'?"),
+        ("save x --tags y", "Did you mean '--tag'?"), ("backup --out x", "Did you mean '--to'?"),
+        ("serve --port 80", "Did you mean '--listen'?"), ("keys craete", "Did you mean 'create'?"),
     ],
-)
+)  # fmt: skip
 def test_an_option_that_is_none_is_told_what_was_meant(written: str, told: str) -> None:
     done = Terminal().run(*written.split())
 

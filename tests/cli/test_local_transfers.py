@@ -55,7 +55,7 @@ def test_progress_is_told_until_all_is_done(tmp_path: Path) -> None:
     assert len(json.loads(read)["observations"]) == 99
 
 
-def test_an_export_ends_with_the_caller_s_right_to_it(tmp_path: Path) -> None:
+def test_an_export_ends_with_the_caller_s_right_to_it(path: Path) -> None:
     rights, read = iter([OPERATOR]), bytearray()
 
     def caller() -> Caller:
@@ -64,7 +64,7 @@ def test_an_export_ends_with_the_caller_s_right_to_it(tmp_path: Path) -> None:
         return found
 
     async def carry() -> None:
-        place = settings({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+        place = settings({"MEMORY_DB_PATH": str(path)})
         async with opened_here(place, Telemetry.started(None)) as here:
             transfers: TransferService = replace(here, caller=caller)
             async for piece in transfers.export("demo"):

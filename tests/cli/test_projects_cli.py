@@ -1,6 +1,5 @@
 """`projects` and `tenants` at the terminal, on files that a service has open."""
 
-import asyncio
 import json
 import os
 import shlex
@@ -157,25 +156,22 @@ def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> N
 
 
 @pytest.mark.slow
-def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(tmp_path: Path) -> None:
-    path, caller = tmp_path / "memory.db", Caller(tenant=ACME, key=KeyId("a key"))
+async def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(path: Path) -> None:
+    caller = Caller(tenant=ACME, key=KeyId("a key"))
 
-    async def use() -> None:
-        async with TenantsEngine.opened(
-            path, partial(SqliteEngine.opened, clock=lambda: START), has_key=lambda _: True
-        ) as engine:
-            await engine.write(caller, save, draft("apple"), timedelta())
-            file = tenant_file(path, ACME)
-            async with engine.used(caller) as open_before:  # a request under way
-                remove(file)
-                with pytest.raises(Refusal):
-                    await open_before.write(caller, save, draft("pear"), timedelta())
-            assert engine.callers() == [OPERATOR]  # no sweep makes it anew
-            assert not file.exists()
-            await engine.write(caller, save, draft("quince"), timedelta())
-            assert counted(file).memories == 1
-
-    asyncio.run(use())
+    async with TenantsEngine.opened(
+        path, partial(SqliteEngine.opened, clock=lambda: START), has_key=lambda _: True
+    ) as engine:
+        await engine.write(caller, save, draft("apple"), timedelta())
+        file = tenant_file(path, ACME)
+        async with engine.used(caller) as open_before:  # a request under way
+            remove(file)
+            with pytest.raises(Refusal):
+                await open_before.write(caller, save, draft("pear"), timedelta())
+        assert engine.callers() == [OPERATOR]  # no sweep makes it anew
+        assert not file.exists()
+        await engine.write(caller, save, draft("quince"), timedelta())
+        assert counted(file).memories == 1
 
 
 def test_a_tenants_database_that_cannot_be_read_can_be_removed(tmp_path: Path) -> None:
@@ -226,8 +222,7 @@ def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
 
 
 @pytest.mark.heavy
-def test_a_tenant_that_was_erased_does_not_come_back_by_itself(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_tenant_that_was_erased_does_not_come_back_by_itself(path: Path) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
         with calling(service, made_key(path, tenant="acme")) as client:
             for number in range(20):

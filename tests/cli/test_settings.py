@@ -27,24 +27,16 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 @for_each(
     "text, expected",
     [
-        ("0", timedelta()),
-        ("0s", timedelta()),
-        ("15m", timedelta(minutes=15)),
-        ("+15m", timedelta(minutes=15)),
-        ("1h30m", timedelta(hours=1, minutes=30)),
-        ("1h30m10s", timedelta(hours=1, minutes=30, seconds=10)),
-        ("1.5h", timedelta(minutes=90)),
-        (".5s", timedelta(milliseconds=500)),
-        ("1.s", timedelta(seconds=1)),
-        ("500ms", timedelta(milliseconds=500)),
-        ("250us", timedelta(microseconds=250)),
-        ("250\u00b5s", timedelta(microseconds=250)),
-        ("250\u03bcs", timedelta(microseconds=250)),
-        ("2000ns", timedelta(microseconds=2)),
-        ("90s", timedelta(seconds=90)),
+        ("0", timedelta()), ("0s", timedelta()), ("15m", timedelta(minutes=15)),
+        ("+15m", timedelta(minutes=15)), ("1h30m", timedelta(hours=1, minutes=30)),
+        ("1h30m10s", timedelta(hours=1, minutes=30, seconds=10)), ("1.5h", timedelta(minutes=90)),
+        (".5s", timedelta(milliseconds=500)), ("1.s", timedelta(seconds=1)),
+        ("500ms", timedelta(milliseconds=500)), ("250us", timedelta(microseconds=250)),
+        ("250\u00b5s", timedelta(microseconds=250)), ("250\u03bcs", timedelta(microseconds=250)),
+        ("2000ns", timedelta(microseconds=2)), ("90s", timedelta(seconds=90)),
         ("2540400h", timedelta(hours=2540400)),
     ],
-)
+)  # fmt: skip
 def test_a_duration_is_read_as_go_reads_it(text: str, expected: timedelta) -> None:
     assert duration(text) == expected
 
@@ -62,17 +54,14 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 @for_each(
     "text, host, port",
     [
-        (":7437", "", 7437),
-        (":0", "", 0),
-        ("127.0.0.1:7437", "127.0.0.1", 7437),
+        (":7437", "", 7437), (":0", "", 0), ("127.0.0.1:7437", "127.0.0.1", 7437),
         ("localhost:80", "localhost", 80),
         ("memory.svc.cluster.local:65535", "memory.svc.cluster.local", 65535),
-        ("[::1]:7437", "::1", 7437),
-        ("[::]:7437", "::", 7437),
+        ("[::1]:7437", "::1", 7437), ("[::]:7437", "::", 7437),
         ("[fe80::1%eth0]:7437", "fe80::1%eth0", 7437),
         ("[::ffff:10.0.0.1]:1", "::ffff:10.0.0.1", 1),
     ],
-)
+)  # fmt: skip
 def test_an_address_has_a_host_or_none_and_a_port(text: str, host: str, port: int) -> None:
     assert address(text) == Address(host=host, port=port)
 
@@ -168,64 +157,37 @@ def test_with_nothing_set_every_default_holds(
     database = tmp_path / default_db_path()  # which differs where /data can be written
 
     assert values == {
-        "listen": {"host": "127.0.0.1", "port": 7437},
-        "db_path": database,
-        "database_url": None,
-        "database_pool": 8,
-        "database_retention": None,
-        "lock_wait": timedelta(seconds=30),
-        "allow_network_fs": False,
-        "auth": "",
-        "keys_file": Path(f"{database}.keys"),
-        "redaction_file": Path(f"{database}.redaction"),
-        "seal_file": Path(f"{database}.seal"),
-        "tenant_quota": None,
-        "dedupe_window": timedelta(minutes=15),
-        "drain": timedelta(seconds=1),
-        "recall": ALL,
-        "recall_limit": timedelta(seconds=2),
-        "index_cache": 64 << 20,
-        "sweep_every": timedelta(minutes=10),
-        "review_after": {},
-        "session_idle": timedelta(days=1),
-        "keep_deleted": timedelta(),
-        "keep_expired": timedelta(days=30),
-        "keep_revisions": 100,
-        "keep_idempotency": timedelta(hours=24),
-        "keep_audit": timedelta(days=400),
-        "keep_receipts": timedelta(),
-        "keep_events": timedelta(days=30),
-        "keep_archives": timedelta(),
-        "consolidate_every": timedelta(),
-        "keep_log": timedelta(),
-        "max_run_secrets": 64 << 20,
-        "episodic_capacity": 1000,
-        "working_capacity": 1000,
-        "backup_dir": None,
-        "backup_every": timedelta(days=1),
-        "backup_keep": 7,
-        "delete_answer": "empty",
-        "max_upload": 256 << 20,
-        "allowed_origins": frozenset(),
-        "rate_limit": None,
-        "tools": ("mem_save", "mem_search", "mem_context"),
-        "context_limit": 5,
-        "auto_summarize": True,
-        "auto_save": True,
-        "auto_search": True,
-        "log_level": "info",
-        "log_format": "",
-        "metrics": "keys",
-        "otlp_endpoint": None,
-        "otlp_protocol": "grpc",
-    }
+        "listen": {"host": "127.0.0.1", "port": 7437}, "db_path": database, "database_url": None,
+        "database_pool": 8, "database_retention": None, "lock_wait": timedelta(seconds=30),
+        "allow_network_fs": False, "auth": "", "keys_file": Path(f"{database}.keys"),
+        "redaction_file": Path(f"{database}.redaction"), "seal_file": Path(f"{database}.seal"),
+        "tenant_quota": None, "dedupe_window": timedelta(minutes=15), "drain": timedelta(seconds=1),
+        "recall": ALL, "recall_limit": timedelta(seconds=2), "index_cache": 64 << 20,
+        "sweep_every": timedelta(minutes=10), "review_after": {}, "session_idle": timedelta(days=1),
+        "keep_deleted": timedelta(), "keep_expired": timedelta(days=30), "keep_revisions": 100,
+        "keep_idempotency": timedelta(hours=24), "keep_audit": timedelta(days=400),
+        "keep_receipts": timedelta(), "keep_events": timedelta(days=30),
+        "keep_archives": timedelta(), "consolidate_every": timedelta(), "keep_log": timedelta(),
+        "max_run_secrets": 64 << 20, "episodic_capacity": 1000, "working_capacity": 1000,
+        "backup_dir": None, "backup_every": timedelta(days=1), "backup_keep": 7,
+        "delete_answer": "empty", "max_upload": 256 << 20, "allowed_origins": frozenset(),
+        "rate_limit": None, "tools": ("mem_save", "mem_search", "mem_context"), "context_limit": 5,
+        "auto_summarize": True, "auto_save": True, "auto_search": True, "log_level": "info",
+        "log_format": "", "metrics": "keys", "otlp_endpoint": None, "otlp_protocol": "grpc",
+    }  # fmt: skip
 
 
-def test_what_is_kept_may_be_counted_in_days() -> None:
+def test_days_techniques_and_levels_are_read_as_people_write_them() -> None:
     retention = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).retention
 
     assert settings({}).retention == Retentions()
     assert retention == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
+
+    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
+
+    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
+
+    assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
 
 
 def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
@@ -239,16 +201,6 @@ def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
 @for_each("variable", VARIABLES)
 def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) -> None:
     assert settings({variable.name: ""}, {variable.field: ""}) == settings({})
-
-
-def test_techniques_are_left_out_by_name() -> None:
-    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
-
-    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
-
-
-def test_a_level_may_be_written_in_capitals() -> None:
-    assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
 
 
 def test_the_mounted_folder_holds_the_data_if_it_can_be_written(tmp_path: Path) -> None:

@@ -78,17 +78,14 @@ def test_flags_may_stand_before_the_word_serve_or_without_it(
 @pytest.mark.parametrize(
     ("listen", "reached"),
     [
-        (":0", "127.0.0.1"),
-        (":0", "[::1]"),
-        ("[::1]:0", "[::1]"),
-        ("localhost:0", "localhost"),
+        (":0", "127.0.0.1"), (":0", "[::1]"), ("[::1]:0", "[::1]"), ("localhost:0", "localhost"),
         ("0.0.0.0:0", "127.0.0.1"),
     ],
-)
-def test_it_listens_where_it_is_told(listen: str, reached: str, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_it_listens_where_it_is_told(listen: str, reached: str, path: Path) -> None:
     if "::1" in reached and not has_ipv6():
         pytest.skip("there is no IPv6 here")
-    own = {"MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
+    own = {"MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(path)}
     with program(variables=own | {"MEMORY_AUTH": "none"}) as process:
         port = json.loads(process.line("serving"))["listen"].rpartition(":")[2]
         assert httpx.get(f"http://{reached}:{port}/health", verify=PLAIN).status_code == 200
@@ -104,10 +101,10 @@ def warnings(process: Program) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("listen", [":0", "0.0.0.0:0"])
 def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
-    listen: str, tmp_path: Path
+    listen: str, path: Path
 ) -> None:
     own = {
-        "MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(tmp_path / "memory.db"),
+        "MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(path),
         "MEMORY_AUTH": "none", "MEMORY_DRAIN": "0",
     }  # fmt: skip
     with program(variables=own) as process:
@@ -122,17 +119,17 @@ def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
         assert warnings(process) == []
 
 
-def test_a_start_on_a_loopback_address_warns_of_nobody(tmp_path: Path) -> None:
-    own = {"MEMORY_DB_PATH": str(tmp_path / "memory.db"), "MEMORY_DRAIN": "0"}
+def test_a_start_on_a_loopback_address_warns_of_nobody(path: Path) -> None:
+    own = {"MEMORY_DB_PATH": str(path), "MEMORY_DRAIN": "0"}
     for auth, listen in (("", "127.0.0.1:0"), ("none", "localhost:0")):
         variables = own | {"MEMORY_LISTEN": listen, "MEMORY_AUTH": auth}
         with program(variables=variables) as process:
             assert warnings(process) == []
 
 
-def test_a_misspelt_variable_is_a_warning_of_the_start(tmp_path: Path) -> None:
+def test_a_misspelt_variable_is_a_warning_of_the_start(path: Path) -> None:
     own = {
-        "MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(tmp_path / "memory.db"),
+        "MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path),
         "MEMORY_DRAIN": "0", "MEMORY_LISTN": "s3cret", "MEMORY_PORT_80_TCP_ADDR": "::",
         "MEMORY_XYZZY": "", "MEMORY_URL": "",
     }  # fmt: skip
@@ -166,12 +163,10 @@ def test_a_file_that_cannot_be_used_ends_the_start_with_a_sentence(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_ends_the_start_with_a_sentence(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        done = run(
-            variables={"MEMORY_LISTEN": address, "MEMORY_DB_PATH": str(tmp_path / "memory.db")}
-        )
+        done = run(variables={"MEMORY_LISTEN": address, "MEMORY_DB_PATH": str(path)})
 
     assert done.returncode == 1
     assert done.stderr == (
@@ -180,24 +175,21 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
         "address.\n"
     )
     assert done.stdout == ""  # nothing else is said
-    assert not (tmp_path / "memory.db").exists()
+    assert not (path).exists()
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("MEMORY_LISTEN", "7437"),
-        ("MEMORY_LISTEN", "nowhere.invalid:1"),
-        ("MEMORY_LISTEN", "a..b:1"),
-        ("MEMORY_LISTEN", "192.0.2.1:1"),
-        ("MEMORY_DEDUPE_WINDOW", "15"),
-        ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
+        ("MEMORY_LISTEN", "7437"), ("MEMORY_LISTEN", "nowhere.invalid:1"),
+        ("MEMORY_LISTEN", "a..b:1"), ("MEMORY_LISTEN", "192.0.2.1:1"),
+        ("MEMORY_DEDUPE_WINDOW", "15"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(
-    name: str, value: str, tmp_path: Path
+    name: str, value: str, path: Path
 ) -> None:
-    done = run(variables={"MEMORY_DB_PATH": str(tmp_path / "memory.db"), name: value})
+    done = run(variables={"MEMORY_DB_PATH": str(path), name: value})
 
     assert (done.returncode, done.stdout) == (1, "")
     assert SENTENCE.fullmatch(done.stderr), done.stderr
@@ -207,9 +199,8 @@ def test_a_wrong_setting_ends_the_start_with_a_sentence_that_names_it(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts_ends_it_at_once_and_leaves_the_file_whole(
-    number: signal.Signals, tmp_path: Path
+    number: signal.Signals, path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     with starting(path) as (process, _, _):
         process.send(number)
 

@@ -62,8 +62,7 @@ def is_to_be_tried_again(answer: Answer, body: dict[str, str] = STARTING) -> boo
     return (answer.status, answer.json, answer.headers["retry-after"]) == (503, body, "1")
 
 
-def test_what_comes_while_it_starts_waits_and_is_served(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_comes_while_it_starts_waits_and_is_served(path: Path) -> None:
     asked = [POST, STATS, request("GET", "/nowhere"), request("GET", "/metrics")]
     with starting(path, code=PATIENT) as (process, http, lock), asking(http, *asked) as clients:
         assert [client.is_quiet(0.1) for client in clients] == [True] * 4
@@ -74,12 +73,9 @@ def test_what_comes_while_it_starts_waits_and_is_served(tmp_path: Path) -> None:
         assert http.get("/stats").json()["total_observations"] == 1
 
 
-def test_nothing_of_a_body_is_read_before_the_service_is_open(tmp_path: Path) -> None:
+def test_nothing_of_a_body_is_read_before_the_service_is_open(path: Path) -> None:
     head = request("POST", "/observations", content_length=str(len(SAVE)), expect="100-continue")
-    with (
-        starting(tmp_path / "memory.db", code=PATIENT) as (_, http, lock),
-        asking(http, head) as (client,),
-    ):
+    with starting(path, code=PATIENT) as (_, http, lock), asking(http, head) as (client,):
         assert client.is_quiet(0.1)
         lock.close()
 
@@ -88,8 +84,7 @@ def test_nothing_of_a_body_is_read_before_the_service_is_open(tmp_path: Path) ->
         assert client.answer().status == 201
 
 
-def test_a_client_that_leaves_while_it_starts_leaves_nothing_behind(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_client_that_leaves_while_it_starts_leaves_nothing_behind(path: Path) -> None:
     with starting(path, code=PATIENT) as (process, http, lock):
         with asking(http, POST, STATS):
             pass
@@ -103,8 +98,7 @@ def test_a_client_that_leaves_while_it_starts_leaves_nothing_behind(tmp_path: Pa
         assert [line for line in process.lines if '"ERROR"' in line] == []
 
 
-def test_who_asks_is_looked_at_when_the_request_is_served(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_who_asks_is_looked_at_when_the_request_is_served(path: Path) -> None:
     token = made_key(path)
     asked = request("GET", "/stats", authorization=f"Bearer {token}")
     with (
@@ -117,9 +111,9 @@ def test_who_asks_is_looked_at_when_the_request_is_served(tmp_path: Path) -> Non
         assert (keyed.answer().status, keyless.answer().status) == (401, 401)
 
 
-def test_a_start_that_takes_too_long_is_a_503(tmp_path: Path) -> None:
+def test_a_start_that_takes_too_long_is_a_503(path: Path) -> None:
     hurried = limited(START_TIMEOUT="timedelta(milliseconds=50)")
-    with starting(tmp_path / "memory.db", code=hurried) as (_, http, lock):
+    with starting(path, code=hurried) as (_, http, lock):
         with asking(http, POST, request("GET", "/anthropic/v1/memory_stores")) as (ours, other):
             assert is_to_be_tried_again(ours.answer())
             refused = other.answer()
@@ -129,12 +123,9 @@ def test_a_start_that_takes_too_long_is_a_503(tmp_path: Path) -> None:
         lock.close()
 
 
-def test_no_more_requests_wait_than_there_are_places(tmp_path: Path) -> None:
+def test_no_more_requests_wait_than_there_are_places(path: Path) -> None:
     narrow = limited(START_TIMEOUT="timedelta(hours=1)", MOST_WAITING="2")
-    with (
-        starting(tmp_path / "memory.db", code=narrow) as (_, http, lock),
-        asking(http, POST, STATS) as clients,
-    ):
+    with starting(path, code=narrow) as (_, http, lock), asking(http, POST, STATS) as clients:
         with asking(http, STATS) as (third,):
             assert is_to_be_tried_again(third.answer())
         lock.close()
@@ -194,13 +185,8 @@ def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing(probe: str) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_it_starts_refuses_what_waits(
-    number: signal.Signals, tmp_path: Path
-) -> None:
-    with (
-        starting(tmp_path / "memory.db", code=PATIENT) as (process, http, _),
-        asking(http, POST, STATS) as clients,
-    ):
+def test_a_signal_while_it_starts_refuses_what_waits(number: signal.Signals, path: Path) -> None:
+    with starting(path, code=PATIENT) as (process, http, _), asking(http, POST, STATS) as clients:
         process.send(number)
 
         assert all(is_to_be_tried_again(client.answer(), STOPPING) for client in clients)
@@ -208,9 +194,9 @@ def test_a_signal_while_it_starts_refuses_what_waits(
         assert (process.wait(), process.errors) == (0, "")
 
 
-def test_a_start_that_is_refused_refuses_what_waits(tmp_path: Path) -> None:
+def test_a_start_that_is_refused_refuses_what_waits(path: Path) -> None:
     with (
-        starting(tmp_path / "memory.db", lock="EXCLUSIVE", code=PATIENT) as (process, http, lock),
+        starting(path, lock="EXCLUSIVE", code=PATIENT) as (process, http, lock),
         asking(http, POST, STATS) as clients,
     ):
         lock.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -246,8 +232,7 @@ def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("older", ["index", "pages"])
-def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, path: Path) -> None:
     with served(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
         pass
     if older == "pages":

@@ -54,24 +54,26 @@ def test_calls_may_come_in_a_list() -> None:
     assert ChatMessage(role="assistant", tool_calls=listed) == calls("a")
 
 
-def test_a_token_is_four_bytes_and_a_message_four_tokens_more() -> None:
+def test_a_token_is_four_bytes_and_a_message_four_tokens_more_with_its_calls() -> None:
     assert tokens([]) == 0
     assert [tokens([ChatMessage.user("x" * n)]) for n in (0, 1, 4, 5)] == [4, 5, 5, 6]
     assert tokens([ChatMessage.user("數據庫")]) == 4 + 3
     assert tokens([ChatMessage.user("x"), ChatMessage.user("x")]) == 10
 
-
-def test_a_call_weighs_as_its_name_and_its_arguments() -> None:
     ran = ToolCall(id="a", name="Bash", arguments={"path": "é"})  # {"path":"é"} is of 13 bytes
 
     assert tokens([ChatMessage.assistant(tool_calls=[ran, ran])]) == 4 + 2 * (1 + 4)
 
 
-def test_half_a_character_is_one_that_is_unknown() -> None:
+def test_a_line_of_a_transcript_has_whole_characters() -> None:
     said = line(ChatMessage.user(f"{HALF} {OTHER_HALF} {HALF}{OTHER_HALF}"))
 
     assert said == Message(role="user", content=f"{UNKNOWN} {UNKNOWN} 😀")
     assert tokens([ChatMessage.user(HALF)]) == 4 + 1
+
+    said = line(ChatMessage.user("x" + "é" * 2_500))
+
+    assert said == Message(role="user", content="x" + "é" * 2_499)
 
 
 def test_a_transcript_has_the_text_and_the_names_of_tools() -> None:
@@ -85,20 +87,12 @@ def test_a_transcript_has_the_text_and_the_names_of_tools() -> None:
     assert line(ChatMessage.user(" \n")) is None
 
 
-def test_a_line_of_a_transcript_is_cut_between_two_characters() -> None:
-    said = line(ChatMessage.user("x" + "é" * 2_500))
-
-    assert said == Message(role="user", content="x" + "é" * 2_499)
-
-
-def test_a_call_without_a_result_is_unanswered() -> None:
+def test_a_call_is_unanswered_as_long_as_a_result_can_come() -> None:
     asked = [calls("a", "b"), result("b"), ChatMessage.user("And?"), calls("c")]
 
     assert unanswered(asked) == (call("a"), call("c"))
     assert unanswered([*asked, result("c"), result("a"), result("z")]) == ()
 
-
-def test_a_call_that_nothing_can_answer_any_more_is_not_unanswered() -> None:
     again = [calls("a"), calls("b"), calls("a")]
 
     assert unanswered(again) == (call("b"), call("a"))

@@ -12,13 +12,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.recall.text.normalization import clean
 from agentops_memory.recall.text.visible import invisible
-from agentops_memory_client import (
-    Conflict,
-    Invalid,
-    MemoryClient,
-    MemoryServiceWarning,
-    NotFound,
-)
+from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServiceWarning, NotFound
 from agentops_memory_client.contract.models import (
     Appended,
     Context,
@@ -37,7 +31,10 @@ from agentops_memory_client.contract.models import (
 
 from ..support.asking import KINDS, asking
 from ..support.samples import examples
-from ..support.service import START, Service, serving
+from ..support.service import START, Service
+from ..support.service import lasting as served
+
+__all__ = ["served"]
 
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
 PRIVATE = "<private>to the green door of the old harbour</private>"
@@ -49,12 +46,6 @@ anything = st.text(st.characters(), max_size=30)
 shares_sessions = pytest.mark.filterwarnings(
     "ignore::agentops_memory_client.MemoryServiceWarning"
 )  # both clients use the same ids, in projects of their own
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("client") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=KINDS)

@@ -31,17 +31,7 @@ from agentops_memory_client.contract.errors import BY_STATUS, refused
 from agentops_memory_client.contract.models import Context, Saved
 from agentops_memory_client.transport.exchange import MAX_ANSWER
 
-from ..support.asking import (
-    KINDS,
-    Answering,
-    Road,
-    Time,
-    answering,
-    asking,
-    dripping,
-    saying,
-    silence,
-)
+from ..support.asking import Answering, Road, Time, answering, asking, dripping, saying, silence
 from ..support.callers import made_key
 from ..support.process import free_port
 from ..support.samples import for_each
@@ -52,12 +42,8 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 HTML = "<html>502 Bad Gateway</html>"
 OBSERVATION: dict[str, Any] = {
-    "session_id": "s",
-    "project": "p",
-    "type": "t",
-    "title": "t",
-    "content": "c",
-}
+    "session_id": "s", "project": "p", "type": "t", "title": "t", "content": "c",
+}  # fmt: skip
 
 Question = Callable[[MemoryClient], object]
 STATS: Question = methodcaller("stats")
@@ -65,12 +51,6 @@ SESSIONS: Question = methodcaller("sessions")
 HEALTH: Question = methodcaller("health")
 SEARCH: Question = methodcaller("search", "why", explain=True)
 CONTEXT: Question = methodcaller("context")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
 
 
 @pytest.fixture(scope="module")
@@ -110,13 +90,11 @@ def test_a_refusal_is_what_the_service_says(kind: str, closed: Service) -> None:
     big = "x" * 4096
     refusals = [
         refusal("writer", lambda client: client.save(**{**OBSERVATION, "title": ""})),
-        refusal(None, lambda client: client.stats()),
-        refusal("reader", saving),
+        refusal(None, lambda client: client.stats()), refusal("reader", saving),
         refusal("reader", lambda client: client.get(4711)),
-        refusal("writer", lambda client: client.end_session(big)),
-        refusal("reader", asking_often),
+        refusal("writer", lambda client: client.end_session(big)), refusal("reader", asking_often),
         refusal("writer", saving),
-    ]
+    ]  # fmt: skip
 
     assert [type(error) for error in refusals] == [
         Invalid, Unauthenticated, Denied, NotFound, Invalid, TooMany, OverQuota,
@@ -230,7 +208,7 @@ def test_a_redirect_is_not_followed(kind: str) -> None:
         (CHUNKED + b"xyz\r\n[\r\n", "answered, but not as the service does."),
         (HEAD + b"X: " + b"x" * 10**6, "answered, but not as the service does."),
     ],
-)
+)  # fmt: skip
 def test_a_broken_answer_is_an_error(kind: str, said: bytes, expected: str) -> None:
     for reset in (False, True):
         with saying(said, reset=reset) as url, asking(kind, url, retries=1) as client:
@@ -254,10 +232,7 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
 
 
 def test_who_is_silent_is_left(kind: str) -> None:
-    with (
-        silence() as url,
-        asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client,
-    ):
+    with silence() as url, asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client:
         error = failure(client, STATS)
 
     assert type(error) is Unreachable

@@ -20,28 +20,18 @@ from agentops_memory_client import (
 )
 from agentops_memory_client.contract.models import Imported
 
-from ..support.asking import KINDS, Happening, Road, Time, answering, asking, over, saying
+from ..support.asking import Happening, Road, Time, answering, asking, over, saying
 from ..support.process import free_port
 from ..support.service import Service, serving
 
 OBSERVATION: dict[str, Any] = {
-    "session_id": "s",
-    "project": "p",
-    "type": "t",
-    "title": "t",
-    "content": "c",
-}
+    "session_id": "s", "project": "p", "type": "t", "title": "t", "content": "c",
+}  # fmt: skip
 HEALTHY = answering(json={"status": "ok"})
 SAVED = answering(201, {"id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1})
 BUSY = answering(503, {"error": "Busy."}, headers={"retry-after": "1"})
 OFTEN = answering(429, {"error": "Too often."}, headers={"retry-after": "4"})
 REFUSED, CUT, LATE = httpx.ConnectError("no"), httpx.ReadError("cut"), httpx.ReadTimeout("")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
 
 
 def test_what_passes_is_sent_again(kind: str) -> None:
@@ -65,12 +55,9 @@ def test_what_passes_is_sent_again(kind: str) -> None:
 def test_what_stays_is_not_sent_again(kind: str) -> None:
     stays: tuple[Happening, ...] = (
         *(answering(status, {"error": "No."}) for status in (400, 401, 403, 404, 409, 500, 507)),
-        answering(502, html="<html>"),
-        answering(200, html="<html>"),
-        answering(302),
-        httpx.LocalProtocolError(""),
-        httpx.RemoteProtocolError("illegal status line"),
-    )
+        answering(502, html="<html>"), answering(200, html="<html>"), answering(302),
+        httpx.LocalProtocolError(""), httpx.RemoteProtocolError("illegal status line"),
+    )  # fmt: skip
     for happening in stays:
         road = Road([happening])
         with asking(kind, road=road) as client, pytest.raises(MemoryServiceError):
@@ -84,15 +71,11 @@ def test_every_write_brings_a_key_of_its_own_and_a_question_none(kind: str) -> N
 
     with asking(kind, road=road) as client:
         for write in (
-            lambda: client.save(**OBSERVATION),
-            lambda: client.save(**OBSERVATION),
-            lambda: client.update(1, title="t"),
-            lambda: client.delete(1),
-            lambda: client.restore(1, 1),
-            lambda: client.start_session("s", "p"),
-            lambda: client.end_session("s", [Message(role="user", content="c")]),
-            client.stats,
-        ):
+            lambda: client.save(**OBSERVATION), lambda: client.save(**OBSERVATION),
+            lambda: client.update(1, title="t"), lambda: client.delete(1),
+            lambda: client.restore(1, 1), lambda: client.start_session("s", "p"),
+            lambda: client.end_session("s", [Message(role="user", content="c")]), client.stats,
+        ):  # fmt: skip
             with pytest.raises(MemoryServiceError):
                 write()
 
@@ -168,8 +151,8 @@ def test_with_no_retries_a_call_is_sent_once(kind: str) -> None:
     assert len(road.requests) == 1
 
 
-def test_a_save_whose_answer_was_lost_is_not_doubled(kind: str, tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0s") as service:
+def test_a_save_whose_answer_was_lost_is_not_doubled(kind: str, path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="0s") as service:
         road = Road([over(service, lost=True), over(service, lost=True), over(service)])
         with asking(kind, road=road) as client:
             saved = client.save(**OBSERVATION)
@@ -206,7 +189,7 @@ def test_an_import_whose_answer_was_lost_is_not_sent_again(kind: str, tmp_path: 
             )
 
 
-def test_a_service_that_starts_late_is_waited_for(tmp_path: Path) -> None:
+def test_a_service_that_starts_late_is_waited_for(path: Path) -> None:
     port = free_port()
     with pytest.raises(Unreachable), MemoryClient(f"http://127.0.0.1:{port}", retries=0) as client:
         client.health()
@@ -215,7 +198,7 @@ def test_a_service_that_starts_late_is_waited_for(tmp_path: Path) -> None:
     with MemoryClient(f"http://127.0.0.1:{port}", retries=30) as client:
         asker = threading.Thread(target=lambda: answers.append(client.health()))
         asker.start()
-        with serving(tmp_path / "memory.db", MEMORY_LISTEN=f"127.0.0.1:{port}"):
+        with serving(path, MEMORY_LISTEN=f"127.0.0.1:{port}"):
             asker.join(30)
 
     assert answers == ["ok"]
@@ -228,19 +211,16 @@ def test_a_server_that_only_closes_is_asked_three_times(kind: str) -> None:
     assert failure.value.may_be_done
 
 
-def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:
+async def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:
     road = Road([BUSY])
 
-    async def main() -> None:
-        transport = httpx.MockTransport(road)
-        async with AsyncMemoryClient(service.url, transport=transport, retries=10) as client:
-            task = asyncio.create_task(client.health())
-            while not road.requests:  # noqa: ASYNC110 - what is awaited is another's doing
-                await asyncio.sleep(0)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    asyncio.run(main())
+    transport = httpx.MockTransport(road)
+    async with AsyncMemoryClient(service.url, transport=transport, retries=10) as client:
+        task = asyncio.create_task(client.health())
+        while not road.requests:  # noqa: ASYNC110 - what is awaited is another's doing
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
     assert len(road.requests) == 1

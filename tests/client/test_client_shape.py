@@ -6,7 +6,6 @@ import ssl
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -15,12 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory_client import (
-    AsyncMemoryClient,
-    MemoryClient,
-    Misconfigured,
-    Unreachable,
-)
+from agentops_memory_client import AsyncMemoryClient, MemoryClient, Misconfigured, Unreachable
 from agentops_memory_client.contract.method import Method
 from agentops_memory_client.contract.models import Observation, Saved, Stats
 from agentops_memory_client.contract.service import MemoryService, Questions
@@ -32,12 +26,9 @@ from ..support.callers import made_key
 from ..support.forks import SOURCES
 from ..support.process import environment
 from ..support.service import Service, serving
+from ..support.service import lasting as served
 
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("client") / "memory.db") as running:
-        yield running
+__all__ = ["served"]
 
 
 def noted(client: MemoryClient, project: str, content: str) -> Saved:

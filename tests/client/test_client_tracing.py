@@ -2,26 +2,17 @@
 
 from pathlib import Path
 
-from opentelemetry.trace import (
-    NonRecordingSpan,
-    SpanContext,
-    TraceFlags,
-    TraceState,
-    use_span,
-)
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, use_span
 
 from ..support.asking import KINDS, Road, answering, asking
 from ..telemetry.test_tracing import AGENT, TRACE, traced
 
 CALLER = NonRecordingSpan(
     SpanContext(
-        int(TRACE, 16),
-        int(AGENT, 16),
-        is_remote=False,
-        trace_flags=TraceFlags(TraceFlags.SAMPLED),
+        int(TRACE, 16), int(AGENT, 16), is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED),
         trace_state=TraceState([("vendor", "blue")]),
     )
-)
+)  # fmt: skip
 
 
 def test_the_span_of_the_service_joins_the_trace_of_the_caller(tmp_path: Path) -> None:

@@ -24,18 +24,12 @@ from agentops_memory_client import (
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
 from agentops_memory_client.transport.exchange import CHUNK
 
-from ..support.asking import KINDS, Road, answering, asking, over, saying
+from ..support.asking import Road, answering, asking, over, saying
 from ..support.callers import made_key
 from ..support.service import Service, serving
 
 CUT = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n" + b'{"exported_at":"'
 LINES = 400
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +84,7 @@ def test_an_export_is_carried_to_another_service(
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 def test_a_project_is_exported_alone(kind: str, full: Service, tmp_path: Path) -> None:
     told: list[tuple[int, int | None]] = []
     with asking(kind, full.url) as client:
@@ -230,6 +225,7 @@ def test_whoever_is_told_may_stop_a_transfer(kind: str, full: Service, tmp_path:
         assert client.health() == "ok"
 
 
+@pytest.mark.slow
 def test_neither_way_holds_the_whole(kind: str, tmp_path: Path) -> None:
     size = 32 << 20
     path = tmp_path / "large.json"

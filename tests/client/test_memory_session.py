@@ -24,7 +24,6 @@ from ..support.agent_memory import (
     agent,
     client_on,
     one_turn,
-    service,
     session,
     sessions,
     settled,
@@ -33,42 +32,36 @@ from ..support.agent_memory import (
 )
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 
-def test_each_turn_is_told_when_it_is_over_and_the_end_makes_the_summary(
+async def test_each_turn_is_told_when_it_is_over_and_the_end_makes_the_summary(
     way: Way, service: Service
 ) -> None:
-    async def run() -> None:
-        async with agent(way) as memory:
-            await one_turn(memory, "Deploy it.")
-            await settled(memory)
-            (row,) = sessions(service)
-            assert (row["id"], row["message_count"]) == (memory.working.session_id, 2)
-            assert "ended_at" not in row
-            await one_turn(memory, "Is it out?")
-        assert memory.report.unsent == ()
-        assert memory.report.lost == ()
-        assert memory.report.ended is not None
-        assert memory.report.ended.summary == summary(service)
-
-    asyncio.run(run())
+    async with agent(way) as memory:
+        await one_turn(memory, "Deploy it.")
+        await settled(memory)
+        (row,) = sessions(service)
+        assert (row["id"], row["message_count"]) == (memory.working.session_id, 2)
+        assert "ended_at" not in row
+        await one_turn(memory, "Is it out?")
+    assert memory.report.unsent == ()
+    assert memory.report.lost == ()
+    assert memory.report.ended is not None
+    assert memory.report.ended.summary == summary(service)
     assert summary(service) == SUMMARY.format(4, 2, 2, "Deploy it. Ended with: Is it out?")
 
 
-def test_what_is_told_is_as_the_platforms_runtime_tells_it(way: Way) -> None:
-    async def run() -> None:
-        call = ToolCall(id="1", name="bash", arguments={"command": "make"})
-        async with agent(way) as memory, memory.turn("Make it."):
-            memory.working.add(
-                ChatMessage.system("You are an agent."),
-                ChatMessage.assistant("I will.", [call, replace(call, id="2", name="ls")]),
-                ChatMessage.tool("1", "é" * 5_000),
-                ChatMessage.tool("2", " \n"),
-                ChatMessage.assistant("Made."),
-            )
-
-    asyncio.run(run())
+async def test_what_is_told_is_as_the_platforms_runtime_tells_it(way: Way) -> None:
+    call = ToolCall(id="1", name="bash", arguments={"command": "make"})
+    async with agent(way) as memory, memory.turn("Make it."):
+        memory.working.add(
+            ChatMessage.system("You are an agent."),
+            ChatMessage.assistant("I will.", [call, replace(call, id="2", name="ls")]),
+            ChatMessage.tool("1", "é" * 5_000),
+            ChatMessage.tool("2", " \n"),
+            ChatMessage.assistant("Made."),
+        )
     (request,) = way.taken("/messages")
     assert json.loads(request.content) == {
         "messages": [
@@ -114,12 +107,9 @@ def test_what_there_is_none_of_has_no_block(way: Way, service: Service) -> None:
     ]
 
 
-def test_the_first_500_characters_of_a_prompt_are_looked_up(way: Way) -> None:
-    async def run() -> None:
-        async with agent(way, limit=7) as memory:
-            await one_turn(memory, "ü" * 501)
-
-    asyncio.run(run())
+async def test_the_first_500_characters_of_a_prompt_are_looked_up(way: Way) -> None:
+    async with agent(way, limit=7) as memory:
+        await one_turn(memory, "ü" * 501)
     (request,) = way.taken("/context")
     assert dict(request.url.params) == {"project": "demo", "query": "ü" * 500, "limit": "7"}
 
@@ -164,64 +154,54 @@ def test_an_agent_that_fails_has_told_its_turn_and_ends_its_session(
     ] * 2
 
 
-def test_an_agent_that_is_cancelled_ends_its_session(way: Way, service: Service) -> None:
+async def test_an_agent_that_is_cancelled_ends_its_session(way: Way, service: Service) -> None:
     async def work(begun: asyncio.Event) -> None:
         async with agent(way) as memory, memory.turn("Deploy it."):
             begun.set()
             await asyncio.Event().wait()
 
-    async def run() -> None:
-        begun = asyncio.Event()
-        task = asyncio.create_task(work(begun))
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    asyncio.run(run())
+    begun = asyncio.Event()
+    task = asyncio.create_task(work(begun))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert summary(service) == SUMMARY.format(1, 1, 0, "Deploy it.")
 
 
 @pytest.mark.slow
-def test_a_session_that_has_ended_goes_on_when_it_is_opened_again(
+async def test_a_session_that_has_ended_goes_on_when_it_is_opened_again(
     way: Way, service: Service
 ) -> None:
-    async def run() -> None:
-        async with client_on(way) as client:
-            memory = session(client)
-            for prompt in ("First.", "Second."):
-                async with memory:
-                    await one_turn(memory, prompt)
-            memory.working.add(ChatMessage.user("Nobody is told this."))
-            assert (await memory.end()).ended is not None
-            way.is_open = False
-            memory.open()
-            assert memory.report.ended is None
-            assert (await memory.end()).ended is None
-            assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    asyncio.run(run())
+    async with client_on(way) as client:
+        memory = session(client)
+        for prompt in ("First.", "Second."):
+            async with memory:
+                await one_turn(memory, prompt)
+        memory.working.add(ChatMessage.user("Nobody is told this."))
+        assert (await memory.end()).ended is not None
+        way.is_open = False
+        memory.open()
+        assert memory.report.ended is None
+        assert (await memory.end()).ended is None
+        assert asyncio.all_tasks() == {asyncio.current_task()}
     assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")
 
 
-def test_many_messages_of_one_turn_fit_into_requests(way: Way, service: Service) -> None:
-    async def run() -> None:
-        async with agent(way) as memory, memory.turn("Talk."):
-            for _ in range(100):
-                memory.working.add(ChatMessage.assistant("\x01" * 5_000))
-
-    asyncio.run(run())
+async def test_many_messages_of_one_turn_fit_into_requests(way: Way, service: Service) -> None:
+    async with agent(way) as memory, memory.turn("Talk."):
+        for _ in range(100):
+            memory.working.add(ChatMessage.assistant("\x01" * 5_000))
     assert summary(service) == SUMMARY.format(101, 1, 100, "Talk.")
     assert len(way.taken("/messages")) == 4
 
 
-def test_what_is_said_after_the_last_turn_is_told_at_the_end(way: Way, service: Service) -> None:
-    async def run() -> None:
-        async with agent(way) as memory:
-            await one_turn(memory, "First.")
-            memory.working.add(ChatMessage.user("Second."))
-
-    asyncio.run(run())
+async def test_what_is_said_after_the_last_turn_is_told_at_the_end(
+    way: Way, service: Service
+) -> None:
+    async with agent(way) as memory:
+        await one_turn(memory, "First.")
+        memory.working.add(ChatMessage.user("Second."))
     assert summary(service) == SUMMARY.format(3, 2, 1, "First. Ended with: Second.")
 
 
@@ -261,19 +241,16 @@ def test_a_cancellation_gets_through_to_the_agent_at_any_step_of_the_end(way: Wa
     assert steps > 1
 
 
-def test_each_call_is_saved_also_one_with_the_id_or_the_output_of_another(
+async def test_each_call_is_saved_also_one_with_the_id_or_the_output_of_another(
     way: Way, service: Service
 ) -> None:
     hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
 
-    async def run() -> None:
-        async with agent(way, hooks=hooks) as memory:
-            for _ in range(2):
-                async with memory.turn("Make it."):
-                    memory.after_tool(MAKE, "made")
-                    memory.after_tool(replace(MAKE, id="2"), "made")
-
-    asyncio.run(run())
+    async with agent(way, hooks=hooks) as memory:
+        for _ in range(2):
+            async with memory.turn("Make it."):
+                memory.after_tool(MAKE, "made")
+                memory.after_tool(replace(MAKE, id="2"), "made")
     (row,) = service.http.get("/observations/recent").json()
     assert row["duplicate_count"] == 4
 

@@ -23,14 +23,10 @@ EXAMPLE = ROOT / "docs" / "examples" / "agent.py"
 @contextmanager
 def running(service: Service, folder: Path) -> Iterator[tuple[Program, "subprocess.Popen[str]"]]:
     process = subprocess.Popen(
-        [sys.executable, str(EXAMPLE), "agent.checkpoint"],
-        cwd=folder,
-        env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, str(EXAMPLE), "agent.checkpoint"], cwd=folder,
+        env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES}, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     program = Program(process)
     try:
         yield program, process
@@ -126,14 +122,10 @@ def test_the_input_of_an_agent_may_be_a_file_of_any_lines(tmp_path: Path) -> Non
     (tmp_path / "prompts").write_bytes(b"\n".join(lines))
     with serving(tmp_path / "memory.db") as service, (tmp_path / "prompts").open("rb") as prompts:
         ended = subprocess.run(
-            [sys.executable, str(EXAMPLE), "agent.checkpoint"],
-            cwd=tmp_path,
-            env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES},
-            stdin=prompts,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+            [sys.executable, str(EXAMPLE), "agent.checkpoint"], cwd=tmp_path,
+            env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES}, stdin=prompts,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, "")
     printed = ended.stdout.splitlines()
     assert "It says: error: embedded null byte" in printed

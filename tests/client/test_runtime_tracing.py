@@ -60,23 +60,19 @@ def test_the_services_spans_join_those_of_the_agent(
     assert below(turn) == below(fetch, "parent") == below(messages, "parent")
     assert messages.end_time is not None
     assert dict(fetch.attributes or {}) == {
-        "memory.project": "demo",
-        "memory.session.id": "ada",
-        "memory.turn": 1,
+        "memory.project": "demo", "memory.session.id": "ada", "memory.turn": 1,
         "memory.context.result_count": 0,
-    }
+    }  # fmt: skip
     for ours, theirs in (
-        (fetch, "memory.fetch_context"),
-        (start, "memory.create_session"),
-        (messages, "memory.append_messages"),
-        (end, "memory.end_session"),
-    ):
+        (fetch, "memory.fetch_context"), (start, "memory.create_session"),
+        (messages, "memory.append_messages"), (end, "memory.end_session"),
+    ):  # fmt: skip
         span = collector.one(theirs)
         assert (span.trace, span.parent) == below(ours)
 
 
 def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
-    tmp_path: Path, exported: InMemorySpanExporter
+    path: Path, exported: InMemorySpanExporter
 ) -> None:
     async def run(way: Way) -> str:
         async def made() -> str:
@@ -88,7 +84,7 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
             memory.working.add(ChatMessage.tool("1", "made"))
         return remembered
 
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         id_ = service.save("Use hatchling to make the wheel.", title="Packaging" * 20)["id"]
         asyncio.run(run(way := Way(service)))
 
@@ -110,16 +106,13 @@ def test_what_a_hook_looks_up_is_in_the_trace_and_not_in_the_prompt(
     )
 
 
-def test_a_service_that_is_away_is_an_error_of_the_spans(
-    tmp_path: Path, exported: InMemorySpanExporter
+async def test_a_service_that_is_away_is_an_error_of_the_spans(
+    path: Path, exported: InMemorySpanExporter
 ) -> None:
-    async def run() -> None:
+    with serving(path) as service:
+        way = Way(service, is_open=False)
         async with agent(way) as memory:
             await one_turn(memory, "Do it.")
-
-    with serving(tmp_path / "memory.db") as service:
-        way = Way(service, is_open=False)
-        asyncio.run(run())
 
     for name in ("runtime.fetch_context", "runtime.deliver"):
         for span in spans(exported, name):

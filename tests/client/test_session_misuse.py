@@ -28,15 +28,12 @@ def summary(memory: MemorySession) -> str:
     return ended.summary if ended else "not told"
 
 
-def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
-    async def run() -> None:
-        async with agent(way) as memory:
-            with pytest.raises(ValueError, match="no path"):
-                await memory.checkpoint()
-            with pytest.raises(RuntimeError, match="is already open"):
-                memory.open()
-
-    asyncio.run(run())
+async def test_a_session_without_a_path_has_no_checkpoint(way: Way) -> None:
+    async with agent(way) as memory:
+        with pytest.raises(ValueError, match="no path"):
+            await memory.checkpoint()
+        with pytest.raises(RuntimeError, match="is already open"):
+            memory.open()
 
 
 @for_each("options", [{"limit": 51}, {"limit": -1}, {"project": " "}, {"project": "x" * 201}])
@@ -65,21 +62,20 @@ def test_a_client_that_blocks_is_refused_at_once() -> None:
         MemorySession(client, project="demo")  # type: ignore[arg-type]
 
 
-def test_a_turn_of_a_session_that_is_not_open_is_refused_and_nothing_begins(way: Way) -> None:
-    async def run() -> None:
-        async with client_on(way) as client:
-            memory = session(client)
-            with pytest.raises(RuntimeError, match="not open"):
-                await one_turn(memory, "Deploy it.")
-            with pytest.raises(RuntimeError, match="not open"):
-                await memory.tell()
-            assert (memory.working.turn, memory.working.messages) == (0, ())
-
-    asyncio.run(run())
+async def test_a_turn_of_a_session_that_is_not_open_is_refused_and_nothing_begins(way: Way) -> None:
+    async with client_on(way) as client:
+        memory = session(client)
+        with pytest.raises(RuntimeError, match="not open"):
+            await one_turn(memory, "Deploy it.")
+        with pytest.raises(RuntimeError, match="not open"):
+            await memory.tell()
+        assert (memory.working.turn, memory.working.messages) == (0, ())
     assert way.requests == []
 
 
-def test_hooks_outside_a_session_look_up_nothing_and_keep_what_is_to_be_saved(way: Way) -> None:
+async def test_hooks_outside_a_session_look_up_nothing_and_keep_what_is_to_be_saved(
+    way: Way,
+) -> None:
     hooks = ToolHooks.from_yaml("""
 memorySaveRules: [{tool: bash}]
 contextInjectTools: [{tool: bash, query: from_tool_args}]
@@ -88,37 +84,28 @@ contextInjectTools: [{tool: bash, query: from_tool_args}]
     async def made() -> str:
         return "made"
 
-    async def run() -> None:
-        async with client_on(way) as client:
-            memory = session(client, hooks=hooks)
-            assert await memory.run_tool(MAKE, made) == "made"
-            assert [write.operation for write in memory.report.unsent] == ["save"]
-            async with memory:
-                pass
-
-    asyncio.run(run())
+    async with client_on(way) as client:
+        memory = session(client, hooks=hooks)
+        assert await memory.run_tool(MAKE, made) == "made"
+        assert [write.operation for write in memory.report.unsent] == ["save"]
+        async with memory:
+            pass
     assert (way.taken("/search"), len(way.taken("/observations"))) == ([], 1)
 
 
-def test_a_prompt_that_is_no_text_begins_no_turn(way: Way) -> None:
-    async def run() -> None:
-        async with agent(way) as memory:
-            with pytest.raises(ValueError, match="must be text"):
-                await one_turn(memory, 5)  # type: ignore[arg-type]
-            assert (memory.working.turn, memory.working.messages) == (0, ())
-
-    asyncio.run(run())
+async def test_a_prompt_that_is_no_text_begins_no_turn(way: Way) -> None:
+    async with agent(way) as memory:
+        with pytest.raises(ValueError, match="must be text"):
+            await one_turn(memory, 5)  # type: ignore[arg-type]
+        assert (memory.working.turn, memory.working.messages) == (0, ())
 
 
-def test_two_sessions_do_not_share_a_working_memory(way: Way) -> None:
-    async def run() -> None:
-        async with agent(way) as memory:
-            with pytest.raises(RuntimeError, match="Another session"):
-                session(client_on(way), memory.working).open()
-            await one_turn(memory, "Deploy it.")
-        assert summary(memory) == SUMMARY
-
-    asyncio.run(run())
+async def test_two_sessions_do_not_share_a_working_memory(way: Way) -> None:
+    async with agent(way) as memory:
+        with pytest.raises(RuntimeError, match="Another session"):
+            session(client_on(way), memory.working).open()
+        await one_turn(memory, "Deploy it.")
+    assert summary(memory) == SUMMARY
 
 
 def test_a_session_that_was_opened_without_a_loop_is_not_open(way: Way) -> None:

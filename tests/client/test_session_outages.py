@@ -26,7 +26,6 @@ from ..support.agent_memory import (
     Way,
     agent,
     one_turn,
-    service,
     session,
     settled,
     summary,
@@ -36,13 +35,13 @@ from ..support.agent_memory import (
 from ..support.samples import for_each
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 
-def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
+async def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
     way: Way, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run() -> None:
+    with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
         way.is_open = False
         async with agent(way) as memory:
             assert await one_turn(memory, "First.") == ""
@@ -53,52 +52,43 @@ def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
             await until(lambda: way.taken("/sessions"))
             way.is_open = True
             await one_turn(memory, "Third.")
-
-    with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
-        asyncio.run(run())
     assert summary(service) == SUMMARY.format(6, 3, 3, "First. Ended with: Third.")
     told = [record.message for record in caplog.records]
     assert told.count("nothing is remembered now") == 2
     assert told.count("the service does not take what is told; it is tried again") == 1
 
 
-def test_an_answer_that_gets_lost_doubles_nothing(
+async def test_an_answer_that_gets_lost_doubles_nothing(
     way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "FIRST_PAUSE", timedelta(0))
     way.loses_answers = True
     hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
 
-    async def run() -> None:
-        async with agent(way, hooks=hooks, limit=0) as memory:
-            async with memory.turn("Make it."):
-                memory.after_tool(MAKE, "made")
-            await settled(memory)
-
-    asyncio.run(run())
+    async with agent(way, hooks=hooks, limit=0) as memory:
+        async with memory.turn("Make it."):
+            memory.after_tool(MAKE, "made")
+        await settled(memory)
     assert summary(service) == SUMMARY.format(1, 1, 0, "Make it.")
     (row,) = service.http.get("/observations/recent").json()
     assert row["duplicate_count"] == 1
     assert len(way.taken("/observations")) == len(way.taken("/messages")) == 2
 
 
-def test_a_service_that_never_answers_is_not_waited_for(
+async def test_a_service_that_never_answers_is_not_waited_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as silent:
-            url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-            async with AsyncMemoryClient(url) as client:
-                memory = session(client, patience=timedelta(milliseconds=20))
-                memory.open()
-                memory.before_tool(MAKE)
-                assert await one_turn(memory, "Deploy it.") == ""
-                async with asyncio.timeout(5):  # the client itself would wait for 30 s
-                    report = await memory.end(within=timedelta(milliseconds=20))
-                assert report.ended is None
-                assert len(report.unsent) == 3
-
-    asyncio.run(run())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        async with AsyncMemoryClient(url) as client:
+            memory = session(client, patience=timedelta(milliseconds=20))
+            memory.open()
+            memory.before_tool(MAKE)
+            assert await one_turn(memory, "Deploy it.") == ""
+            async with asyncio.timeout(5):  # the client itself would wait for 30 s
+                report = await memory.end(within=timedelta(milliseconds=20))
+            assert report.ended is None
+            assert len(report.unsent) == 3
     (record,) = (it for it in caplog.records if "remembered" in it.message)
     assert vars(record)["reason"] == "The service did not answer in time."
 
@@ -162,28 +152,25 @@ def test_the_oldest_of_too_many_writes_is_given_up(way: Way) -> None:
     assert [lost.write.fields["messages"][0]["content"] for lost in report.lost] == ["0", "1"]
 
 
-def test_each_time_that_the_service_goes_away_is_told_once(
+async def test_each_time_that_the_service_goes_away_is_told_once(
     way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> int:
         return caplog.text.count("does not take what is told")
 
-    async def run() -> None:
-        async with agent(way, limit=0) as memory:
-            for outage in (1, 2):
-                way.is_open = False
-                await one_turn(memory, "Is it there?")
-                await one_turn(memory, "And now?")
-                await until(lambda outage=outage: warnings() == outage)  # type: ignore[misc]
-                way.is_open = True
-                await one_turn(memory, "Now it is.")
-                await settled(memory)
-
-    asyncio.run(run())
+    async with agent(way, limit=0) as memory:
+        for outage in (1, 2):
+            way.is_open = False
+            await one_turn(memory, "Is it there?")
+            await one_turn(memory, "And now?")
+            await until(lambda outage=outage: warnings() == outage)  # type: ignore[misc]
+            way.is_open = True
+            await one_turn(memory, "Now it is.")
+            await settled(memory)
     assert warnings() == 2
 
 
-def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
+async def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first = 0.004  # seconds
@@ -194,33 +181,27 @@ def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
         tried.append(asyncio.get_running_loop().time())
         return httpx.Response(503)
 
-    async def run() -> None:
-        transport = httpx.MockTransport(away)
-        async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
-            memory = session(client)
-            memory.open()
-            await until(lambda: len(tried) == 5)
-            await memory.end(within=timedelta(0))
-
-    asyncio.run(run())
+    transport = httpx.MockTransport(away)
+    async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
+        memory = session(client)
+        memory.open()
+        await until(lambda: len(tried) == 5)
+        await memory.end(within=timedelta(0))
     pauses = [later - before for before, later in pairwise(tried[:5])]
     assert all(pause > 0.9 * first * 2**n for n, pause in enumerate(pauses))
 
 
-def test_however_long_the_service_was_away_it_is_told(
+async def test_however_long_the_service_was_away_it_is_told(
     way: Way, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "LONGEST_PAUSE", timedelta(0))
     way.is_open = False
 
-    async def run() -> None:
-        async with agent(way, limit=0) as memory:
-            await one_turn(memory, "Is it there?")
-            await until(lambda: len(way.requests) > 60)  # with pauses, half an hour
-            way.is_open = True
-            await settled(memory)
-
-    asyncio.run(run())
+    async with agent(way, limit=0) as memory:
+        await one_turn(memory, "Is it there?")
+        await until(lambda: len(way.requests) > 60)  # with pauses, half an hour
+        way.is_open = True
+        await settled(memory)
     assert summary(service) == SUMMARY.format(2, 1, 1, "Is it there?")
 
 
@@ -246,7 +227,7 @@ def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
     assert "Twelve." in asyncio.run(run())
 
 
-def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
+async def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
     hooks = ToolHooks.from_yaml("contextInjectTools: [{tool: bash, query: from_tool_args}]")
 
     async def stuck(request: httpx.Request) -> httpx.Response:
@@ -255,26 +236,23 @@ def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
             await asyncio.Event().wait()
         return way(request)
 
-    async def run() -> None:
-        transport = httpx.MockTransport(stuck)
-        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
-            memory = session(client, hooks=hooks, patience=timedelta(days=1))
-            memory.open()
-            memory.before_tool(MAKE)
-            await until(lambda: way.taken("/search"))
-            async with asyncio.timeout(30):
-                assert (await memory.end()).ended is not None
-
-    asyncio.run(run())
+    transport = httpx.MockTransport(stuck)
+    async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+        memory = session(client, hooks=hooks, patience=timedelta(days=1))
+        memory.open()
+        memory.before_tool(MAKE)
+        await until(lambda: way.taken("/search"))
+        async with asyncio.timeout(30):
+            assert (await memory.end()).ended is not None
 
 
-def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
+async def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
     way: Way, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(backlog, "FIRST_PAUSE", timedelta(days=1))
     monkeypatch.setattr(backlog, "LONGEST_PAUSE", timedelta(days=1))
 
-    async def run() -> None:
+    with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
         async with agent(way) as memory:
             for prompt in ("First.", "Second."):
                 way.is_open = False
@@ -283,9 +261,6 @@ def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
                 way.is_open = True
                 await memory.context("And now?")
                 assert memory.report.unsent == ()
-
-    with caplog.at_level(logging.WARNING, logger="agentops_memory.runtime"):
-        asyncio.run(run())
     told = [record.message for record in caplog.records]
     assert told.count("the service does not take what is told; it is tried again") == 2
 

@@ -9,11 +9,7 @@ import httpx
 import pytest
 
 from agentops_memory_client import AsyncMemoryClient
-from agentops_memory_client.runtime import (
-    ChatMessage,
-    MemorySession,
-    WorkingMemory,
-)
+from agentops_memory_client.runtime import ChatMessage, MemorySession, WorkingMemory
 
 from ..support.agent_memory import (
     MAKE,
@@ -22,7 +18,6 @@ from ..support.agent_memory import (
     agent,
     client_on,
     one_turn,
-    service,
     session,
     sessions,
     settled,
@@ -31,7 +26,7 @@ from ..support.agent_memory import (
 )
 from ..support.service import Service
 
-__all__ = ["service", "way"]
+__all__ = ["way"]
 
 
 def test_what_cannot_be_told_at_the_end_is_reported_and_told_by_the_next_run(
@@ -123,15 +118,12 @@ def test_a_turn_that_was_cut_short_goes_on_without_a_prompt(
     assert summary(service) == SUMMARY.format(6, 2, 3, told)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_turn_is_told(
+async def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_turn_is_told(
     way: Way, service: Service, tmp_path: Path
 ) -> None:
-    async def run() -> None:
+    with pytest.raises(FileNotFoundError):
         async with agent(way, checkpoint=tmp_path / "nowhere" / "checkpoint") as memory:
             await one_turn(memory, "Deploy it.")
-
-    with pytest.raises(FileNotFoundError):
-        asyncio.run(run())
     assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
 
 
@@ -159,7 +151,7 @@ def test_the_start_and_the_end_of_an_earlier_run_are_not_told_by_the_next(
     assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")
 
 
-def test_a_turn_is_in_the_checkpoint_before_it_is_sent(way: Way, tmp_path: Path) -> None:
+async def test_a_turn_is_in_the_checkpoint_before_it_is_sent(way: Way, tmp_path: Path) -> None:
     path, stored = tmp_path / "checkpoint", []
 
     def sent(request: httpx.Request) -> httpx.Response:
@@ -168,36 +160,30 @@ def test_a_turn_is_in_the_checkpoint_before_it_is_sent(way: Way, tmp_path: Path)
             stored.append(request.headers["idempotency-key"] in kept)
         return way(request)
 
-    async def run() -> None:
-        transport = httpx.MockTransport(sent)
-        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
-            memory = session(client, limit=0, checkpoint=path)
-            async with memory:
-                for prompt in ("First.", "Second."):
-                    await one_turn(memory, prompt)
-                    await settled(memory)
-
-    asyncio.run(run())
+    transport = httpx.MockTransport(sent)
+    async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+        memory = session(client, limit=0, checkpoint=path)
+        async with memory:
+            for prompt in ("First.", "Second."):
+                await one_turn(memory, prompt)
+                await settled(memory)
     assert stored == [True, True]
 
 
-def test_checkpoints_are_each_of_their_moment_and_written_in_their_order(
+async def test_checkpoints_are_each_of_their_moment_and_written_in_their_order(
     way: Way, tmp_path: Path
 ) -> None:
     path = tmp_path / "checkpoint"
 
-    async def run() -> None:
-        memory = session(client_on(way), checkpoint=path)
-        with (tmp_path / ".checkpoint.new").open("wb") as draft:  # another writer's
-            fcntl.flock(draft, fcntl.LOCK_EX)
-            writing = []
-            for memory.working.turn in range(1, 9):
-                writing.append(asyncio.create_task(memory.checkpoint()))
-                await asyncio.sleep(0)
-            memory.working.turn = 99
-        await asyncio.gather(*writing)
-
-    asyncio.run(run())
+    memory = session(client_on(way), checkpoint=path)
+    with (tmp_path / ".checkpoint.new").open("wb") as draft:  # another writer's
+        fcntl.flock(draft, fcntl.LOCK_EX)
+        writing = []
+        for memory.working.turn in range(1, 9):
+            writing.append(asyncio.create_task(memory.checkpoint()))
+            await asyncio.sleep(0)
+        memory.working.turn = 99
+    await asyncio.gather(*writing)
     assert WorkingMemory.restore(path).turn == 8
 
 

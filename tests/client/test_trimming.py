@@ -39,23 +39,24 @@ def test_nothing_is_dropped_while_all_fits() -> None:
     assert trimmed((), -1) == ((), ())
 
 
-def test_one_token_too_many_drops_the_oldest_turn() -> None:
+def test_the_oldest_turns_are_dropped_and_the_newest_block_stays() -> None:
     first, second = (ASKED, calls("a"), result("a")), (ASKED_AGAIN, SAID)
 
     assert kept(room(*first, *second) - 1, *first, *second) == list(second)
 
-
-def test_a_cut_inside_a_turn_drops_on_to_the_next_user_message() -> None:
     turn = (ASKED, SAID, calls("a"), result("a"), SAID)
 
     assert kept(room(*turn, ASKED_AGAIN) - 1, *turn, ASKED_AGAIN) == [ASKED_AGAIN]
 
-
-def test_the_newest_turn_is_cut_between_its_blocks() -> None:
     old, new = (calls("a"), result("a")), (calls("b"), result("b"), SAID)
 
     assert kept(room(*new), ASKED, *old, *new) == list(new)
     assert kept(room(*new) - 1, ASKED, *old, *new) == [SAID]
+
+    block = (calls("a", "b"), result("b"), result("a"))
+
+    for budget in (room(*block) - 1, 1, 0, -1000):
+        assert kept(budget, ASKED, *block) == list(block)
 
 
 def test_system_messages_stay_wherever_they_are() -> None:
@@ -67,34 +68,21 @@ def test_system_messages_stay_wherever_they_are() -> None:
     assert kept(room(SYSTEM, ASKED_AGAIN), SYSTEM, ASKED, ASKED_AGAIN) == [SYSTEM, ASKED_AGAIN]
 
 
-def test_the_newest_block_stays_even_if_it_alone_is_too_large() -> None:
-    block = (calls("a", "b"), result("b"), result("a"))
-
-    for budget in (room(*block) - 1, 1, 0, -1000):
-        assert kept(budget, ASKED, *block) == list(block)
-
-
-def test_what_stands_between_a_call_and_its_result_stays_with_them() -> None:
+def test_a_call_and_its_results_are_one_block_with_what_stands_between() -> None:
     block = (calls("a", "b"), result("b"), ASKED_AGAIN, SAID, result("a"))
 
     assert kept(1, ASKED, *block) == list(block)
     assert kept(room(*block), ASKED, *block, ASKED) == [ASKED]
 
-
-def test_blocks_that_overlap_are_one() -> None:
     blocks = (calls("a"), calls("b"), result("a"), calls("c"), result("b"), result("c"))
 
     assert kept(1, ASKED, *blocks) == list(blocks)
 
-
-def test_a_result_is_of_the_latest_call_with_its_id() -> None:
     old, new = (calls("a"), result("a")), (calls("a"), result("a"), result("a"))
 
     assert kept(1, ASKED, *old, *new) == list(new)
     assert kept(1, ASKED, calls("a"), *new) == list(new)
 
-
-def test_a_result_of_no_call_and_a_call_without_a_result_are_blocks_of_their_own() -> None:
     assert kept(1, ASKED, result("z"), SAID, result("y")) == [result("y")]
     assert kept(1, ASKED, SAID, calls("a")) == [calls("a")]
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from ..support.process import ANEW, Program, served, until
-from ..support.raw import Wire, request, wire
+from ..support.raw import Wire, request
 from ..support.service import PLAIN, Clock, Service, observation, serving
 
 MEBIBYTE = 1024 * 1024
@@ -25,12 +25,6 @@ UPLOADS = ("/import", "/sessions/s1/end")
 def service(tmp_path: Path, clock: Clock) -> Iterator[Service]:
     with serving(tmp_path / "memory.db", clock=clock, MEMORY_MAX_UPLOAD="3MiB") as running:
         yield running
-
-
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
 
 
 def spools(folder: Path) -> list[Path]:
@@ -141,9 +135,9 @@ def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_large_import_and_export_is_bounded(tmp_path: Path) -> None:
+def test_the_memory_of_a_large_import_and_export_is_bounded(path: Path) -> None:
     rows, size = 10_000, 12_000_000
-    with served(tmp_path / "memory.db", within=ANEW, TMPDIR="/nowhere") as (program, http):
+    with served(path, within=ANEW, TMPDIR="/nowhere") as (program, http):
         http.post("/import", content=b"".join(large_document(10)))
         http.get("/export")
         before = peak(program)

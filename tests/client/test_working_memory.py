@@ -32,12 +32,9 @@ values = st.recursive(
 )  # fmt: skip
 objects = st.dictionaries(texts, values, max_size=3)
 unsent = st.builds(
-    Unsent,
-    operation=st.sampled_from(["start_session", "append_messages", "save", "end_session"]),
-    fields=objects,
-    key=texts,
-    trace=st.dictionaries(texts, texts, max_size=2),
-)
+    Unsent, operation=st.sampled_from(["start_session", "append_messages", "save", "end_session"]),
+    fields=objects, key=texts, trace=st.dictionaries(texts, texts, max_size=2),
+)  # fmt: skip
 spoken = st.builds(Message, role=texts, content=texts)
 called = st.builds(ToolCall, id=texts, name=texts, arguments=objects)
 told = st.builds(ChatMessage.assistant, texts, st.lists(called, max_size=2))
@@ -60,13 +57,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(conversations, st.lists(told, max_size=2), objects, objects, st.data())
 @example([], [], {"both halves": "\ud83d\ude00", "a number": 10**4000}, {}, None)
 def test_what_is_restored_is_what_was_stored(
-    path: Path,
-    messages: list[ChatMessage],
-    more: list[ChatMessage],
-    extra: dict[str, Any],
-    metadata: dict[str, Any],
-    data: st.DataObject | None,
-) -> None:
+    path: Path, messages: list[ChatMessage], more: list[ChatMessage], extra: dict[str, Any],
+    metadata: dict[str, Any], data: st.DataObject | None,
+) -> None:  # fmt: skip
     memory = WorkingMemory(messages, tool_metadata=metadata, extra=extra)
     memory.add(*more)
     if data:
@@ -139,8 +132,7 @@ def test_after_a_crash_it_is_known_which_calls_have_no_result(path: Path) -> Non
 def test_what_is_known_of_a_call_goes_when_the_call_does() -> None:
     metadata = {"a": 1, "b": 2, "c": 3, "not called yet": 4}
     memory = WorkingMemory(
-        [ASKED, calls("a"), result("a"), calls("b"), ASKED, calls("c", "b")],
-        tool_metadata=metadata,
+        [ASKED, calls("a"), result("a"), calls("b"), ASKED, calls("c", "b")], tool_metadata=metadata
     )
 
     dropped = memory.trim_to_token_budget(0)

@@ -234,8 +234,8 @@ def test_the_password_is_read_as_the_browser_encodes_it(
         assert service.http.get("/ui/memories/1", headers=headers).status_code == 200
 
 
-def test_a_service_that_drains_still_shows_pages_and_takes_forms(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db", MEMORY_DRAIN="1h") as (process, http):
+def test_a_service_that_drains_still_shows_pages_and_takes_forms(path: Path) -> None:
+    with served(path, MEMORY_DRAIN="1h") as (process, http):
         http.post("/observations", json=observation("The door is green.")).raise_for_status()
         process.send(signal.SIGTERM)
         until(lambda: http.get("/health").status_code == 503)

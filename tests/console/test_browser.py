@@ -117,8 +117,8 @@ def test_forms_work_in_a_browser_with_and_without_script(
         service.http.patch(f"/observations/{memory['id']}", json={"tags": ["couriers"]})
 
 
-def test_a_browser_signs_in_with_a_key_as_password(browser: "Browser", tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as closed:
+def test_a_browser_signs_in_with_a_key_as_password(browser: "Browser", path: Path) -> None:
+    with serving(path) as closed:
         seed(closed)
         key = made_key(closed.path, "writer")
         with tab(browser, closed, key=key) as opened:
@@ -184,8 +184,8 @@ def test_a_keyboard_is_enough_to_ask_and_to_put_a_memory_right(
     service.http.patch("/observations/2", json=body).raise_for_status()
 
 
-def test_a_keyboard_is_enough_to_review(browser: "Browser", tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service, tab(browser, service) as opened:
+def test_a_keyboard_is_enough_to_review(browser: "Browser", path: Path) -> None:
+    with serving(path) as service, tab(browser, service) as opened:
         seed(service)
         page, keyboard = opened.page, opened.page.keyboard
 

@@ -50,6 +50,7 @@ def twins(http: httpx.Client, page: Page) -> list[dict[str, object]]:
     return [it.raise_for_status().json() for it in answers]
 
 
+@pytest.mark.slow
 def test_each_number_is_the_twins(service: Service) -> None:
     seed_documents(service)
     listed = get(service.http, PAGE)
@@ -168,8 +169,8 @@ def test_a_confidential_value_is_shown_to_whom_its_route_shows_it(service: Servi
     assert (ben.status, "quokka" in ben.text) == (404, False)
 
 
-def test_a_look_is_no_access_by_the_agent(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_EPISODIC_CAPACITY="2") as service:
+def test_a_look_is_no_access_by_the_agent(path: Path) -> None:
+    with serving(path, MEMORY_EPISODIC_CAPACITY="2") as service:
         ada = Agent(service.http, "ada")
         first = ada.make(key="first")
         service.clock.advance(minutes=1)
@@ -216,6 +217,7 @@ def test_stored_text_is_never_markup(service: Service) -> None:
         assert "onerror" in page.text or "deploy" in page.text
 
 
+@pytest.mark.slow
 def test_a_key_sees_what_it_sees_by_the_routes(closed: tuple[Service, dict[str, str]]) -> None:
     service, keys = closed
     everything = shown(service, keys["admin"], PAGE)
@@ -258,6 +260,7 @@ def test_bad_input_is_answered_by_a_page(
     assert [tag for tag, _ in page.elements].count("h1") == 1
 
 
+@pytest.mark.slow
 def test_no_page_is_large_however_hostile_its_text(service: Service) -> None:
     costly = "\u202da"
     notes = store(service.http, "n", description=costly * 500, metadata={"k": costly * 250})

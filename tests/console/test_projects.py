@@ -77,6 +77,7 @@ def test_a_project_leads_to_what_it_holds(service: Service) -> None:
     assert "house" not in page.links
 
 
+@pytest.mark.slow
 def test_projects_are_listed_in_pages(service: Service) -> None:
     for number in range(55):
         service.save("The door is green.", project=f"p{number:02}", session_id=f"s{number}")
@@ -89,8 +90,8 @@ def test_projects_are_listed_in_pages(service: Service) -> None:
     assert second.links["First"] == "/ui/projects"
 
 
-def test_a_project_of_others_is_as_unknown(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_project_of_others_is_as_unknown(path: Path) -> None:
+    with serving(path) as service:
         filled(service)
         key = made_key(service.path, "reader", projects=("house",))
         with httpx.Client(base_url=service.url, auth=("me", key)) as http:

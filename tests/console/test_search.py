@@ -147,8 +147,8 @@ def test_nothing_chosen_is_said(service: Service) -> None:
     assert "No memory is selected" in plan.text
 
 
-def test_a_reader_has_no_boxes_and_changes_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_reader_has_no_boxes_and_changes_nothing(path: Path) -> None:
+    with serving(path) as service:
         filled(service)
         key = made_key(service.path, "reader", projects=("house",))
         with httpx.Client(base_url=service.url, auth=("me", key)) as http:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from ..support.callers import made_key
 from ..support.pages import Page, get
@@ -103,6 +104,7 @@ def test_a_session_leads_to_its_neighbors_and_its_twin_is_exact(service: Service
         assert [it["id"] for it in twin(service, page, "/sessions/recent")] == [id_]
 
 
+@pytest.mark.slow
 def test_pages_follow_each_other(service: Service) -> None:
     for number in range(60):
         service.save(f"Setting {number}.", session_id="long" if number < 55 else f"s{number}")
@@ -135,8 +137,8 @@ def test_any_id_leads_to_its_session(service: Service) -> None:
         assert (page.status, f"Of {id_}." in page.text) == (200, True)
 
 
-def test_a_session_of_others_is_as_unknown(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_session_of_others_is_as_unknown(path: Path) -> None:
+    with serving(path) as service:
         filled(service)
         service.save("The house has a queue.", project="house")  # in a session of demo
         key = made_key(service.path, "reader", projects=("house",))

@@ -140,7 +140,7 @@ def test_the_service_has_the_name_and_the_port_that_agents_know(
         assert memory(documents)["ports"] == [{"name": "http", "containerPort": 7437}]
 
 
-def test_what_chooses_the_pod_does_not_choose_the_pod_of_the_test(
+def test_the_service_chooses_its_pod_whose_probes_and_end_have_their_time(
     rendered: Mapping[str, list[Document]],
 ) -> None:
     for documents in rendered.values():
@@ -149,6 +149,20 @@ def test_what_chooses_the_pod_does_not_choose_the_pod_of_the_test(
 
         assert selector == one(documents, "Service")["spec"]["selector"]
         assert not selector.items() <= test.items()
+
+    for documents in rendered.values():
+        container = memory(documents)
+        for name, path in PROBES.items():
+            assert container[name]["httpGet"] == {"path": path, "port": "http"}
+            assert container[name]["timeoutSeconds"] == 5
+
+    for documents in rendered.values():
+        pod = service_pod(documents)
+        drain = settings(environment(documents)).drain.total_seconds()
+        pause = memory(documents).get("lifecycle", {}).get("preStop", {}).get("exec", {})
+
+        assert pause.get("command", ["sleep", "0"]) == ["sleep", f"{drain:.0f}"]
+        assert pod["terminationGracePeriodSeconds"] >= 2 * drain + SHUTDOWN + 3
 
 
 def test_the_claim_outlives_the_release(rendered: Mapping[str, list[Document]]) -> None:
@@ -171,14 +185,6 @@ def test_the_claim_of_the_original_is_taken_over(rendered: Mapping[str, list[Doc
 
 PROBES = {"startupProbe": "/health/startup", "livenessProbe": "/health/live"}
 PROBES |= {"readinessProbe": "/health/ready"}
-
-
-def test_each_probe_asks_its_own_question(rendered: Mapping[str, list[Document]]) -> None:
-    for documents in rendered.values():
-        container = memory(documents)
-        for name, path in PROBES.items():
-            assert container[name]["httpGet"] == {"path": path, "port": "http"}
-            assert container[name]["timeoutSeconds"] == 5
 
 
 def test_a_start_may_take_an_hour_and_a_dead_process_ninety_seconds(
@@ -210,18 +216,6 @@ def test_what_is_asked_over_http_exists(
         assert {path: service.http.get(path).status_code for path in paths} == dict.fromkeys(
             paths, 200
         )
-
-
-def test_the_pod_has_longer_to_end_than_the_service_takes(
-    rendered: Mapping[str, list[Document]],
-) -> None:
-    for documents in rendered.values():
-        pod = service_pod(documents)
-        drain = settings(environment(documents)).drain.total_seconds()
-        pause = memory(documents).get("lifecycle", {}).get("preStop", {}).get("exec", {})
-
-        assert pause.get("command", ["sleep", "0"]) == ["sleep", f"{drain:.0f}"]
-        assert pod["terminationGracePeriodSeconds"] >= 2 * drain + SHUTDOWN + 3
 
 
 def test_the_service_understands_its_environment(rendered: Mapping[str, list[Document]]) -> None:

@@ -124,9 +124,7 @@ def test_the_policy_lets_the_database_be_reached(rendered: Mapping[str, list[Doc
     }
 
 
-def test_seal_keys_and_redaction_rules_are_mounted(
-    rendered: Mapping[str, list[Document]],
-) -> None:
+def test_seal_keys_and_redaction_rules_are_mounted(rendered: Mapping[str, list[Document]]) -> None:
     documents = rendered["autoscaled"]
     mount = memory(documents)["volumeMounts"][-1]
     given = environment(documents)

@@ -29,13 +29,9 @@ PLATFORM = OVERLAYS / "platform"
 MANIFESTS = [
     BASE / name
     for name in (
-        "deployment.yaml",
-        "service.yaml",
-        "volume.yaml",
-        "network.yaml",
-        "disruption.yaml",
+        "deployment.yaml", "service.yaml", "volume.yaml", "network.yaml", "disruption.yaml",
     )
-]
+]  # fmt: skip
 
 SPANS = timedelta(seconds=2)  # that the last spans may take
 VARIABLE_NAMES = {variable.name for variable in VARIABLES}
@@ -55,36 +51,28 @@ def test_the_base_holds_every_manifest_beside_it() -> None:
     assert {path.name for path in BASE.iterdir()} == {*resources, "kustomization.yaml"}
 
 
-def test_two_pods_never_hold_the_volume() -> None:
+def test_the_only_pod_has_no_privileges_and_writes_to_its_volume_alone() -> None:
     spec = manifest(BASE / "deployment.yaml")["spec"]
 
     assert spec["replicas"] == 1
     assert spec["strategy"] == {"type": "Recreate"}
     assert manifest(BASE / "volume.yaml")["spec"]["accessModes"] == ["ReadWriteOnce"]
 
-
-def test_the_pod_runs_as_nobody_without_privileges() -> None:
     assert pod()["securityContext"] == RESTRICTED_POD
     assert container()["securityContext"] == RESTRICTED_CONTAINER
 
-
-def test_the_pod_knows_nothing_of_the_cluster() -> None:
     assert pod()["automountServiceAccountToken"] is False
     assert pod()["enableServiceLinks"] is False
 
-
-def test_the_pod_can_write_to_its_volume_and_nowhere_else() -> None:
     claim = manifest(BASE / "volume.yaml")["metadata"]["name"]
 
     assert pod()["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
     assert container()["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
 
-
-def test_the_pod_stays_within_the_limits_of_the_existing_deployment() -> None:
     assert container()["resources"]["limits"] == {"cpu": "200m", "memory": "128Mi"}
 
 
-def test_each_probe_asks_an_endpoint_of_its_own_and_gives_it_five_seconds() -> None:
+def test_each_probe_asks_an_endpoint_of_its_own_and_a_start_may_take_an_hour() -> None:
     probes = {name: container()[f"{name}Probe"] for name in ("startup", "liveness", "readiness")}
     paths = {"startup": "/health/startup", "liveness": "/health/live", "readiness": "/health/ready"}
 
@@ -92,8 +80,6 @@ def test_each_probe_asks_an_endpoint_of_its_own_and_gives_it_five_seconds() -> N
         assert probe["httpGet"] == {"path": paths[name], "port": "http"}
         assert probe["timeoutSeconds"] == 5
 
-
-def test_a_start_may_take_an_hour_and_a_silence_ninety_seconds() -> None:
     startup, liveness = container()["startupProbe"], container()["livenessProbe"]
 
     assert startup["periodSeconds"] * startup["failureThreshold"] == 3600
@@ -130,15 +116,13 @@ def test_the_base_has_the_pod_of_the_chart() -> None:
         assert ours[name] == deployment[name]
 
 
-def test_the_service_has_the_name_and_the_port_that_agents_know() -> None:
+def test_service_policies_and_budget_choose_the_pods_of_the_deployment() -> None:
     service = manifest(BASE / "service.yaml")
 
     assert service["metadata"]["name"] == "agentops-memory"
     assert service["spec"]["ports"] == [{"name": "http", "port": 7437, "targetPort": "http"}]
     assert container()["ports"] == [{"name": "http", "containerPort": 7437}]
 
-
-def test_the_service_and_the_deployment_choose_the_same_pods() -> None:
     deployment = manifest(BASE / "deployment.yaml")["spec"]
     labels = deployment["template"]["metadata"]["labels"]
 
@@ -146,17 +130,15 @@ def test_the_service_and_the_deployment_choose_the_same_pods() -> None:
     assert manifest(BASE / "service.yaml")["spec"]["selector"] == labels
     assert set(labels) == {"app.kubernetes.io/name", "app.kubernetes.io/component"}
 
-
-def test_agents_reach_the_service_also_while_it_is_not_ready() -> None:
     assert manifest(BASE / "service.yaml")["spec"]["publishNotReadyAddresses"] is True
 
-
-def test_the_policies_and_the_budget_choose_the_pods_of_the_deployment() -> None:
     chosen = manifest(BASE / "deployment.yaml")["spec"]["selector"]
 
     assert manifest(BASE / "network.yaml")["spec"]["podSelector"] == chosen
     assert manifest(BASE / "disruption.yaml")["spec"]["selector"] == chosen
     assert manifest(COMPONENTS / "monitoring" / "monitor.yaml")["spec"]["selector"] == chosen
+
+    assert manifest(BASE / "disruption.yaml")["spec"]["maxUnavailable"] == 1
 
 
 def test_the_pods_of_the_cluster_may_come_in_and_only_names_are_asked_for_outside() -> None:
@@ -165,16 +147,9 @@ def test_the_pods_of_the_cluster_may_come_in_and_only_names_are_asked_for_outsid
 
     assert policy["policyTypes"] == ["Ingress", "Egress"]
     assert policy["ingress"] == [
-        {
-            "from": [{"namespaceSelector": {}}],
-            "ports": [{"port": 7437, "protocol": "TCP"}],
-        }
+        {"from": [{"namespaceSelector": {}}], "ports": [{"port": 7437, "protocol": "TCP"}]}
     ]
     assert policy["egress"] == [{"ports": dns}]
-
-
-def test_a_node_can_be_drained() -> None:
-    assert manifest(BASE / "disruption.yaml")["spec"]["maxUnavailable"] == 1
 
 
 def test_each_component_has_an_overlay_and_the_platforms_has_all_of_them() -> None:

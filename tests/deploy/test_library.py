@@ -24,8 +24,8 @@ def test_without_memory_statistics_no_memory_is_counted() -> None:
     assert used(called=True) == "True False\n"
 
 
-def test_a_service_without_them_serves(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db") as (_, http):
+def test_a_service_without_them_serves(path: Path) -> None:
+    with served(path) as (_, http):
         body = {"session_id": "s", "type": "t", "title": "x", "content": "apple", "project": "p"}
         assert http.post("/observations", json=body).status_code == 201
         assert len(http.get("/search?q=apple").json()) == 1
@@ -35,8 +35,6 @@ def used(*, called: bool) -> str:
     """Whether the statistics were switched off, and whether memory was counted."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore::ResourceWarning", "-c", USED.format(called=called)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     return done.stdout

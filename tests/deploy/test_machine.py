@@ -57,19 +57,17 @@ def exposed(text: str) -> list[str]:
 @for_each(
     "command, is_exposed",
     [
-        ("docker run -p 7437:7437 image", True),
-        ("docker run -d -p7437:7437 image", True),
+        ("docker run -p 7437:7437 image", True), ("docker run -d -p7437:7437 image", True),
         ("podman run --publish=0.0.0.0:7437:7437 image", True),
         ("docker run -p 127.0.0.1:7437:7437 -p 80:80 image", True),
         ("docker run --rm \\\n  -p 7437 \\\n  image", True),
-        ("docker container run -P image", True),
-        ("nerdctl run --network host image", True),
+        ("docker container run -P image", True), ("nerdctl run --network host image", True),
         ("docker create --net=host image", True),
         ("docker run -p 127.0.0.1:7437:7437 image", False),
         ("podman run --publish [::1]:7437:7437 image", False),
         ("docker run --rm image serve --help", False),
     ],
-)
+)  # fmt: skip
 def test_a_command_that_exposes_a_container_is_told_from_one_that_does_not(
     command: str, is_exposed: bool
 ) -> None:

@@ -59,13 +59,26 @@ def test_each_measure_of_the_service_is_shown_in_the_dashboard() -> None:
     }
 
 
-def test_each_panel_has_an_id_a_title_and_a_description_of_its_own() -> None:
+def test_the_dashboard_chooses_by_source_and_leads_from_latencies_to_traces() -> None:
     ids = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(ids)) == len(ids)
     for words in ("title", "description"):
         texts = [panel[words] for panel in panels()]
         assert all(texts)
         assert len(set(texts)) == len(texts)
+
+    variables = dashboard()["templating"]["list"]
+
+    assert [each["name"] for each in variables] == ["datasource", "namespace", "job", "instance"]
+    assert {each["allValue"] for each in variables[1:]} == {".*"}  # also those without the label
+
+    with_exemplars = {
+        panel["title"]
+        for panel in panels()
+        if any(each.get("exemplar") for each in panel["targets"])
+    }
+
+    assert with_exemplars == {"Seconds of /context", "Commit duration"}
 
 
 def test_no_panel_covers_another_or_leaves_the_grid() -> None:
@@ -95,23 +108,6 @@ def test_every_panel_asks_the_chosen_source_about_the_chosen_services() -> None:
                 assert 'namespace=~"$namespace", job=~"$job", instance=~"$instance"' in matchers
 
 
-def test_the_dashboard_chooses_by_source_namespace_job_and_instance() -> None:
-    variables = dashboard()["templating"]["list"]
-
-    assert [each["name"] for each in variables] == ["datasource", "namespace", "job", "instance"]
-    assert {each["allValue"] for each in variables[1:]} == {".*"}  # also those without the label
-
-
-def test_latencies_lead_to_traces() -> None:
-    with_exemplars = {
-        panel["title"]
-        for panel in panels()
-        if any(each.get("exemplar") for each in panel["targets"])
-    }
-
-    assert with_exemplars == {"Seconds of /context", "Commit duration"}
-
-
 def test_each_alert_says_how_grave_it_is_what_it_means_and_where_to_read_on() -> None:
     anchors = re.findall(r'<a id="([^"]*)"></a>`(\w+)`', DOCUMENT.read_text("utf-8"))
     described = {name: anchor for anchor, name in anchors}
@@ -125,25 +121,19 @@ def test_each_alert_says_how_grave_it_is_what_it_means_and_where_to_read_on() ->
         assert words["runbook"] == f"docs/deployment.md#{described[alert['alert']]}"
 
 
-def test_the_document_tells_the_severity_of_each_alert() -> None:
+def test_each_alert_is_documented_tested_and_given_to_the_operator() -> None:
     rows = re.findall(r"`(Agentops\w+)` \| (\w+) \|", DOCUMENT.read_text("utf-8"))
 
     assert rows == [(alert["alert"], alert["labels"]["severity"]) for alert in alerts()]
 
-
-def test_each_alert_has_a_unit_test() -> None:
     text = ALERTS.with_name("alerts.test.yaml").read_text("utf-8")
 
     assert [alert["alert"] for alert in alerts() if alert["alert"] not in text] == []
 
-
-def test_the_operator_of_prometheus_is_given_the_same_rules() -> None:
     rule = manifest(RULES)
 
     assert (rule["kind"], rule["spec"]) == ("PrometheusRule", manifest(ALERTS))
 
-
-def test_composed_prometheus_scrapes_the_job_that_the_alerts_ask_for() -> None:
     (job,) = manifest(DEPLOY / "prometheus" / "prometheus.yaml")["scrape_configs"]
     asked = {name for alert in alerts() for name in re.findall(r'job="([^"]*)"', alert["expr"])}
 

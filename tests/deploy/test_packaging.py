@@ -79,10 +79,7 @@ def image_environment() -> dict[str, str]:
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """The wheel of each package."""
     folder = tmp_path_factory.mktemp("wheels")
-    return {
-        "agentops_memory": built(ROOT, folder),
-        "agentops_memory_client": built(CLIENT, folder),
-    }
+    return {"agentops_memory": built(ROOT, folder), "agentops_memory_client": built(CLIENT, folder)}
 
 
 def built(project: Path, folder: Path) -> Path:
@@ -237,8 +234,18 @@ def test_the_client_and_the_kit_run_where_nothing_of_the_server_is(
     assert (looped.stdout.split("\n"), looped.stderr) == (["created", "True", "1", "", ""], "")
 
 
-def test_the_licence_is_one() -> None:
+def test_licence_manifests_and_changelog_are_of_this_version() -> None:
     assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+    images = manifest(BASE / "kustomization.yaml")["images"]
+
+    assert images == [{"name": container()["image"], "newTag": agentops_memory.__version__}]
+
+    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    newest = re.search(r"^## (\S+)", changelog, re.MULTILINE)
+
+    assert newest is not None
+    assert newest[1] == agentops_memory.__version__
 
 
 @pytest.mark.parametrize("name", PACKAGES)
@@ -252,46 +259,34 @@ def test_a_wheel_is_named_after_the_one_version(name: str, wheels: Mapping[str, 
     assert wheels[name].name == f"{name}-{VERSION}-py3-none-any.whl"
 
 
-def test_the_manifests_run_the_image_of_this_version() -> None:
-    images = manifest(BASE / "kustomization.yaml")["images"]
-
-    assert images == [{"name": container()["image"], "newTag": agentops_memory.__version__}]
-
-
-def test_the_newest_entry_of_the_changelog_is_this_version() -> None:
-    changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
-    newest = re.search(r"^## (\S+)", changelog, re.MULTILINE)
-
-    assert newest is not None
-    assert newest[1] == agentops_memory.__version__
-
-
-def test_the_image_runs_the_program_and_serves_by_default() -> None:
+def test_the_image_runs_the_program_as_nobody_with_its_data_in_a_volume() -> None:
     assert final_stage("ENTRYPOINT") == ['["agentops-memory"]']
     assert final_stage("CMD") == ['["serve"]']
 
-
-def test_the_image_runs_as_nobody() -> None:
     assert final_stage("USER") == [f"{NOBODY}:{NOBODY}"]
 
-
-def test_the_image_keeps_its_data_in_a_volume_that_nobody_owns() -> None:
     (setup,) = final_stage("RUN")
 
     assert final_stage("VOLUME") == ["/data"]
     assert f"install -d -o {NOBODY} -g {NOBODY} /data" in setup
 
-
-def test_the_image_asks_its_own_program_whether_it_is_healthy() -> None:
     (check,) = final_stage("HEALTHCHECK")
 
     assert check.endswith('CMD ["agentops-memory", "health"]')
 
 
-def test_the_image_needs_no_package_of_the_distribution() -> None:
+def test_the_image_has_one_base_and_no_package_of_the_distribution() -> None:
     commands = " ".join(rest for word, rest in instructions() if word == "RUN")
 
     assert not re.search(r"\b(apt|apt-get|apk|curl|wget)\b", commands)
+
+    environment = image_environment()
+
+    assert environment["PYTHONDONTWRITEBYTECODE"] == environment["PYTHONUNBUFFERED"] == "1"
+
+    bases = {rest.split()[0] for word, rest in instructions() if word == "FROM"}
+
+    assert len(bases) == 1
 
 
 def test_the_settings_of_the_image_are_the_deployments() -> None:
@@ -303,15 +298,3 @@ def test_the_settings_of_the_image_are_the_deployments() -> None:
     assert configured.listen.host == ""
     assert final_stage("EXPOSE") == [str(configured.listen.port)] == ["7437"]
     assert configured.db_path == Path("/data/memory.db")
-
-
-def test_the_image_writes_no_bytecode_and_holds_no_output_back() -> None:
-    environment = image_environment()
-
-    assert environment["PYTHONDONTWRITEBYTECODE"] == environment["PYTHONUNBUFFERED"] == "1"
-
-
-def test_the_stages_of_the_image_have_one_base() -> None:
-    bases = {rest.split()[0] for word, rest in instructions() if word == "FROM"}
-
-    assert len(bases) == 1

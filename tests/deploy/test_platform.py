@@ -59,11 +59,9 @@ def room(tmp_path: Path) -> Sequence[str]:
     here = {Path(sys.base_prefix), Path(sys.prefix), ROOT / "service"}
     folders = ["/usr", "/bin", "/lib", "/lib64", "/etc", "/proc", *sorted(map(str, here))]
     script = ENTER.format(
-        room=shlex.quote(str(tmp_path / "room")),
-        data=shlex.quote(str(tmp_path / "data")),
-        folders=shlex.join(folders),
-        user=NOBODY,
-    )
+        room=shlex.quote(str(tmp_path / "room")), data=shlex.quote(str(tmp_path / "data")),
+        folders=shlex.join(folders), user=NOBODY,
+    )  # fmt: skip
     command = ("unshare", "--mount", "sh", "-c", script, "sh")
     made = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
     if made.returncode:

@@ -215,12 +215,9 @@ class AgentOps:
     def _filters(self, share: float = 0.2) -> dict[str, Any]:
         place = self._place
         return place.maybe(
-            share,
-            type=place.choice(TYPES),
-            tag=place.choice(TAGS),
-            scope=place.choice(SCOPES),
+            share, type=place.choice(TYPES), tag=place.choice(TAGS), scope=place.choice(SCOPES),
             exclude_type=place.choice(TYPES),
-        )
+        )  # fmt: skip
 
     def _explained(self) -> dict[str, Any]:
         return self._place.maybe(0.3, explain="true", why_not=self._id())

@@ -182,10 +182,8 @@ class Agents:
             memory_archive_required=True,
         )  # fmt: skip
         body: dict[str, object] = {
-            "intent_id": self._intent(),
-            "agent_id": place.choice(AGENTS),
-            "guardrails": rails,
-        }
+            "intent_id": self._intent(), "agent_id": place.choice(AGENTS), "guardrails": rails,
+        }  # fmt: skip
         body |= place.maybe(0.3, expires_at=place.soon())
         answer = self._ask("POST", "/api/v1/coordinators", body, "lead")
         if answer.is_success:

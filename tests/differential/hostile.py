@@ -26,22 +26,9 @@ BODIES = [
     '{"id": 1' + "0" * 40 + "}",
 ]  # fmt: skip
 VALUES: list[object] = [
-    None,
-    "",
-    0,
-    -1,
-    1.5,
-    True,
-    [],
-    {},
-    "\x00",
-    "x" * 70_000,
-    2**63,
-    2**70,
-    "\ud800",
-    [None],
+    None, "", 0, -1, 1.5, True, [], {}, "\x00", "x" * 70_000, 2**63, 2**70, "\ud800", [None],
     {"a": {}},
-]
+]  # fmt: skip
 NAMES = [
     "id", "project", "session_id", "title", "content", "type", "tags", "scope", "topic_key",
     "supersedes",

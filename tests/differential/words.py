@@ -24,14 +24,8 @@ JOINED = """
 STRANGE = (DATA / "strange.txt").read_text(encoding="utf-8").split()
 SECRETS = ["password=hunter2", "AKIAIOSFODNN7EXAMPLE", "<private>x</private>", "[BYOK:openai]"]
 LONG = [
-    "a" * 70,
-    "ä" * 70,
-    "internationalization" * 5,
-    "x1" * 300,
-    "长" * 80,
-    "z" * 1_100,
-    "q" * 3_000,
-]
+    "a" * 70, "ä" * 70, "internationalization" * 5, "x1" * 300, "长" * 80, "z" * 1_100, "q" * 3_000,
+]  # fmt: skip
 TAGS = ["ops", "shop", "éclair", "e\u0301clair", "max_connections", "数据", "due", "x y"]
 TYPES = ["decision", "bugfix", "config", "discovery", "note"]
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -80,11 +80,9 @@ def test_a_caller_is_seen_through_a_library(sources: Path) -> None:
     calls = recorded(sources, imported("calling").all_at_once)
 
     assert calls == [
-        ("calling.py", "all_at_once", None),
-        ("called.py", "passed_on", "calling.py"),
-        ("calling.py", "once", "called.py"),
-        ("calling.py", "once", "called.py"),
-    ]
+        ("calling.py", "all_at_once", None), ("called.py", "passed_on", "calling.py"),
+        ("calling.py", "once", "called.py"), ("calling.py", "once", "called.py"),
+    ]  # fmt: skip
 
 
 def test_what_is_asked_before_or_after_does_not_count(sources: Path) -> None:

@@ -26,13 +26,8 @@ def test_every_command_of_memories_is_documented_with_its_options() -> None:
         ]
         assert set(options) <= told, (command.name, options)
         of_its_own = set(options) - {
-            "--project",
-            "--url",
-            "--key-file",
-            "--db",
-            "--tenant",
-            "--json",
-        }
+            "--project", "--url", "--key-file", "--db", "--tenant", "--json",
+        }  # fmt: skip
         assert {option for option in of_its_own if option not in row} == set(), command.name
 
 

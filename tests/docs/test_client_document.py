@@ -18,11 +18,9 @@ README, GUIDE = ROOT / "README.md", ROOT / "docs" / "client.md"
 
 @pytest.mark.parametrize("document", [README, GUIDE], ids=lambda path: path.name)
 def test_the_programs_of_a_document_print_what_they_say(
-    document: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     with serving(tmp_path / "memory.db") as service:
         assert_programs_print(document, service.url, capsys)

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,14 +29,12 @@ API = (
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Commands, each of which starts the program.
 WITH_MANY = """
-    anthropic cli configuration development openintent openwop operations true
+    anthropic api cli client configuration development memory-stores openintent openwop operations
+    runtime true
 """.split()
 
 PYTHON = shlex.quote(sys.executable)
-PROGRAMS = {
-    "pytest": f"{PYTHON} -m pytest",
-    "python": PYTHON,
-}
+PROGRAMS = {"pytest": f"{PYTHON} -m pytest", "python": PYTHON}
 PROGRAM = re.compile(rf"(?<![\w/])\.venv/bin/(agentops-memory|{'|'.join(PROGRAMS)})\b")
 FENCE = re.compile(r"^```(?P<kind>[\w-]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -219,14 +218,21 @@ def api_text() -> str:
     return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
 
 
+@cache
+def sources() -> str:
+    """The path of every source, each on a line."""
+    folders = ("service", "tests", "benchmarks")
+    return "".join(
+        f"/{path.relative_to(ROOT)}\n" for it in folders for path in (ROOT / it).rglob("*.py")
+    )
+
+
 @for_each("document", DOCUMENTS)
 def test_every_source_that_a_document_names_exists(document: Path) -> None:
     """A name stands for the end of a path: `handlers.py` for that of any protocol."""
     named = re.findall(r"`([\w/]+\.py)`", document.read_text("utf-8"))
-    folders = ("service", "tests", "benchmarks")
-    ours = [f"/{path.relative_to(ROOT)}" for it in folders for path in (ROOT / it).rglob("*.py")]
 
-    assert [name for name in named if not any(path.endswith(f"/{name}") for path in ours)] == []
+    assert [name for name in named if f"/{name}\n" not in sources()] == []
 
 
 def test_every_route_is_documented(tmp_path: Path) -> None:
@@ -245,8 +251,8 @@ BODIES = (
 )  # fmt: skip
 
 
-def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_every_parameter_and_field_of_a_request_is_documented(path: Path) -> None:
+    with serving(path) as service:
         described = service.http.get("/openapi.json").json()
     text = api_text()
 
@@ -266,8 +272,8 @@ def test_every_parameter_and_field_of_a_request_is_documented(tmp_path: Path) ->
 WITHOUT_SPAN = {"health", "live", "ready", "startup", "metrics", "openapi", "docs"}
 
 
-def test_every_span_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_every_span_is_documented(path: Path) -> None:
+    with serving(path) as service:
         paths = service.http.get("/openapi.json").json()["paths"]
     text = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -46,12 +45,6 @@ class Storage:
         self.counts += 1
         await asyncio.sleep(0)
         return RowCounts(*[0] * len(RowCounts._fields))
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture
@@ -114,8 +107,8 @@ def test_pins_and_reviews_are_those_of_live_memories(service: Service) -> None:
 
 
 @pytest.mark.sqlite_files
-def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_what_is_told_of_databases_is_of_all_that_are_open(path: Path) -> None:
+    with serving(path) as service:
         for tenant in ("default", "acme"):
             with calling(service, made_key(service.path, tenant=tenant)) as client:
                 client.post("/observations", json=observation("apple")).raise_for_status()
@@ -132,8 +125,8 @@ def test_what_is_told_of_databases_is_of_all_that_are_open(tmp_path: Path) -> No
 
 
 @pytest.mark.sqlite_files
-def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(path: Path) -> None:
+    with serving(path) as service:
         token = made_key(service.path, tenant="acme")
         with (
             calling(service, made_key(service.path, "reader")) as scraper,
@@ -147,18 +140,15 @@ def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(tmp_path
             assert saved.result().status_code == 201
 
 
-def test_those_who_ask_together_or_soon_have_rows_counted_once(
+async def test_those_who_ask_together_or_soon_have_rows_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(figures, "REST", 0)
     storage = Storage()
 
-    async def ask() -> None:
-        looked_up = figures.Figures(cast("ports.Storage", storage), Telemetry.started(None).metrics)
-        await asyncio.gather(*(looked_up.refresh() for _ in range(3)))
-        await looked_up.refresh()
-
-    asyncio.run(ask())
+    looked_up = figures.Figures(cast("ports.Storage", storage), Telemetry.started(None).metrics)
+    await asyncio.gather(*(looked_up.refresh() for _ in range(3)))
+    await looked_up.refresh()
     assert storage.counts == 1
 
 
@@ -198,37 +188,31 @@ def test_a_count_that_took_long_is_not_repeated_soon(
 
 
 @pytest.mark.usefixtures("_counted_each_time")
-def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
+async def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     storage, metrics = Storage(), Telemetry.started(None).metrics
 
-    async def look() -> None:
-        async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
-            await turns(20)
-
-    asyncio.run(look())
+    async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
+        await turns(20)
     assert storage.counts > 1
     assert metrics.shown(m.TENANTS_OPEN) == 1
 
 
-def test_the_event_loop_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_event_loop_is_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "LOOK", timedelta(0))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         until(lambda: measured(service)[key("memory_event_loop_lag_seconds_count")] > 0)
 
 
-def test_an_event_loop_that_is_held_up_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_event_loop_that_is_held_up_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "LOOK", timedelta(0))
     telemetry, hour = Telemetry.started(None), timedelta(hours=1).total_seconds()
     seen = telemetry.exposition()
 
-    async def watch() -> None:
-        loop = asyncio.get_running_loop()
-        clock = loop.time
-        async with figures.watching_the_loop(telemetry.metrics):
-            await asyncio.sleep(0)  # it has noted when it is due
-            monkeypatch.setattr(loop, "time", lambda: clock() + hour)
-            await asyncio.sleep(0)
-
-    asyncio.run(watch())
+    loop = asyncio.get_running_loop()
+    clock = loop.time
+    async with figures.watching_the_loop(telemetry.metrics):
+        await asyncio.sleep(0)  # it has noted when it is due
+        monkeypatch.setattr(loop, "time", lambda: clock() + hour)
+        await asyncio.sleep(0)
     lags = re.findall(r"\nmemory_event_loop_lag_seconds_sum (.*)\n", seen("")[0].decode())
     assert float(lags[0]) >= hour

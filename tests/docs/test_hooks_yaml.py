@@ -75,10 +75,8 @@ contextInjectTools:
     assert ToolHooks.from_yaml(text) == ToolHooks(
         save_rules=(
             SaveRule(
-                tool="bash",
-                match_output=Pattern("(?i)error"),
-                match_args={"command": Pattern("^git"), "on": Pattern("x")},
-                type="pattern",
+                tool="bash", match_output=Pattern("(?i)error"),
+                match_args={"command": Pattern("^git"), "on": Pattern("x")}, type="pattern",
                 scope="team",
             ),
         ),
@@ -86,10 +84,10 @@ contextInjectTools:
             InjectRule(tool="read", query="what failed", limit=1_000),
             InjectRule(tool="bash", query="from_tool_args"),
         ),
-    )
+    )  # fmt: skip
 
 
-def test_no_hooks_are_no_fault() -> None:
+def test_what_is_null_or_empty_is_not_given_and_no_hooks_are_no_fault() -> None:
     for text in (
         "", "# nothing", "---\n---\n", "null", "{}", "kind: Agent", "spec:", "toolHooks:",
         "spec: {toolHooks: {}}", "toolHooks: {memorySaveRules: , contextInjectTools: []}",
@@ -98,8 +96,6 @@ def test_no_hooks_are_no_fault() -> None:
     ):  # fmt: skip
         assert ToolHooks.from_yaml(text) == ToolHooks(), text
 
-
-def test_what_is_null_or_empty_is_not_given() -> None:
     rule = 'tool: t, matchOutput: , matchArgs: ~, type: "", scope: ""'
     asked = "tool: t, query: q, limit: null"
     text = rules(rule) + rules(asked, kind="contextInjectTools")
@@ -121,11 +117,9 @@ memorySaveRules:
     first = SaveRule(tool="bash", type="bugfix", match_args=args)
 
     assert ToolHooks.from_yaml(text).save_rules == (
-        first,
-        SaveRule(tool="zsh", type="bugfix", scope="team", match_args=args),
-        SaveRule(tool="fish", type="config", match_args=args),
-        first,
-    )
+        first, SaveRule(tool="zsh", type="bugfix", scope="team", match_args=args),
+        SaveRule(tool="fish", type="config", match_args=args), first,
+    )  # fmt: skip
 
 
 def test_every_fault_is_named_at_once_with_its_place() -> None:
@@ -213,7 +207,7 @@ def test_a_text_is_neither_blank_nor_too_long() -> None:
     assert fault("tool: ''") == "tool: It is blank."
 
 
-def test_a_limit_is_a_whole_number_that_the_service_takes() -> None:
+def test_a_limit_is_a_whole_number_and_a_query_is_given() -> None:
     kind = "contextInjectTools"
     for limit in ("0", "-1", "1001", "1.0", "'3'", "yes", "010", "1e2", "0b_", "9" * 5_000, "[1]"):
         told = fault(f"tool: t, query: q, limit: {limit}", kind=kind)
@@ -222,8 +216,6 @@ def test_a_limit_is_a_whole_number_that_the_service_takes() -> None:
         text = rules(f"tool: t, query: q, limit: {largest}", kind=kind)
         assert ToolHooks.from_yaml(text).inject_rules[0].limit == largest
 
-
-def test_a_query_is_not_left_out_or_nearly_right() -> None:
     kind = "contextInjectTools"
     assert fault("tool: t", kind=kind) == (
         "query: It is missing: from_tool_args, or the words to search for."

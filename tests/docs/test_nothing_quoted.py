@@ -90,10 +90,11 @@ def test_what_is_sent_is_answered_while_nothing_is_broken(tmp_path: Path) -> Non
     assert [it.text for it in answers if it.is_success and '"error":' in it.text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.heavy)])
-def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Path) -> None:
-    with watching(tmp_path / "memory.db") as service:
+def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, path: Path) -> None:
+    with watching(path) as service:
         sound = service.send_all()
         columns = unreadable.columns(service.path)
         assert set(columns) >= MANY
@@ -108,8 +109,8 @@ def test_a_value_that_cannot_be_read_is_quoted_nowhere(every: bool, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
-    with watching(tmp_path / "memory.db") as service:
+def test_a_request_that_is_refused_is_quoted_nowhere(path: Path) -> None:
+    with watching(path) as service:
         statuses = [planted.send(service.http, it) for it in planted.refusable(service.stock)]
         planted.send_badly(str(service.http.base_url))
         service.end()
@@ -130,8 +131,8 @@ def test_a_request_that_is_refused_is_quoted_nowhere(tmp_path: Path) -> None:
         *(pytest.param(it, marks=pytest.mark.heavy) for it in ("sessions", "stores", "revisions")),
     ],
 )  # fmt: skip
-def test_a_damaged_page_is_quoted_nowhere(table: str, tmp_path: Path) -> None:
-    with watching(tmp_path / "memory.db") as service:
+def test_a_damaged_page_is_quoted_nowhere(table: str, path: Path) -> None:
+    with watching(path) as service:
         other = page_of(service.path, "revisions")
         page = page_of(service.path, table)
         harmed(service.path, page, f"{MARK} ".encode() * 400)
@@ -214,14 +215,11 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
     [
         pytest.param(QUICK, id="quick"),
         *sampled(
-            [[it] for it in COMMANDS],
-            8,
-            first=1,
-            kept=[pytest.mark.slow],
+            [[it] for it in COMMANDS], 8, first=1, kept=[pytest.mark.slow],
             id_=lambda those: those[0][0],
         ),
     ],
-)
+)  # fmt: skip
 def test_a_command_that_fails_quotes_nothing(
     commands: list[Command], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -328,8 +326,8 @@ main()
 """
 
 
-def test_what_nothing_catches_is_told_without_its_message(tmp_path: Path) -> None:
-    with program("stats", "--db", str(tmp_path / "memory.db"), code=UNCAUGHT) as failed:
+def test_what_nothing_catches_is_told_without_its_message(path: Path) -> None:
+    with program("stats", "--db", str(path), code=UNCAUGHT) as failed:
         code = failed.wait()
 
     assert code == 1

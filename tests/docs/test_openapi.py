@@ -18,14 +18,15 @@ from agentops_memory.compose import opened
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 
-from ..support.service import Clock, Service, serving
+from ..support.service import Clock, Service
+from ..support.service import lasting as service
+
+__all__ = ["service"]
 
 CHECKS = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
+    "not_a_server_error", "status_code_conformance", "content_type_conformance",
     "response_schema_conformance",
-)
+)  # fmt: skip
 
 # All but the one of routes that find nothing: no client can guess the id of a receipt.
 WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_regex"
@@ -58,12 +59,6 @@ warnings = false
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def document(service: Service) -> dict[str, Any]:
     answer = service.http.get("/openapi.json")
     assert answer.headers["content-type"] == "application/json"
@@ -79,9 +74,14 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
     }
 
 
-def test_it_names_the_service_and_its_version(document: dict[str, Any]) -> None:
+def test_it_has_a_version_and_names_every_operation(document: dict[str, Any]) -> None:
     assert document["openapi"] == "3.1.0"
     assert document["info"] == {"title": "agentops-memory", "version": __version__}
+
+    names = [operation["operationId"] for operation in operations(document).values()]
+
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"] for operation in operations(document).values())
 
 
 async def routes(tmp_path: Path) -> set[tuple[str, str]]:
@@ -106,18 +106,10 @@ def test_it_describes_every_route_and_no_other(document: dict[str, Any], tmp_pat
     }
 
 
-def test_every_operation_has_a_name_of_its_own(document: dict[str, Any]) -> None:
-    names = [operation["operationId"] for operation in operations(document).values()]
-
-    assert len(set(names)) == len(names)
-    assert all(operation["summary"] for operation in operations(document).values())
-
-
-def test_it_is_valid_openapi(document: dict[str, Any]) -> None:
+@pytest.mark.slow
+def test_it_is_valid_openapi_and_what_is_not_would_be_noticed(document: dict[str, Any]) -> None:
     schemathesis.openapi.from_dict(document).validate()
 
-
-def test_what_is_not_valid_openapi_would_be_noticed(document: dict[str, Any]) -> None:
     broken = document | {"paths": {"/health": {"get": {"responses": {"200": {}}}}}}
 
     with pytest.raises(Exception, match="description"):
@@ -131,12 +123,9 @@ def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str,
 
 
 PROBLEMS = {
-    "/anthropic/": "AnthropicProblem",
-    "/api/v1/cloud/": "StoreProblem",
-    "/api/v1/": "AgentMemoryProblem",
-    "/v1/": "OpenWopProblem",
-    "/": "Problem",
-}
+    "/anthropic/": "AnthropicProblem", "/api/v1/cloud/": "StoreProblem",
+    "/api/v1/": "AgentMemoryProblem", "/v1/": "OpenWopProblem", "/": "Problem",
+}  # fmt: skip
 
 
 def test_every_refusal_is_a_problem_of_its_protocol(document: dict[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import urljoin
@@ -13,6 +12,9 @@ import pytest
 from ..http.test_security_headers import EXPECTED, told
 from ..support.callers import calling, made_key
 from ..support.service import Service, serving
+from ..support.service import lasting as service
+
+__all__ = ["service"]
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -20,11 +22,9 @@ POLICY = (
 )
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 LOADED = {
-    "/docs/index.css": "text/css",
-    "/docs/page.js": "text/javascript",
-    "/docs/swagger-ui-bundle.js": "text/javascript",
-    "/docs/swagger-ui.css": "text/css",
-}
+    "/docs/index.css": "text/css", "/docs/page.js": "text/javascript",
+    "/docs/swagger-ui-bundle.js": "text/javascript", "/docs/swagger-ui.css": "text/css",
+}  # fmt: skip
 
 
 class Elements(HTMLParser):
@@ -42,12 +42,6 @@ class Elements(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self.found and self.found[-1][0] in {"script", "style"}:
             self.inline += data.strip()
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -94,6 +94,7 @@ class Read(dict[str, list[str]]):
         return super().get(name, default)
 
 
+@pytest.mark.slow
 def test_a_route_reads_the_parameters_that_it_describes(
     described: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -26,9 +26,9 @@ def test_the_programs_of_the_guide_print_what_they_say(
 
 
 def test_the_example_of_a_blocking_loop_is_a_session_with_memories(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("The payment provider needs up to 12 s.", project="shop")
         monkeypatch.setenv("MEMORY_URL", service.url)
 

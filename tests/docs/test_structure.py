@@ -12,16 +12,14 @@ from benchmarks.structure.sources import Module, modules
 
 SLACK = 0.01  # of a figure, below which its ceiling need not be lowered
 SOURCES = {
-    "one/__init__.py": "VERSION = 1\n",
-    "one/__main__.py": "from .loose import f\n",
+    "one/__init__.py": "VERSION = 1\n", "one/__main__.py": "from .loose import f\n",
     "one/loose.py": "import two.other\nfrom . import VERSION\n\ndef f():\n    return 1\n",
     "one/deep/__init__.py": "from .first import g\n",
     "one/deep/first.py": "def g():\n    from . import second\n\n    async def h():\n        pass\n",
-    "one/deep/second.py": "from .first import g\n",
-    "two/__init__.py": "",
+    "one/deep/second.py": "from .first import g\n", "two/__init__.py": "",
     "two/other.py": "from one.deep import g\n",
     "two/near.py": "from ..two.other import g\nfrom os import path\n",
-}
+}  # fmt: skip
 
 
 @cache
@@ -52,16 +50,11 @@ CYCLES = {
 
 def test_a_module_imports_modules_and_packages(found: list[Module]) -> None:
     assert by_module(found) == {
-        "one": set(),
-        "one.__main__": {"one.loose"},
-        "one.loose": {"one", "two.other"},
-        "one.deep": {"one.deep.first"},
-        "one.deep.first": {"one.deep.second"},
-        "one.deep.second": {"one.deep.first"},
-        "two": set(),
-        "two.near": {"two.other"},
+        "one": set(), "one.__main__": {"one.loose"}, "one.loose": {"one", "two.other"},
+        "one.deep": {"one.deep.first"}, "one.deep.first": {"one.deep.second"},
+        "one.deep.second": {"one.deep.first"}, "two": set(), "two.near": {"two.other"},
         "two.other": {"one.deep"},
-    }
+    }  # fmt: skip
 
 
 def test_a_cycle_is_seen_however_long_it_is(found: list[Module]) -> None:
@@ -78,19 +71,12 @@ def test_the_report_counts_what_is_there(found: list[Module]) -> None:
     long = Module(Path("two/long.py"), "\n" * 601)
 
     assert [line.split() for line in report([*found, long])] == [
-        "loose modules 1 at the top of one".split(),
-        "loose modules 3 at the top of two".split(),
-        "largest folder 4 files in two".split(),
-        "functions 3".split(),
-        "median 1 lines".split(),
-        "p90 4 lines".split(),
-        "files over 600 lines 1".split(),
-        "601 two/long.py".split(),
-        "import cycles of modules 1".split(),
-        "one.deep.first, one.deep.second".split(),
-        "import cycles of folders 0".split(),
-        "folders that import each other 0".split(),
-    ]
+        "loose modules 1 at the top of one".split(), "loose modules 3 at the top of two".split(),
+        "largest folder 4 files in two".split(), "functions 3".split(), "median 1 lines".split(),
+        "p90 4 lines".split(), "files over 600 lines 1".split(), "601 two/long.py".split(),
+        "import cycles of modules 1".split(), "one.deep.first, one.deep.second".split(),
+        "import cycles of folders 0".split(), "folders that import each other 0".split(),
+    ]  # fmt: skip
 
 
 @pytest.mark.slow

@@ -68,16 +68,9 @@ def fuzzed(folder: Path, seconds: float, seed: int, kinds: Collection[str] = KIN
         errors = [line for line in program.lines if '"level": "ERROR"' in line]
     tally.failures += errors[: max(0, 20 - len(tally.failures))]
     return Report(
-        seconds=time.monotonic() - began,
-        seed=seed,
-        tally=tally,
-        counted=counts,
-        routes=every,
-        memory=(start, end),
-        exit_code=code,
-        held=held(path),
-        faults=list(faults(path)),
-    )
+        seconds=time.monotonic() - began, seed=seed, tally=tally, counted=counts, routes=every,
+        memory=(start, end), exit_code=code, held=held(path), faults=list(faults(path)),
+    )  # fmt: skip
 
 
 def _driven(program: Program, orders: Sequence[Order]) -> tuple[Tally, float]:

@@ -48,13 +48,10 @@ class Agents:
 
 
 PLACES: list[tuple[str, dict[str, str]]] = [
-    ("/mcp/one", {}),
-    ("/mcp/two", {"Mcp-Session-Id": "0123456789abcdef"}),
-    ("/mcp", {"X-Memory-Project": "one"}),
-    ("/mcp", {}),
-    ("/mcp/one", {"X-Memory-Project": "two"}),
+    ("/mcp/one", {}), ("/mcp/two", {"Mcp-Session-Id": "0123456789abcdef"}),
+    ("/mcp", {"X-Memory-Project": "one"}), ("/mcp", {}), ("/mcp/one", {"X-Memory-Project": "two"}),
     ("/mcp/%ff%00", {"Mcp-Protocol-Version": "2026-07-28"}),
-]
+]  # fmt: skip
 params = st.fixed_dictionaries(
     {
         "protocolVersion": st.sampled_from(VERSIONS),

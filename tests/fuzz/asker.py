@@ -39,11 +39,9 @@ class Asker:
         except (ValueError, TypeError):  # such as a line break in a header
             return None
         command = shown(
-            str(prepared.method),
-            str(prepared.url),
-            [(name, str(value)) for name, value in prepared.headers.items()],
-            _bytes(prepared.body),
-        )
+            str(prepared.method), str(prepared.url),
+            [(name, str(value)) for name, value in prepared.headers.items()], _bytes(prepared.body),
+        )  # fmt: skip
         self.tally.sent += 1
         try:
             answer = self.session.send(prepared, timeout=TIMEOUT, allow_redirects=False)

@@ -9,11 +9,9 @@ import tempfile
 from .tally import Tally
 
 CHECKS = (
-    "not_a_server_error",
-    "status_code_conformance",
-    "content_type_conformance",
+    "not_a_server_error", "status_code_conformance", "content_type_conformance",
     "response_schema_conformance",
-)
+)  # fmt: skip
 QUICKEST = 5  # seconds that it takes at least
 
 

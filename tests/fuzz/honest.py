@@ -36,15 +36,13 @@ def honest(place: Place) -> st.SearchStrategy[Request]:
         )
 
     return st.one_of(
-        to("POST", "/observations", observation),
-        to("POST", "/observations", observation),
+        to("POST", "/observations", observation), to("POST", "/observations", observation),
         to("POST", "/sessions", st.fixed_dictionaries({"id": sessions, "project": projects})),
         to("POST", "/sessions/{id}/messages", messages),
         to("POST", "/sessions/{id}/end", messages | st.just({})),
         to("PATCH", "/observations/{id}", st.fixed_dictionaries({"content": content})),
         to("DELETE", "/observations/{id}?hard=true", st.none()),
-        to("DELETE", "/observations/{id}", st.none()),
-        to("POST", "/import", imports),
+        to("DELETE", "/observations/{id}", st.none()), to("POST", "/import", imports),
         st.builds(lambda text: ("GET", f"/context?query={text.encode().hex()}", b""), words),
         st.builds(lambda name: ("DELETE", f"/projects/{name}?hard=true", b""), projects),
         to("POST", CLOUD, st.fixed_dictionaries({"name": words})),
@@ -55,7 +53,7 @@ def honest(place: Place) -> st.SearchStrategy[Request]:
         to("POST", f"{ANTHROPIC}/{{memory_store_id}}/memories/{{memory_id}}", entry),
         to("GET", f"{ANTHROPIC}/{{memory_store_id}}/memory_versions", st.none()),
         to("GET", f"{CLOUD}/{{store_id}}/versions", st.none()),
-    )
+    )  # fmt: skip
 
 
 observation = st.fixed_dictionaries(

@@ -59,12 +59,9 @@ def work(order: Order) -> Tally:
 def _turn(maker: Kind, number: int) -> None:
     @seed(number)
     @settings(
-        max_examples=AT_ONCE,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
+        max_examples=AT_ONCE, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )
+    )  # fmt: skip
     @given(st.data())
     def step(data: st.DataObject) -> None:
         maker.step(data)

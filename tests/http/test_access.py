@@ -33,12 +33,10 @@ class House:
         self.ids = {
             name: self.save(self.admin, project, scope)
             for name, project, scope in [
-                ("own", "billing-eu", "project"),
-                ("own global", "billing-eu", "global"),
-                ("foreign", "shop", "project"),
-                ("foreign global", "shop", "global"),
+                ("own", "billing-eu", "project"), ("own global", "billing-eu", "global"),
+                ("foreign", "shop", "project"), ("foreign global", "shop", "global"),
             ]
-        }
+        }  # fmt: skip
 
     def client(self, role: str, *projects: str, tenant: str = "default") -> httpx.Client:
         token = made_key(self.service.path, role, tenant, projects or ("*",))
@@ -78,18 +76,15 @@ GLOBAL = {"apple of billing-eu global", "apple of shop global"}
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/observations/recent", OWN),
-        ("/observations/recent?project=billing-eu", OWN),
-        ("/observations/recent?project=shop", set()),
-        ("/observations/recent?scope=global", GLOBAL),
+        ("/observations/recent", OWN), ("/observations/recent?project=billing-eu", OWN),
+        ("/observations/recent?project=shop", set()), ("/observations/recent?scope=global", GLOBAL),
         ("/observations/recent?scope=project", {"apple of billing-eu project"}),
-        ("/search?q=apple", OWN | GLOBAL),
-        ("/search?q=apple&project=billing-eu", OWN | GLOBAL),
+        ("/search?q=apple", OWN | GLOBAL), ("/search?q=apple&project=billing-eu", OWN | GLOBAL),
         ("/search?q=apple&project=shop", GLOBAL),
         ("/search?q=apple&scope=project", {"apple of billing-eu project"}),
         ("/search?q=apple&project=shop&scope=project", set()),
     ],
-)
+)  # fmt: skip
 def test_a_caller_sees_what_its_patterns_match_and_what_is_global(
     house: House, path: str, expected: set[str]
 ) -> None:
@@ -111,10 +106,8 @@ def test_a_context_has_nothing_of_another_project(house: House) -> None:
 
 def test_counts_and_exports_are_of_what_the_patterns_match(house: House) -> None:
     assert house.billing.get("/stats").json() == {
-        "total_sessions": 1,
-        "total_observations": 2,
-        "projects": ["billing-eu"],
-    }
+        "total_sessions": 1, "total_observations": 2, "projects": ["billing-eu"],
+    }  # fmt: skip
     assert house.billing.get("/stats?project=shop").json()["total_observations"] == 0
     exporting = house.client("admin", "billing-*")
     exported = exporting.get("/export").json()
@@ -128,14 +121,12 @@ def test_a_foreign_memory_is_as_one_that_never_was(house: House) -> None:
     change = {"title": "mine now"}
 
     for method, path, body in [
-        ("GET", "/observations/{}", None),
-        ("GET", "/observations/{}/history", None),
+        ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
         ("POST", "/observations/{}/restore", {"revision": 1}),
-        ("PATCH", "/observations/{}", change),
-        ("DELETE", "/observations/{}", None),
+        ("PATCH", "/observations/{}", change), ("DELETE", "/observations/{}", None),
         ("GET", "/timeline?observation_id={}", None),
         ("GET", "/observations/recent?before_id={}", None),
-    ]:
+    ]:  # fmt: skip
         theirs = house.billing.request(method, path.format(foreign), json=body)
         nobodys = house.billing.request(method, path.format(never), json=body)
         assert (theirs.status_code, theirs.content) == (nobodys.status_code, nobodys.content), path
@@ -162,11 +153,9 @@ def test_a_global_memory_is_read_with_any_key_and_changed_with_one_for_everythin
 
     assert house.billing.get(path).status_code == 200
     for method, target, body in [
-        ("PATCH", path, {"title": "no"}),
-        ("DELETE", path, None),
-        ("DELETE", f"{path}?hard=true", None),
-        ("POST", f"{path}/restore", {"revision": 1}),
-    ]:
+        ("PATCH", path, {"title": "no"}), ("DELETE", path, None),
+        ("DELETE", f"{path}?hard=true", None), ("POST", f"{path}/restore", {"revision": 1}),
+    ]:  # fmt: skip
         assert partly.request(method, target, json=body).status_code == 403, target
     saved = observation("mine", project="billing-eu", scope="global")
     assert partly.post("/observations", json=saved).status_code == 403
@@ -242,9 +231,7 @@ def test_an_import_brings_nothing_into_another_project(house: House) -> None:
         assert partly.post("/import", json=own).json()["imported_observations"] == count
 
 
-def test_an_import_brings_back_no_global_memory_without_a_key_for_everything(
-    house: House,
-) -> None:
+def test_an_import_brings_back_no_global_memory_without_a_key_for_everything(house: House) -> None:
     rows = house.admin.get("/export").json()["observations"]
     partly = house.client("admin", "billing-*")
     own = {"project": "billing-eu", "session_id": "in billing-eu", "scope": "project"}
@@ -278,12 +265,9 @@ def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None
         ],
         "writer": [
             ("POST", "/sessions", {"id": "s", "project": "p"}),
-            ("POST", "/sessions/s/messages", {"messages": []}),
-            ("POST", "/sessions/s/end", None),
-            ("POST", "/observations", observation("x")),
-            ("PATCH", own, {"title": "t"}),
-            ("POST", f"{own}/restore", {"revision": 1}),
-            ("DELETE", own, None),
+            ("POST", "/sessions/s/messages", {"messages": []}), ("POST", "/sessions/s/end", None),
+            ("POST", "/observations", observation("x")), ("PATCH", own, {"title": "t"}),
+            ("POST", f"{own}/restore", {"revision": 1}), ("DELETE", own, None),
         ],
         "admin": [
             ("DELETE", f"{own}?hard=true", None),
@@ -312,10 +296,8 @@ def test_without_a_key_nothing_is_answered_but_probes(house: House) -> None:
         assert nobody.get("/health").json() == {"status": "ok"}
 
 
-def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(
-    tmp_path: Path,
-) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_AUTH="none") as service:
+def test_the_first_key_closes_the_service_and_revoking_it_does_not_open_it(path: Path) -> None:
+    with serving(path, MEMORY_AUTH="none") as service:
         service.save("apple")
         sent_all_the_same = {"authorization": "Bearer anything", "x-api-key": "sk-something"}
         assert service.http.get("/stats", headers=sent_all_the_same).status_code == 200
@@ -364,9 +346,9 @@ def test_a_pattern_is_matched_in_linear_time(house: House) -> None:
 
 
 def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_coming(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         token = made_key(service.path)
         body = json.dumps(observation("apple")).encode()
         head = request(
@@ -383,9 +365,9 @@ def test_a_right_that_was_taken_away_holds_no_more_for_a_body_that_is_still_comi
 
 
 def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         token, other = made_key(service.path), made_key(service.path)
 
         def meanwhile(*given: Any) -> Transcript:
@@ -400,10 +382,8 @@ def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
             assert client.get("/stats").json()["total_sessions"] == 0
 
 
-def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(
-    tmp_path: Path,
-) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_request_that_began_while_the_service_was_open_ends_when_it_is_closed(path: Path) -> None:
+    with serving(path) as service:
         body = json.dumps({"observations": [observation("apple")]}).encode()
         with wire(service.url) as slow:
             slow.send(request("POST", "/import", content_length=str(len(body))), body[:10])

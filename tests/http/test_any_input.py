@@ -35,11 +35,9 @@ document = st.fixed_dictionaries(
 encoded = (record | document | value).map(lambda given: json.dumps(given).encode())
 body = encoded | st.binary(max_size=60)
 mangled = st.builds(
-    lambda whole, at, part: whole[:at] + part + whole[at:],
-    body,
-    st.integers(0, 99),
+    lambda whole, at, part: whole[:at] + part + whole[at:], body, st.integers(0, 99),
     st.binary(max_size=3),
-)
+)  # fmt: skip
 
 EXAMPLES = settings(examples(40), phases=(Phase.generate, Phase.shrink))
 
@@ -60,15 +58,11 @@ def described(service: Service) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("method", "template"),
     [
-        ("POST", "/sessions"),
-        ("POST", "/sessions/{id}/messages"),
-        ("POST", "/sessions/{id}/end"),
-        ("POST", "/observations"),
-        ("PATCH", "/observations/{id}"),
-        ("POST", "/observations/{id}/restore"),
-        ("POST", "/import"),
+        ("POST", "/sessions"), ("POST", "/sessions/{id}/messages"), ("POST", "/sessions/{id}/end"),
+        ("POST", "/observations"), ("PATCH", "/observations/{id}"),
+        ("POST", "/observations/{id}/restore"), ("POST", "/import"),
     ],
-)
+)  # fmt: skip
 @EXAMPLES
 @given(content=body | mangled)
 def test_any_body_gets_a_documented_answer(
@@ -84,17 +78,10 @@ def test_any_body_gets_a_documented_answer(
 @pytest.mark.parametrize(
     "template",
     [
-        "/sessions/recent",
-        "/observations/recent",
-        "/observations/{id}",
-        "/observations/{id}/history",
-        "/search",
-        "/context",
-        "/timeline",
-        "/stats",
-        "/export",
+        "/sessions/recent", "/observations/recent", "/observations/{id}",
+        "/observations/{id}/history", "/search", "/context", "/timeline", "/stats", "/export",
     ],
-)
+)  # fmt: skip
 @EXAMPLES
 @given(given_=st.data())
 def test_any_parameter_gets_a_documented_answer(

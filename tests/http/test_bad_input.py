@@ -17,14 +17,9 @@ from ..support.service import Service, observation, serving
 pytestmark = pytest.mark.usefixtures("nothing_fails")
 
 BODIES = (
-    "/sessions",
-    "/sessions/s1/messages",
-    "/sessions/s1/end",
-    "/observations",
-    "/observations/1",
-    "/observations/1/restore",
-    "/import",
-)
+    "/sessions", "/sessions/s1/messages", "/sessions/s1/end", "/observations", "/observations/1",
+    "/observations/1/restore", "/import",
+)  # fmt: skip
 UPLOADS = ("/import", "/sessions/s1/end")
 # A save that is also an export of nothing.
 SAVE = json.dumps(observation("The queue holds 512 writes.", observations=[])).encode()
@@ -229,14 +224,11 @@ def test_a_body_in_chunks_may_have_one_mebibyte_and_no_byte_more(client: Wire) -
 @pytest.mark.parametrize(
     "framing",
     [
-        b"Content-Length: -1",
-        b"Content-Length: 1x",
-        b"Content-Length: 99999999999999999999999",
+        b"Content-Length: -1", b"Content-Length: 1x", b"Content-Length: 99999999999999999999999",
         b"Content-Length: 2\r\nContent-Length: 3",
-        b"Content-Length: 2\r\nTransfer-Encoding: chunked",
-        b"Transfer-Encoding: chunked\r\n\r\nzz",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked", b"Transfer-Encoding: chunked\r\n\r\nzz",
     ],
-)
+)  # fmt: skip
 def test_a_body_of_unclear_length_is_refused(client: Wire, framing: bytes) -> None:
     client.send(b"POST /sessions HTTP/1.1\r\nHost: localhost\r\n" + framing + b"\r\n\r\n{}")
 

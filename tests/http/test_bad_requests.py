@@ -35,14 +35,11 @@ def test_an_unknown_path_is_404(service: Service, path: str) -> None:
 @for_each(
     "method, path, allowed",
     [
-        ("POST", "/health", "GET, HEAD"),
-        ("DELETE", "/sessions", "POST"),
-        ("GET", "/sessions/s1/end", "POST"),
-        ("PUT", "/observations/1", "DELETE, GET, HEAD, PATCH"),
-        ("OPTIONS", "/export", "GET, HEAD"),
-        ("GET", "/import", "POST"),
+        ("POST", "/health", "GET, HEAD"), ("DELETE", "/sessions", "POST"),
+        ("GET", "/sessions/s1/end", "POST"), ("PUT", "/observations/1", "DELETE, GET, HEAD, PATCH"),
+        ("OPTIONS", "/export", "GET, HEAD"), ("GET", "/import", "POST"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_method_is_405_and_names_the_right_ones(
     service: Service, method: str, path: str, allowed: str
 ) -> None:
@@ -103,13 +100,10 @@ def test_the_first_of_repeated_parameters_counts(service: Service) -> None:
 @for_each(
     "query, project",
     [
-        (b"caf%C3%A9", "café"),
-        ("café".encode(), "café"),
-        (b"caf%E9", "caf\ufffd"),
-        (b"caf\xe9", "caf\ufffd"),
-        (b"caf%ED", "caf\ufffd"),
+        (b"caf%C3%A9", "café"), ("café".encode(), "café"), (b"caf%E9", "caf\ufffd"),
+        (b"caf\xe9", "caf\ufffd"), (b"caf%ED", "caf\ufffd"),
     ],
-)
+)  # fmt: skip
 def test_a_parameter_is_utf_8_and_what_is_not_is_replaced(
     client: Wire, query: bytes, project: str
 ) -> None:

@@ -34,12 +34,6 @@ def service(
         yield running
 
 
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
-
-
 def alive(kind: type[Kind]) -> list[Kind]:
     gc.collect()
     return [found for found in gc.get_objects() if isinstance(found, kind)]
@@ -81,9 +75,7 @@ def test_late_headers_do_not_cut_into_the_answer_before_them(
 
 
 @pytest.mark.slow
-def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(
-    client: Wire,
-) -> None:
+def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(client: Wire) -> None:
     client.send(HEALTH * 5_000)
 
     answers = client.rest()

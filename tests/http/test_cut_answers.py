@@ -71,9 +71,9 @@ def test_damage_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
 
 @pytest.mark.heavy
 def test_a_key_that_is_revoked_in_an_export_is_a_line_of_the_log_and_an_answer_without_an_end(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         rows = [observation(f"{number}" + ". " * 20_000) for number in range(250)]
         service.http.post("/import", json={"observations": rows}).raise_for_status()
         token = made_key(service.path)
@@ -188,15 +188,15 @@ def test_a_signal_that_is_ignored_stays_so() -> None:
 
 
 @pytest.mark.slow
-def test_a_command_whose_output_is_not_read_ends_all_the_same(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_command_whose_output_is_not_read_ends_all_the_same(path: Path) -> None:
+    with serving(path) as service:
         service.save("x" * 50_000)
         for number in range(9):
             service.save(f"{number}" * 50_000)
     hasty = "from agentops_memory.cli import main, program; program.TIMEOUT = 1; main()"
     process = subprocess.Popen(
         [sys.executable, "-c", hasty, "export"],
-        env=environment({**storage_at(tmp_path / "memory.db"), "PYTHONUNBUFFERED": ""}),
+        env=environment({**storage_at(path), "PYTHONUNBUFFERED": ""}),
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, pipesize=PAGE,
     )  # fmt: skip
     assert process.stdout is not None

@@ -243,15 +243,13 @@ def _last(keyed: Keyed) -> list[bytes]:
         request("GET", "/health", version="1.0") + HEALTH,
         request("GET", "/é", x_api_key=key, host=twice) + HEALTH,
         request("POST", "/sessions", b"{}", transfer_encoding="gzip") + HEALTH,
-        told(key, "é", b"X\r\n: y") + HEALTH,
-        told(key, "é", b"Content-Length: 2\r\n") + HEALTH,
-        told(key, "é", b"").replace(b"3\r\n", b"g\r\n") + HEALTH,
-        "é é é\r\n\r\n".encode() + HEALTH,
+        told(key, "é", b"X\r\n: y") + HEALTH, told(key, "é", b"Content-Length: 2\r\n") + HEALTH,
+        told(key, "é", b"").replace(b"3\r\n", b"g\r\n") + HEALTH, "é é é\r\n\r\n".encode() + HEALTH,
         HEALTH.replace(b"\r\n", b"\n") + HEALTH,
         HEALTH.replace(b"localhost", b"local\0host") + HEALTH,
         HEALTH.replace(b"localhost", b"localhost\r\n more") + HEALTH,
         b"CONNECT /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + HEALTH,
-    ]
+    ]  # fmt: skip
 
 
 def _answers(keyed: Keyed, parts: list[bytes]) -> bytes:

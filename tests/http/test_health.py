@@ -101,10 +101,7 @@ def test_a_write_that_takes_too_long_is_no_readiness(
 @pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) -> None:
-    with (
-        disk(tmp_path / "disk", size=4 << 20) as folder,
-        served(folder / "memory.db") as (_, http),
-    ):
+    with disk(tmp_path / "disk", size=4 << 20) as folder, served(folder / "memory.db") as (_, http):
         http.post("/observations", json=observation("apple")).raise_for_status()
         ballast = folder / "ballast"
         with pytest.raises(OSError, match="No space left"):
@@ -224,9 +221,9 @@ def test_a_warning_hides_no_failure(service: Service, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.sqlite_files
-def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
+def test_an_index_that_was_out_of_line_is_told(path: Path) -> None:
     telemetry = Telemetry.started(None)
-    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+    with serving(path, telemetry=telemetry) as service:
         telemetry.metrics.show(INDEX_DRIFT, 3)
 
         status, found = ready(service.http)
@@ -237,10 +234,10 @@ def test_an_index_that_was_out_of_line_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.sqlite_files
 def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(hours=1))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
 
         async def ask() -> list[int]:
             async with httpx.AsyncClient(base_url=service.url, verify=PLAIN) as http:
@@ -254,10 +251,10 @@ def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
 
 @pytest.mark.sqlite_files
 def test_what_is_looked_at_is_the_database_of_the_default_tenant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         with calling(service, made_key(service.path, tenant="acme")) as client:
             client.post("/observations", json=observation("apple")).raise_for_status()
 
@@ -268,7 +265,7 @@ def test_what_is_looked_at_is_the_database_of_the_default_tenant(
         assert wal == log.stat().st_size != others.stat().st_size
 
 
-def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
+async def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looks = 0
@@ -289,22 +286,19 @@ def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
             await asyncio.sleep(0)
             return Condition()
 
-    async def ask() -> None:
-        loop = asyncio.get_running_loop()
-        clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
-        monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
-        probes = health.Probes(
-            storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
-        )
-        await asyncio.gather(*(probes.readiness() for _ in range(3)))
-
-    asyncio.run(ask())
+    loop = asyncio.get_running_loop()
+    clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
+    monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
+    probes = health.Probes(
+        storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
+    )
+    await asyncio.gather(*(probes.readiness() for _ in range(3)))
     assert looks == 1
 
 
 @pytest.mark.sqlite_files
-def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(tmp_path: Path) -> None:
-    with starting(tmp_path / "memory.db") as (process, http, lock):
+def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(path: Path) -> None:
+    with starting(path) as (process, http, lock):
         assert http.get("/health/live").status_code == 200
         startup = http.get("/health/startup")
         assert (startup.status_code, startup.json()["error"]) == (503, "The service is starting.")

@@ -32,12 +32,6 @@ def service(
         yield running
 
 
-@pytest.fixture
-def client(service: Service) -> Iterator[Wire]:
-    with wire(service.url) as connection:
-        yield connection
-
-
 @contextmanager
 def sending(client: Wire, start: bytes, more: bytes) -> Iterator[None]:
     """Sends the start, and more for as long as the service takes it or the block lasts."""
@@ -69,18 +63,14 @@ CHUNKED = b"POST /sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chu
 @pytest.mark.parametrize(
     ("start", "more"),
     [
-        (b"", b"\r\n"),
-        (b"GET /search?q=", b"a"),
-        (b"GET /health HTTP/1.1\r\nX-Large: ", b"a"),
-        (b"GET /health HTTP/1.1\r\n", b"x"),
-        (b"GET /health HTTP/1.1\r\n", b"X-Small: 1\r\n"),
-        (b"GET /health HTTP/1.1\r\n", b"a:\r\n"),
-        (CHUNKED + b"1;", b"x"),
+        (b"", b"\r\n"), (b"GET /search?q=", b"a"), (b"GET /health HTTP/1.1\r\nX-Large: ", b"a"),
+        (b"GET /health HTTP/1.1\r\n", b"x"), (b"GET /health HTTP/1.1\r\n", b"X-Small: 1\r\n"),
+        (b"GET /health HTTP/1.1\r\n", b"a:\r\n"), (CHUNKED + b"1;", b"x"),
         (CHUNKED + b"2\r\n{}\r\n0\r\nX-Trailer: ", b"x"),
         (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X-Trailer: x\r\n"),
     ],
     ids=["empty lines", "line", "value", "name", "many", "empty", "chunk", "trailer", "trailers"],
-)
+)  # fmt: skip
 def test_headers_without_end_are_refused(client: Wire, start: bytes, more: bytes) -> None:
     with sending(client, start, more * 1_000):
         answer = client.answer()

@@ -19,6 +19,9 @@ from ..support.process import served, until
 from ..support.raw import request, wire
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving
+from ..support.service import lasting as strict
+
+__all__ = ["strict"]
 
 CONSOLE = "https://console.example"
 LOCAL = "http://localhost:3000"
@@ -29,16 +32,8 @@ EVERYWHERE = "0.0.0.0:0"
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with serving(
-        tmp_path_factory.mktemp("local") / "memory.db",
-        MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}",
+        tmp_path_factory.mktemp("local") / "memory.db", MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}"
     ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that allows no page but its own."""
-    with serving(tmp_path_factory.mktemp("strict") / "memory.db") as running:
         yield running
 
 
@@ -58,8 +53,24 @@ def refusal(answer: httpx.Response) -> str | None:
     return sentence
 
 
-def test_a_request_of_no_page_is_answered(strict: Service) -> None:
+def test_a_request_without_a_host_or_of_no_page_comes_from_no_browser(strict: Service) -> None:
     assert strict.http.get("/stats").status_code == 200
+
+    with wire(strict.url) as client:
+        client.send(b"GET /stats HTTP/1.0\r\nOrigin: http://localhost\r\n\r\n")
+
+        assert client.answer().json == {"error": FOREIGN}
+
+    with wire(strict.url) as client:
+        client.send(b"GET /health HTTP/1.0\r\n\r\n")
+
+        assert client.answer().status == 200
+
+    with wire(strict.url) as client:
+        client.send(request("GET", "http://localhost/health", host="evil.example"))
+        client.send(request("GET", "http://evil.example/health", host="localhost"))
+
+        assert [client.answer().status for _ in range(2)] == [403, 200]
 
 
 @for_each("path", ["/health", "/stats", "/nowhere", "/openapi.json", "/docs"])
@@ -164,13 +175,6 @@ def test_of_several_origins_all_must_be_welcome(service: Service) -> None:
     assert status("null", CONSOLE) == 403
 
 
-def test_without_a_host_no_origin_is_the_services_own(strict: Service) -> None:
-    with wire(strict.url) as client:
-        client.send(b"GET /stats HTTP/1.0\r\nOrigin: http://localhost\r\n\r\n")
-
-        assert client.answer().json == {"error": FOREIGN}
-
-
 @for_each(
     "host",
     ["evil.example", "evil.example:7437", "localhost.", "localhost.evil.example", "10.0.0.1",
@@ -197,26 +201,11 @@ def test_a_local_service_has_the_names_of_this_machine(strict: Service, host: st
     assert strict.http.get("/health", headers={"Host": host}).status_code == 200
 
 
-def test_a_local_service_answers_to_the_address_that_it_listens_on(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_LISTEN="127.0.0.9:0") as running:
+def test_a_local_service_answers_to_the_address_that_it_listens_on(path: Path) -> None:
+    with serving(path, MEMORY_LISTEN="127.0.0.9:0") as running:
         assert running.http.get("/health").status_code == 200
         assert running.http.get("/health", headers={"Host": "localhost"}).status_code == 200
         assert running.http.get("/health", headers={"Host": "127.0.0.8"}).status_code == 403
-
-
-def test_a_request_without_a_host_comes_from_no_browser(strict: Service) -> None:
-    with wire(strict.url) as client:
-        client.send(b"GET /health HTTP/1.0\r\n\r\n")
-
-        assert client.answer().status == 200
-
-
-def test_a_name_in_the_target_does_not_stand_for_the_host(strict: Service) -> None:
-    with wire(strict.url) as client:
-        client.send(request("GET", "http://localhost/health", host="evil.example"))
-        client.send(request("GET", "http://evil.example/health", host="localhost"))
-
-        assert [client.answer().status for _ in range(2)] == [403, 200]
 
 
 def test_a_page_whose_name_came_to_mean_this_machine_is_refused(strict: Service) -> None:
@@ -261,9 +250,9 @@ def test_no_other_page_is_told_of_allowed_ones(service: Service) -> None:
     assert [answer for answer in answers if READABLE in answer.headers] == []
 
 
-def test_an_allowed_page_reads_what_a_service_says_that_stops(tmp_path: Path) -> None:
+def test_an_allowed_page_reads_what_a_service_says_that_stops(path: Path) -> None:
     own = {"MEMORY_DRAIN": "1h", "MEMORY_ALLOWED_ORIGINS": CONSOLE}
-    with served(tmp_path / "memory.db", **own) as (process, http):
+    with served(path, **own) as (process, http):
         process.send(signal.SIGTERM)
         until(lambda: http.get("/health").status_code == 503)
 
@@ -286,14 +275,10 @@ def test_a_browser_learns_without_a_key_what_an_allowed_page_may_send(
 @pytest.mark.parametrize(
     "header",
     [
-        "authorization",
-        "x-api-key",
-        "content-type",
-        "idempotency-key",
-        "x-idempotency-key",
+        "authorization", "x-api-key", "content-type", "idempotency-key", "x-idempotency-key",
         "traceparent",
     ],
-)
+)  # fmt: skip
 def test_an_allowed_page_may_send_a_key_and_what_goes_with_it(
     service: Service, header: str
 ) -> None:

@@ -49,14 +49,11 @@ def is_let_through(rates: RateLimiter, key: str | None = "a") -> bool:
 @for_each(
     "text, expected",
     [
-        ("", None),
-        ("50/s", Rate(count=50, unit="s")),
-        ("600/m", Rate(count=600, unit="m")),
-        ("20000/h", Rate(count=20_000, unit="h")),
-        ("1/h", Rate(count=1, unit="h")),
+        ("", None), ("50/s", Rate(count=50, unit="s")), ("600/m", Rate(count=600, unit="m")),
+        ("20000/h", Rate(count=20_000, unit="h")), ("1/h", Rate(count=1, unit="h")),
         ("1000000/s", Rate(count=1_000_000, unit="s")),
     ],
-)
+)  # fmt: skip
 def test_a_rate_is_a_number_and_a_unit(text: str, expected: Rate | None) -> None:
     assert rate(text) == expected
     assert str(expected or "") == text
@@ -200,16 +197,16 @@ def test_a_service_refuses_what_is_over_its_limit_and_says_when_to_come_again(
     }
 
 
-def test_what_is_not_there_counts_too(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as limited:
+def test_what_is_not_there_counts_too(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="3/h") as limited:
         answers = [limited.http.get("/nothing") for _ in range(2)]
         answers += [limited.http.put("/stats") for _ in range(2)]
 
     assert [answer.status_code for answer in answers] == [404, 404, 405, 429]
 
 
-def test_what_a_key_may_not_do_counts_too(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as limited:
+def test_what_a_key_may_not_do_counts_too(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="3/h") as limited:
         token = made_key(limited.path, "reader")
         with calling(limited, token) as reader:
             answers = [reader.post("/observations", json=observation("x")) for _ in range(4)]

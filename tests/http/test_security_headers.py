@@ -21,12 +21,10 @@ from ..support.service import Service, serving
 
 CONSOLE = "https://console.example"
 EXPECTED = {
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
+    "x-content-type-options": "nosniff", "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-}
+    "referrer-policy": "no-referrer", "cross-origin-resource-policy": "same-origin",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -45,18 +43,12 @@ def told(answer: httpx.Response) -> dict[str, str]:
 @for_each(
     "method, path, status",
     [
-        ("GET", "/health", 200),
-        ("HEAD", "/health", 200),
-        ("GET", "/openapi.json", 200),
-        ("GET", "/context?query=memory", 200),
-        ("GET", "/export", 200),
-        ("DELETE", "/observations/9", 204),
-        ("GET", "/observations/x", 400),
-        ("GET", "/observations/9", 404),
-        ("GET", "/nowhere", 404),
-        ("PUT", "/observations/1", 405),
+        ("GET", "/health", 200), ("HEAD", "/health", 200), ("GET", "/openapi.json", 200),
+        ("GET", "/context?query=memory", 200), ("GET", "/export", 200),
+        ("DELETE", "/observations/9", 204), ("GET", "/observations/x", 400),
+        ("GET", "/observations/9", 404), ("GET", "/nowhere", 404), ("PUT", "/observations/1", 405),
     ],
-)
+)  # fmt: skip
 def test_every_answer_has_them_and_names_no_server(
     service: Service, method: str, path: str, status: int
 ) -> None:
@@ -96,8 +88,8 @@ def test_each_is_there_once(service: Service) -> None:
     assert [head.count(f"\r\n{name}: ".encode()) for name in EXPECTED] == [1] * len(EXPECTED)
 
 
-def test_a_service_that_stops_answers_with_them(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db", MEMORY_DRAIN="1h") as (process, http):
+def test_a_service_that_stops_answers_with_them(path: Path) -> None:
+    with served(path, MEMORY_DRAIN="1h") as (process, http):
         process.send(signal.SIGTERM)
         until(lambda: http.get("/health").status_code == 503)
 

@@ -258,7 +258,7 @@ def test_a_key_has_so_many_lists_in_the_making_and_no_more(
 
 
 @pytest.mark.parametrize(("size", "most"), [(large.LARGE + 1, 1), (100, large.LISTS_OF_A_KEY)])
-def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, most: int) -> None:
+async def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, most: int) -> None:
     answers, open_, counts = large.LargeAnswers(), set[object](), list[int]()
 
     async def make() -> Response:
@@ -270,12 +270,9 @@ def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, most: 
         open_.remove(it)
         return Response(b"x" * size)
 
-    async def asked() -> None:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(12):
-                group.create_task(answers.made(None, make))
-
-    asyncio.run(asked())
+    async with asyncio.TaskGroup() as group:
+        for _ in range(12):
+            group.create_task(answers.made(None, make))
 
     first = large.LISTS_OF_A_KEY  # before any was answered
     assert max(counts[:first]) == first

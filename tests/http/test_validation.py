@@ -4,14 +4,9 @@ from ..support.requirements import requirement
 from ..support.service import Service, observation
 
 LIMITS = {
-    "session_id": 500,
-    "type": 50,
-    "title": 500,
-    "content": 50_000,
-    "project": 200,
-    "scope": 50,
+    "session_id": 500, "type": 50, "title": 500, "content": 50_000, "project": 200, "scope": 50,
     "topic_key": 200,
-}
+}  # fmt: skip
 WIDE = "😀"  # one character, four bytes
 
 

@@ -21,7 +21,7 @@ from ..support.process import until
 SHORT = 0.2  # seconds in which nothing may come
 
 
-def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> None:
+def test_a_cancelled_write_that_has_begun_is_committed_whole(path: Path) -> None:
     began, cancelled = threading.Event(), threading.Event()
 
     def work(tx: Transaction) -> None:
@@ -38,7 +38,7 @@ def test_a_cancelled_write_that_has_begun_is_committed_whole(tmp_path: Path) -> 
         await save(database, "next")
         assert await count(database) == 3
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 def test_cancelled_writes_give_their_places_in_the_queue_back(
@@ -95,7 +95,7 @@ def test_a_write_that_gets_a_place_in_time_is_not_refused(
     run(path, test)
 
 
-def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: Path) -> None:
+def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(path: Path) -> None:
     began, free = threading.Event(), threading.Event()
 
     def work(_: Transaction) -> None:
@@ -112,11 +112,11 @@ def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(tmp_path: 
         finally:
             free.set()
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 def test_a_read_whose_caller_left_while_it_waited_is_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "READERS", 1)
     began, free, ran = threading.Event(), threading.Event(), threading.Event()
@@ -136,11 +136,11 @@ def test_a_read_whose_caller_left_while_it_waited_is_not_run(
         assert await count(database) == 0
         assert not ran.is_set()
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 def test_a_read_waits_for_a_free_reader_and_is_then_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "READERS", 1)
     monkeypatch.setattr(readers, "READ_TIMEOUT", timedelta(milliseconds=50))
@@ -159,10 +159,10 @@ def test_a_read_waits_for_a_free_reader_and_is_then_refused(
         await reading
         assert await asyncio.gather(*(count(database) for _ in range(20))) == [0] * 20
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
-def test_a_read_does_not_wait_for_writes(tmp_path: Path) -> None:
+def test_a_read_does_not_wait_for_writes(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         async with held(database):
             waiting = [asyncio.create_task(save(database, str(number))) for number in range(5)]
@@ -171,14 +171,12 @@ def test_a_read_does_not_wait_for_writes(tmp_path: Path) -> None:
         await asyncio.gather(*waiting)
         assert await count(database) == 5
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 def test_a_write_is_not_refused_with_those_that_have_waited_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
-
     async def test(database: SqliteEngine) -> None:
         monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(milliseconds=100))
         with locked(path):
@@ -211,7 +209,7 @@ def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path
 
 
 @pytest.mark.sqlite_files
-def test_readers_stay_behind_while_nobody_takes_their_answers(tmp_path: Path) -> None:
+def test_readers_stay_behind_while_nobody_takes_their_answers(path: Path) -> None:
     began = [threading.Event() for _ in range(readers.AHEAD + readers.READERS + 1)]
 
     def read(_: Transaction, number: int) -> int:
@@ -227,11 +225,11 @@ def test_readers_stay_behind_while_nobody_takes_their_answers(tmp_path: Path) ->
 
         assert await asyncio.gather(*reads) == list(range(len(began)))
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 @pytest.mark.sqlite_files
-def test_callers_that_leave_begun_reads_leave_no_place_taken(tmp_path: Path) -> None:
+def test_callers_that_leave_begun_reads_leave_no_place_taken(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         for _ in range(readers.AHEAD + 1):
             free, began, end = threading.Event(), threading.Event(), threading.Event()
@@ -257,4 +255,4 @@ def test_callers_that_leave_begun_reads_leave_no_place_taken(tmp_path: Path) -> 
 
         assert await count(database) == 0
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)

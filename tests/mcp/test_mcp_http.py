@@ -19,7 +19,10 @@ from ..support.engines import rows
 from ..support.otlp import grpc_collector
 from ..support.raw import request, wire
 from ..support.service import Service, serving
+from ..support.service import lasting as shared
 from ..support.traced import TRACE, TRACEPARENT
+
+__all__ = ["shared"]
 
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -29,13 +32,6 @@ INITIALIZE: dict[str, Any] = {
     },
 }  # fmt: skip
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service whose state no test minds."""
-    with serving(tmp_path_factory.mktemp("mcp") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture
@@ -123,14 +119,12 @@ def enveloped(method: str = "tools/call", **params: object) -> dict[str, object]
         ({**HEADERS, "Mcp-Method": "ping"}, enveloped("ping"), 404, -32601),
         ({}, {"jsonrpc": "2.0", "id": 7, "method": "no/such"}, 200, -32601),
         (
-            {},
-            {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 7}},
-            200,
+            {}, {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 7}}, 200,
             -32602,
         ),
         ({}, {"jsonrpc": "2.0", "id": [7], "method": 7}, 400, -32600),
     ],
-)
+)  # fmt: skip
 def test_what_a_request_says_of_itself_must_agree(
     shared: Service, headers: dict[str, str], message: dict[str, object], status: int,
     code: int | None,
@@ -216,12 +210,12 @@ def test_a_connection_is_known_by_the_id_that_it_was_given(shared: Service) -> N
         assert "Mcp-Session-Id" not in answer.headers
 
 
-def test_a_program_without_an_id_has_a_session_for_each_day(tmp_path: Path) -> None:
+def test_a_program_without_an_id_has_a_session_for_each_day(path: Path) -> None:
     save = {
         "jsonrpc": "2.0", "id": 3, "method": "tools/call",
         "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
     }  # fmt: skip
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+    with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
         for hours in (6, 6, 1):  # from noon to the evening, to the next day, and into it
             service.http.post("/mcp/days", json=save)
             service.clock.advance(hours=hours)
@@ -231,7 +225,7 @@ def test_a_program_without_an_id_has_a_session_for_each_day(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_connection_outlives_the_service(mode: str, tmp_path: Path) -> None:
+def test_a_connection_outlives_the_service(mode: str, path: Path) -> None:
     save = {
         "jsonrpc": "2.0", "id": 3, "method": "tools/call",
         "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
@@ -239,7 +233,7 @@ def test_a_connection_outlives_the_service(mode: str, tmp_path: Path) -> None:
     headers = {"Mcp-Session-Id": "given by the first"} if mode == "legacy" else {}
     said = []
     for _ in range(2):
-        with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+        with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
             answer = service.http.post("/mcp/long", json=save, headers=headers).json()
             said.append(
                 answer["result"]["content"][0]["text"].splitlines()[1].partition("in session")[2]
@@ -353,9 +347,9 @@ def test_a_key_has_room_of_its_own_for_what_its_connections_name(
 
 
 def test_an_error_inside_is_told_without_its_inside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service, agent(f"{service.url}/mcp/any") as unlucky:
+    with serving(path) as service, agent(f"{service.url}/mcp/any") as unlucky:
         service.save("Whatever.")
         rows(service.path, "ALTER TABLE sessions RENAME COLUMN summary TO elsewhere")
         told = unlucky.refusal("mem_context")
@@ -368,10 +362,10 @@ def test_an_error_inside_is_told_without_its_inside(
     assert any("summary" in str(record.exc_info) for record in caplog.records)
 
 
-def test_what_a_tool_does_is_a_span_in_the_trace_of_its_request(tmp_path: Path) -> None:
+def test_what_a_tool_does_is_a_span_in_the_trace_of_its_request(path: Path) -> None:
     with grpc_collector() as collector:
         telemetry = Telemetry.started(collector.endpoint)
-        with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+        with serving(path, telemetry=telemetry) as service:
             for mode in MODES:
                 headers = {"traceparent": TRACEPARENT}
                 with agent(f"{service.url}/mcp/traced", mode, headers) as traced:

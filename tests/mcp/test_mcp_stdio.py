@@ -27,9 +27,8 @@ HELLO: dict[str, object] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.heavy)])
 def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
-    mode: str, tmp_path: Path
+    mode: str, path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     arguments = ["--project", "Shop ", "--db", str(path), "--tools", "all"]
     with hosted(arguments, mode) as one, hosted(arguments, mode) as two:
         saved = one.said("mem_save", title="Use WAL mode", content="Readers do not block.")
@@ -74,8 +73,7 @@ def test_a_dead_service_is_told_to_the_agent_and_to_nobody_else() -> None:
 
 
 @pytest.mark.slow
-def test_nothing_but_the_protocol_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_nothing_but_the_protocol_is_written(path: Path) -> None:
     save = {"name": "mem_save", "arguments": {"title": "T", "content": "C"}}
     sent = [
         b"no JSON", b"\xff\xfe", b"", _message(), _message(**HELLO),
@@ -115,9 +113,9 @@ ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities":
 
 
 @pytest.mark.slow
-def test_the_first_request_decides_how_a_host_speaks(tmp_path: Path) -> None:
+def test_the_first_request_decides_how_a_host_speaks(path: Path) -> None:
     tools = {"method": "tools/list", "params": {"_meta": ENVELOPE}}
-    place = ["--project", "p", "--db", str(tmp_path / "memory.db")]
+    place = ["--project", "p", "--db", str(path)]
     for first, second, code in (
         ({**HELLO, "id": 1}, {**tools, "id": 2}, -32600),
         ({**tools, "id": 1}, {**HELLO, "id": 2}, -32022),
@@ -148,19 +146,19 @@ def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [1, "1"])
-def test_an_id_that_comes_twice_loses_no_answer(other: int | str, tmp_path: Path) -> None:
+def test_an_id_that_comes_twice_loses_no_answer(other: int | str, path: Path) -> None:
     save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "The end."}}
     call = {"id": 1, "method": "tools/call", "params": save}
     sent = [_message(**HELLO), _message(**call), _message(id=other, method="ping")]
-    spoken = _mcp("--project", "p", "--db", str(tmp_path / "memory.db"), sent=sent)
+    spoken = _mcp("--project", "p", "--db", str(path), sent=sent)
 
     assert spoken.stdout.count(b'"id":') == 3
     assert b"Saved [discovery] Last words" in spoken.stdout
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(tmp_path: Path) -> None:
-    with _started("--project", "p", "--db", str(tmp_path / "memory.db")) as waiting:
+def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(path: Path) -> None:
+    with _started("--project", "p", "--db", str(path)) as waiting:
         assert waiting.stdin
         assert waiting.stdout
         waiting.stdin.write(_message(**HELLO) + b"\n")
@@ -189,16 +187,14 @@ def test_what_cannot_start_says_why_and_writes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_empty_url_is_an_unset_one(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
+def test_an_empty_url_is_an_unset_one(path: Path) -> None:
     assert _mcp("--project", "p", "--db", str(path), "--url", "").returncode == 0
     assert path.exists()
 
 
 @pytest.mark.slow
-def test_a_file_that_is_named_goes_before_a_url_of_the_environment(tmp_path: Path) -> None:
-    place, variables = ["--db", str(tmp_path / "memory.db")], {"MEMORY_URL": "http://127.0.0.1:9"}
+def test_a_file_that_is_named_goes_before_a_url_of_the_environment(path: Path) -> None:
+    place, variables = ["--db", str(path)], {"MEMORY_URL": "http://127.0.0.1:9"}
     with hosted(["--project", "p", *place], variables=variables) as here:
         assert here.said("mem_save", title="Here", content="In the file.").startswith("Saved")
 
@@ -214,12 +210,9 @@ def _message(**parts: object) -> bytes:
 def _mcp(*arguments: str, sent: Sequence[bytes] = ()) -> "subprocess.CompletedProcess[bytes]":
     return subprocess.run(
         [sys.executable, "-m", "agentops_memory", "mcp", *arguments],
-        input=b"\n".join(sent) + b"\n",
-        env=environment({}),
-        capture_output=True,
-        timeout=120,
+        input=b"\n".join(sent) + b"\n", env=environment({}), capture_output=True, timeout=120,
         check=False,
-    )
+    )  # fmt: skip
 
 
 @contextmanager
@@ -235,8 +228,7 @@ def _started(*arguments: str) -> "Iterator[subprocess.Popen[bytes]]":
 
 
 @pytest.mark.slow
-def test_a_file_that_another_program_is_about_to_make_is_used(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_file_that_another_program_is_about_to_make_is_used(path: Path) -> None:
     path.touch()
     with hosted(["--project", "p", "--db", str(path)], BARE) as first:
         first.said("mem_save", title="Early", content="On an empty file.")

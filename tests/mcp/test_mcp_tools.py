@@ -169,10 +169,8 @@ def test_an_agent_sees_and_changes_nothing_of_another_project(
     assert "For all." in worker.said("mem_get", id=everybody)
     assert "For all." in worker.said("mem_search", query="for all")
     for tool, more in {
-        "mem_update": {"title": "mine"},
-        "mem_delete": {},
-        "mem_timeline": {},
-    }.items():
+        "mem_update": {"title": "mine"}, "mem_delete": {}, "mem_timeline": {},
+    }.items():  # fmt: skip
         assert worker.refusal(tool, id=everybody, **more) == (
             f"Memory {everybody} belongs to another project, so it is read-only here."
         )
@@ -417,14 +415,10 @@ def test_the_tools_say_what_they_do(worker: Agent) -> None:
     assert tuple(tools) == ALL_TOOLS
     assert all(tool.description and tool.title for tool in tools.values())
     assert hints == {
-        **dict.fromkeys(ALL_TOOLS, reads),
-        "mem_save": adds,
-        "mem_update": (False, True, True),
-        "mem_delete": (False, True, True),
-        "mem_confirm": (False, False, True),
-        "mem_session_start": (False, False, True),
-        "mem_session_end": (False, False, True),
-    }
+        **dict.fromkeys(ALL_TOOLS, reads), "mem_save": adds, "mem_update": (False, True, True),
+        "mem_delete": (False, True, True), "mem_confirm": (False, False, True),
+        "mem_session_start": (False, False, True), "mem_session_end": (False, False, True),
+    }  # fmt: skip
     assert tools["mem_save"].input_schema["required"] == ["title", "content"]
     assert tools["mem_save"].input_schema["properties"]["title"]["maxLength"] == 500
     assert tools["mem_save"].input_schema["additionalProperties"] is False
@@ -441,10 +435,10 @@ def test_the_settings_of_an_agent_decide_which_tools_it_has() -> None:
     assert "session_id" in offered(Profile(tools=ALL_TOOLS))["mem_save"].takes.model_fields
 
 
-def test_the_service_has_the_tools_that_its_settings_name(tmp_path: Path) -> None:
+def test_the_service_has_the_tools_that_its_settings_name(path: Path) -> None:
     with (
         serving(
-            tmp_path / "memory.db", MEMORY_TOOLS="default,mem_session_end", MEMORY_AUTO_SAVE="off",
+            path, MEMORY_TOOLS="default,mem_session_end", MEMORY_AUTO_SAVE="off",
             MEMORY_CONTEXT_LIMIT="0", MEMORY_AUTO_SUMMARIZE="off",
         ) as service,
         agent(f"{service.url}/mcp/quiet") as quiet,
@@ -471,11 +465,8 @@ def test_a_context_limit_is_a_number_from_0_to_50() -> None:
             between(0, 50)(text)
 
 
-def test_the_context_has_as_many_memories_as_the_settings_say(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "memory.db", MEMORY_CONTEXT_LIMIT="2") as service,
-        agent(f"{service.url}/mcp/few") as few,
-    ):
+def test_the_context_has_as_many_memories_as_the_settings_say(path: Path) -> None:
+    with serving(path, MEMORY_CONTEXT_LIMIT="2") as service, agent(f"{service.url}/mcp/few") as few:
         for number in range(4):
             service.save(f"Note {number}.", project="few")
 

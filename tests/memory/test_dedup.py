@@ -16,11 +16,8 @@ AN_HOUR = "2030-01-01T13:00:00Z"
 @requirement("agentops:observations:save")
 def test_a_first_save_creates(service: Service) -> None:
     assert service.save("one") == {
-        "id": 1,
-        "action": "created",
-        "revision_count": 1,
-        "duplicate_count": 1,
-    }
+        "id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1,
+    }  # fmt: skip
 
 
 @requirement("agentops:save:topic-key")
@@ -33,22 +30,12 @@ def test_a_topic_key_that_is_there_is_replaced(service: Service) -> None:
 
     assert again == {"id": 1, "action": "updated", "revision_count": 2, "duplicate_count": 1}
     assert _shown(service, first["id"]) == {
-        "id": 1,
-        "session_id": "s1",
-        "type": "decision",
-        "title": "Two",
-        "content": "two",
-        "tags": ["b"],
-        "project": "demo",
-        "scope": "project",
-        "topic_key": "k",
-        "normalized_hash": hashlib.sha256(b"two").hexdigest(),
-        "revision_count": 2,
-        "duplicate_count": 1,
-        "last_seen_at": AN_HOUR,
-        "created_at": "2030-01-01T12:00:00Z",
+        "id": 1, "session_id": "s1", "type": "decision", "title": "Two", "content": "two",
+        "tags": ["b"], "project": "demo", "scope": "project", "topic_key": "k",
+        "normalized_hash": hashlib.sha256(b"two").hexdigest(), "revision_count": 2,
+        "duplicate_count": 1, "last_seen_at": AN_HOUR, "created_at": "2030-01-01T12:00:00Z",
         "updated_at": AN_HOUR,
-    }
+    }  # fmt: skip
 
 
 @requirement("agentops:save:topic-key")
@@ -107,12 +94,9 @@ def test_white_space_and_case_do_not_count(service: Service) -> None:
 def test_whatever_else_differs_makes_another_row(service: Service) -> None:
     service.save("one", title="t")
     differences = [
-        {"title": "T"},
-        {"type": "decision"},
-        {"topic_key": "k"},
-        {"scope": "team"},
+        {"title": "T"}, {"type": "decision"}, {"topic_key": "k"}, {"scope": "team"},
         {"project": "other"},
-    ]
+    ]  # fmt: skip
 
     for each in differences:
         assert service.save("one", **({"title": "t"} | each))["action"] == "created", each
@@ -126,11 +110,8 @@ def test_a_deleted_row_is_no_duplicate(service: Service) -> None:
     service.http.delete("/observations/1")
 
     assert service.save("one") == {
-        "id": 2,
-        "action": "created",
-        "revision_count": 1,
-        "duplicate_count": 1,
-    }
+        "id": 2, "action": "created", "revision_count": 1, "duplicate_count": 1,
+    }  # fmt: skip
 
 
 @requirement("agentops:save:window-edge")
@@ -141,18 +122,15 @@ def test_the_window_reaches_back_to_its_last_microsecond(service: Service) -> No
     service.clock.advance(microseconds=1)
 
     assert service.save("one") == {
-        "id": 2,
-        "action": "created",
-        "revision_count": 1,
-        "duplicate_count": 1,
-    }
+        "id": 2, "action": "created", "revision_count": 1, "duplicate_count": 1,
+    }  # fmt: skip
     assert service.save("one")["id"] == 2
 
 
 @requirement("agentops:save:window-edge", "agentops:fault:window-to-midnight")
-def test_the_window_does_not_reach_back_to_midnight(tmp_path: Path) -> None:
+def test_the_window_does_not_reach_back_to_midnight(path: Path) -> None:
     clock = Clock(datetime(2030, 1, 1, 0, 0, 1, tzinfo=UTC))
-    with serving(tmp_path / "memory.db", clock=clock) as service:
+    with serving(path, clock=clock) as service:
         service.save("one")
         clock.advance(hours=23)
         assert service.save("one")["action"] == "created"
@@ -163,15 +141,15 @@ def test_the_window_does_not_reach_back_to_midnight(tmp_path: Path) -> None:
 
 
 @requirement("agentops:save:window-edge")
-def test_a_window_of_zero_is_none(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="0") as service:
+def test_a_window_of_zero_is_none(path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
         assert [service.save("one")["action"] for _ in range(2)] == ["created", "created"]
         assert service.save("one", topic_key="k")["id"] == service.save("two", topic_key="k")["id"]
 
 
 @requirement("agentops:save:window-edge")
-def test_the_longest_window_covers_centuries(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_DEDUPE_WINDOW="2540400h") as service:
+def test_the_longest_window_covers_centuries(path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="2540400h") as service:
         service.save("one")
         service.clock.advance(days=365 * 280)
 
@@ -183,12 +161,7 @@ def test_a_save_starts_its_session(service: Service) -> None:
     service.save("one", session_id="new", project=" Demo")
 
     assert service.http.get("/sessions/recent").json() == [
-        {
-            "id": "new",
-            "project": "demo",
-            "started_at": "2030-01-01T12:00:00Z",
-            "message_count": 0,
-        }
+        {"id": "new", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 0}
     ]
 
 

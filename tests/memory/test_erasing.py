@@ -211,11 +211,7 @@ def test_a_page_that_is_written_behind_the_walk_is_zeroed_before_its_end(
     with serving(path) as service:
         service.save("walnut")
     monkeypatch.setattr(scrub, "PAGES", 3)
-    with (
-        in_use(file_id(path)),
-        closing(connect(path)) as database,
-        closing(connect(path)) as other,
-    ):
+    with in_use(file_id(path)), closing(connect(path)) as database, closing(connect(path)) as other:
         walk = scrub.Walk(OpenFiles.of(path, file_id(path), database))
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
         for _ in range(root):  # far behind it
@@ -437,8 +433,7 @@ def test_a_repeated_erasure_names_the_same_receipt(service: Service) -> None:
     assert gone(service.http, erasure)["observation_ids"] == [memory]
 
 
-def test_a_receipt_of_another_project_is_as_one_that_never_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_receipt_of_another_project_is_as_one_that_never_was(path: Path) -> None:
     with serving(path) as service:
         memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
         erasure = ErasureId(erased(service.http, memory))

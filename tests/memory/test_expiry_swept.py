@@ -188,11 +188,9 @@ def swept(service: Service, at: Any, retention: Retentions = KEPT) -> int:
 
 
 def run(
-    service: Service,
-    work: Callable[[SqliteEngine], Coroutine[Any, Any, T]],
-    at: Any,
+    service: Service, work: Callable[[SqliteEngine], Coroutine[Any, Any, T]], at: Any,
     retention: Retentions = KEPT,
-) -> T:
+) -> T:  # fmt: skip
     async def with_engine() -> T:
         opening = opened(service.path, clock=Clock(at), retention=retention)
         async with opening as engine:

@@ -23,8 +23,10 @@ from ..support.erasing import erased, gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
 from ..support.samples import examples, for_each
-from ..support.service import PLAIN, START, Clock, Service, observation, serving
+from ..support.service import PLAIN, START, Clock, Service, lasting, observation, serving
 from ..telemetry.test_tracing import traced
+
+__all__ = ["lasting"]
 
 KEY = "5b1d7e0c-order-17"
 REUSED = {"error": "Idempotency key reused with a different request body."}
@@ -75,11 +77,8 @@ def told(answer: httpx.Response) -> tuple[int, bytes, str | None, str | None]:
     """What must be the same again."""
     headers = answer.headers
     return (
-        answer.status_code,
-        answer.content,
-        headers.get("x-erasure-id"),
-        headers.get("x-redacted"),
-    )
+        answer.status_code, answer.content, headers.get("x-erasure-id"), headers.get("x-redacted"),
+    )  # fmt: skip
 
 
 def is_replay(answer: httpx.Response) -> bool:
@@ -125,6 +124,7 @@ def test_the_same_request_is_answered_as_before_and_done_once(two: Service, rout
     assert two.http.get("/export").json() | {"exported_at": ""} == exported
 
 
+@pytest.mark.slow
 def test_every_route_that_is_described_with_a_key_is_tested_here(service: Service) -> None:
     described = service.http.get("/openapi.json").json()["paths"]
 
@@ -208,12 +208,6 @@ def test_an_older_spelling_of_the_header_means_the_same(service: Service) -> Non
 
 
 SERVED = count()
-
-
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @examples(40)
@@ -405,10 +399,9 @@ def test_a_change_that_failed_is_not_remembered(service: Service) -> None:
     assert (answer.json()["action"], is_replay(answer)) == ("created", False)
 
 
-def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+@pytest.mark.slow
+def test_a_full_tenant_still_answers_as_before_and_deletes(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         first = saving(service.http, "a pear")
         for number in count():
             if saving(service.http, f"{number} " * 5000, f"k{number}").status_code == 507:
@@ -420,10 +413,10 @@ def test_a_full_tenant_still_answers_as_before_and_deletes(tmp_path: Path) -> No
 
 
 def test_a_tenant_that_is_more_than_full_takes_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
-    with serving(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="1") as service:
+    with serving(path, MEMORY_TENANT_QUOTA="1") as service:
         assert ask(service.http, "DELETE", "/observations/1").status_code == 507
         assert service.http.delete("/observations/1").status_code == 204
         assert records(service.path) == 0
@@ -432,8 +425,8 @@ def test_a_tenant_that_is_more_than_full_takes_no_record(
 # Where it holds
 
 
-def test_it_holds_when_the_service_is_started_again(tmp_path: Path) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_it_holds_when_the_service_is_started_again(path: Path) -> None:
+    clock = Clock()
     with serving(path, clock=clock) as service:
         first = saving(service.http, "a pear")
     clock.advance(hours=2)
@@ -444,12 +437,12 @@ def test_it_holds_when_the_service_is_started_again(tmp_path: Path) -> None:
     assert (told(again), is_replay(again)) == (told(first), True)
 
 
-def test_it_holds_when_the_process_was_killed(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db") as (program, http):
+def test_it_holds_when_the_process_was_killed(path: Path) -> None:
+    with served(path) as (program, http):
         first = saving(http, "a pear")
         program.end()
 
-    with served(tmp_path / "memory.db") as (_, http):
+    with served(path) as (_, http):
         assert told(saving(http, "a pear")) == told(first)
 
 
@@ -524,16 +517,11 @@ def holder(two: Service) -> Iterator[Holder]:
 
 # What a caller whose patterns do not match is told, by a replay and by a request without a key.
 NARROWED = {
-    "create_session": (403, True),
-    "append_messages": (403, True),
-    "end_session": (403, True),
-    "add_observation": (403, True),
-    "update_observation": (404, True),
-    "restore_observation": (404, True),
-    "confirm_observation": (404, True),
-    "delete_observation": (204, False),
-    "delete_observation, hard": (204, False),
-}
+    "create_session": (403, True), "append_messages": (403, True), "end_session": (403, True),
+    "add_observation": (403, True), "update_observation": (404, True),
+    "restore_observation": (404, True), "confirm_observation": (404, True),
+    "delete_observation": (204, False), "delete_observation, hard": (204, False),
+}  # fmt: skip
 
 
 @pytest.mark.representative(3)
@@ -569,9 +557,7 @@ def test_a_narrowed_key_is_not_told_of_a_global_memory(
     assert ask(holder.http, method, path, body).status_code == 403
 
 
-def test_a_narrowed_key_is_not_told_of_a_global_memory_that_has_come_since(
-    holder: Holder,
-) -> None:
+def test_a_narrowed_key_is_not_told_of_a_global_memory_that_has_come_since(holder: Holder) -> None:
     erasing = ("DELETE", "/observations/3?hard=true")
     assert ask(holder.http, *erasing).status_code == 204
     saving(holder.http, "a pear", "another", scope="global")
@@ -596,9 +582,9 @@ def test_the_door_is_asked_for_a_replay_too(service: Service, holder: Holder) ->
     assert saving(service.http, "a pear").status_code == 401
 
 
-def test_the_rate_of_a_key_counts_replays(tmp_path: Path) -> None:
+def test_the_rate_of_a_key_counts_replays(path: Path) -> None:
     with (
-        serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as service,
+        serving(path, MEMORY_RATE_LIMIT="3/h") as service,
         calling(service, made_key(service.path)) as http,
     ):
         answers = [saving(http, "a pear").status_code for _ in range(4)]
@@ -653,14 +639,11 @@ def test_what_reads_and_what_is_done_once_anyhow_does_not_look_at_it(
 ) -> None:
     exported = two.http.get("/export").json()
     requests: list[tuple[str, str, object, int]] = [
-        ("GET", "/observations/1", None, 200),
-        ("GET", "/stats", None, 200),
-        ("GET", "/export", None, 200),
-        ("POST", "/import", exported, 200),
-        ("POST", "/import", {}, 200),
-        ("DELETE", "/projects/demo?hard=true", None, 200),
+        ("GET", "/observations/1", None, 200), ("GET", "/stats", None, 200),
+        ("GET", "/export", None, 200), ("POST", "/import", exported, 200),
+        ("POST", "/import", {}, 200), ("DELETE", "/projects/demo?hard=true", None, 200),
         ("GET", "/observations/1", None, 404),
-    ]
+    ]  # fmt: skip
 
     answers = [ask(two.http, method, path, body, key) for method, path, body, _ in requests]
 

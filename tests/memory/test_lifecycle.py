@@ -54,10 +54,8 @@ def test_null_takes_an_end_away_in_a_change_alone(service: Service) -> None:
 
 
 WRONG = [
-    ({"ttl": 0}, "ttl must be 1 or more"),
-    ({"ttl": 315_360_001}, "ttl must be 315360000 or less"),
-    ({"ttl": True}, "ttl must be a whole number"),
-    ({"ttl": "60"}, "ttl must be a whole number"),
+    ({"ttl": 0}, "ttl must be 1 or more"), ({"ttl": 315_360_001}, "ttl must be 315360000 or less"),
+    ({"ttl": True}, "ttl must be a whole number"), ({"ttl": "60"}, "ttl must be a whole number"),
     (
         {"ttl": 60, "expires_at": "2030-02-01T00:00:00Z"},
         "expires_at and ttl must not be used together",
@@ -72,7 +70,7 @@ WRONG = [
     ({"supersedes": [1.0]}, "supersedes[0] must be the id of an observation"),
     ({"supersedes": [0]}, "supersedes[0] must be the id of an observation"),
     ({"supersedes": [1] * 21}, "supersedes exceed 20 items"),
-]
+]  # fmt: skip
 
 
 @requirement("life:fields:bad")
@@ -340,8 +338,7 @@ def test_a_chain_stays_one_and_a_circle_is_refused(service: Service) -> None:
 
 
 @requirement("life:6:unknown", "life:6:scopes")
-def test_what_cannot_be_superseded_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_cannot_be_superseded_is_refused(path: Path) -> None:
     with serving(path) as service:
         everywhere = saved(service, "Everywhere.", scope="global")
         other = saved(service, "Theirs.", project="theirs")

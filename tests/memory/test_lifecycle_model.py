@@ -174,10 +174,11 @@ class Play:
         return answer.json()
 
 
+@pytest.mark.slow
 @requirement("life:1:live", "life:2:exact", "life:4:half", "life:5:hidden")
 @pytest.mark.parametrize("seed", [0, *sampled(range(4, 24), 10, kept=[pytest.mark.slow])])
-def test_the_service_and_the_model_agree(tmp_path: Path, seed: int) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_the_service_and_the_model_agree(path: Path, seed: int) -> None:
+    with serving(path) as service:
         play = Play(service, seed)
         try:
             for _ in range(STEPS):

@@ -61,8 +61,8 @@ def test_sigint_ends_without_the_drain(tmp_path: Path) -> None:
     assert not (tmp_path / "memory.db-wal").exists()
 
 
-def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db", MEMORY_DRAIN="1h") as (process, http):
+def test_a_second_signal_ends_the_drain(path: Path) -> None:
+    with served(path, MEMORY_DRAIN="1h") as (process, http):
         process.send(signal.SIGTERM)
         until(lambda: is_draining(http))
         process.send(signal.SIGTERM)
@@ -70,8 +70,8 @@ def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) -> None:
-    path, body = tmp_path / "memory.db", json.dumps(observation("accepted")).encode()
+def test_a_request_that_was_accepted_is_finished_before_the_end(path: Path) -> None:
+    body = json.dumps(observation("accepted")).encode()
     head = f"POST /observations HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
     with served(path) as (process, http):
         address = (http.base_url.host, http.base_url.port)
@@ -91,8 +91,8 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(tmp_path: Path) 
     assert stored(path) == {"accepted": 1}
 
 
-def test_a_save_whose_client_has_left_is_finished_before_the_end(tmp_path: Path) -> None:
-    path, body = tmp_path / "memory.db", json.dumps(observation("left behind")).encode()
+def test_a_save_whose_client_has_left_is_finished_before_the_end(path: Path) -> None:
+    body = json.dumps(observation("left behind")).encode()
     with served(path) as (process, http):
         with locked(path):
             with wire(str(http.base_url)) as client:
@@ -109,12 +109,12 @@ def test_a_save_whose_client_has_left_is_finished_before_the_end(tmp_path: Path)
 
 @pytest.mark.parametrize("begun", [b"", HEALTH], ids=["new", "idle"])
 def test_a_connection_without_a_request_does_not_delay_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
+    path: Path, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     monkeypatch.setattr(server, "SECOND", timedelta(hours=1))
     monkeypatch.setattr(server, "GRACE", timedelta(hours=1))
     with ExitStack() as clients:
-        with serving(tmp_path / "memory.db") as service:
+        with serving(path) as service:
             client = clients.enter_context(wire(service.url))
             client.send(begun)
             if begun == HEALTH:
@@ -127,11 +127,11 @@ def test_a_connection_without_a_request_does_not_delay_the_end(
 
 
 def test_a_request_that_does_not_go_on_is_cut_off_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "GRACE", timedelta(milliseconds=50))
     with ExitStack() as clients:
-        with serving(tmp_path / "memory.db") as service:
+        with serving(path) as service:
             client = clients.enter_context(wire(service.url))
             client.send(request("POST", "/sessions", content_length="9", expect="100-continue"))
             assert client.answer().status == 100
@@ -142,9 +142,9 @@ def test_a_request_that_does_not_go_on_is_cut_off_in_the_end(
     assert errors == ["unfinished requests were cut off"]
 
 
-def test_the_date_of_an_answer_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_date_of_an_answer_goes_on(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SECOND", timedelta(milliseconds=5))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         assert "date" in service.http.get("/health").headers
 
         monkeypatch.setattr("uvicorn.server.time", SimpleNamespace(time=lambda: 0.0))
@@ -155,9 +155,8 @@ def test_the_date_of_an_answer_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.sqlite_files
 def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_so(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (process, http), closing(connect(path)) as other:
         other.execute("BEGIN")
         other.execute("SELECT count(*) FROM memories").fetchone()
@@ -171,11 +170,9 @@ def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_s
 
 
 @pytest.mark.heavy
-def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(
-    tmp_path: Path,
-) -> None:
+def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(path: Path) -> None:
     strict = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "default"}
-    with served(tmp_path / "memory.db", **strict) as (process, http):
+    with served(path, **strict) as (process, http):
         load = Load(str(http.base_url), saves=100).start()
         load.join()
         http.get("/export")

@@ -71,10 +71,8 @@ def test_a_new_name_with_something_invisible_is_refused_by_its_field(
             assert answer.status_code == 400, ascii(sign)
             assert answer.json() == {"error": f"validation failed: {said}"}
     assert service.http.get("/stats").json() == {
-        "total_sessions": 0,
-        "total_observations": 0,
-        "projects": [],
-    }
+        "total_sessions": 0, "total_observations": 0, "projects": [],
+    }  # fmt: skip
 
 
 @requirement("agentops:names:visible")
@@ -145,10 +143,8 @@ def test_names_that_are_stored_go_on_taking_saves(older: Service) -> None:
         "error": "validation failed: tags[1] has the invisible character U+200B"
     }
     assert older.http.get("/stats").json() == {
-        "total_sessions": 3,
-        "total_observations": 2,
-        "projects": [HIDDEN],
-    }
+        "total_sessions": 3, "total_observations": 2, "projects": [HIDDEN],
+    }  # fmt: skip
 
 
 @requirement("agentops:names:known-go-on")
@@ -285,8 +281,8 @@ def test_a_project_with_such_a_name_is_merged_either_way(older: Service) -> None
     assert older.http.get("/stats").json()["projects"] == ["shop"]
 
 
-def test_a_new_key_has_no_pattern_that_hides_something(tmp_path: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+def test_a_new_key_has_no_pattern_that_hides_something(path: Path) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
     create = ("keys", "create", "--name", "ci", "--role", "writer", "--project")
 
     refused = terminal.run(*create, "bill\u200bing-*")

@@ -118,20 +118,18 @@ def touch_foreign(place: Place, me: Party) -> None:
     """Every way to name a memory by its id: another's is as one that never was."""
     theirs = place.foreign_id(me)
     for method, path, body in [
-        ("GET", "/observations/{}", None),
-        ("GET", "/observations/{}/history", None),
+        ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
         ("POST", "/observations/{}/restore", {"revision": 1}),
         ("PATCH", "/observations/{}", {"title": "mine"}),
         ("PATCH", "/observations/{}", {"pinned": True, "ttl": 1}),
-        ("POST", "/observations/{}/confirm", None),
-        ("DELETE", "/observations/{}", None),
+        ("POST", "/observations/{}/confirm", None), ("DELETE", "/observations/{}", None),
         ("DELETE", "/observations/{}?hard=true", None),
         ("GET", "/timeline?observation_id={}", None),
         ("GET", "/observations/recent?before_id={}", None),
         ("GET", "/search?q=apple&explain=true&why_not={}", None),
         ("GET", "/context?query=apple&why_not={}", None),
         ("GET", f"/context?project={place.project(me)}&query=apple&why_not={{}}", None),
-    ]:
+    ]:  # fmt: skip
         answers = [me.ask(method, path.format(id_), body) for id_ in (theirs, NEVER)]
         same(*answers, ids=(theirs, NEVER))
     own = f"/observations/{place.own_id(me)}"
@@ -236,14 +234,10 @@ def everybody(
         stores = [crossing_stores.stock(service, tenant) for tenant in ("default", "acme")]
         for number, (tenant, prefix) in enumerate(
             [
-                ("default", "a-"),
-                ("default", "b-"),
-                ("acme", "a-"),
-                ("acme", "b-"),
-                ("default", ""),
-                ("acme", ""),
+                ("default", "a-"), ("default", "b-"), ("acme", "a-"), ("acme", "b-"),
+                ("default", ""), ("acme", ""),
             ]
-        ):
+        ):  # fmt: skip
             agents = (f"agent-{number}",)
             token = made_key(service.path, "admin", tenant, (f"{prefix}*",), agents=agents)
             client = calling(service, token)
@@ -273,12 +267,9 @@ def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-u
 
 @pytest.mark.parametrize("steps", STEPS)
 def test_nothing_crosses(
-    steps: int,
-    everybody: tuple[Service, list[Party], Telemetry],
-    collector: Collector,
-    heard: list[tuple[Party, str]],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+    steps: int, everybody: tuple[Service, list[Party], Telemetry], collector: Collector,
+    heard: list[tuple[Party, str]], caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     service, everyone, telemetry = everybody
     parties, keepers = everyone[:4], everyone[4:]
     chance = random.Random(0)  # noqa: S311 - the same each time

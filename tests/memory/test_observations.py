@@ -7,22 +7,13 @@ from ..support.requirements import requirement
 from ..support.service import Service
 
 FULL = {
-    "id": 1,
-    "session_id": "s1",
-    "type": "decision",
-    "title": "Use WAL",
-    "content": "Readers never wait.",
-    "tags": ["sqlite", "a b"],
-    "project": "demo",
-    "scope": "team",
+    "id": 1, "session_id": "s1", "type": "decision", "title": "Use WAL",
+    "content": "Readers never wait.", "tags": ["sqlite", "a b"], "project": "demo", "scope": "team",
     "topic_key": "db/journal",
-    "normalized_hash": hashlib.sha256(b"readers never wait.").hexdigest(),
-    "revision_count": 1,
-    "duplicate_count": 1,
-    "last_seen_at": "2030-01-01T12:00:00Z",
-    "created_at": "2030-01-01T12:00:00Z",
-    "updated_at": "2030-01-01T12:00:00Z",
-}
+    "normalized_hash": hashlib.sha256(b"readers never wait.").hexdigest(), "revision_count": 1,
+    "duplicate_count": 1, "last_seen_at": "2030-01-01T12:00:00Z",
+    "created_at": "2030-01-01T12:00:00Z", "updated_at": "2030-01-01T12:00:00Z",
+}  # fmt: skip
 
 
 @requirement("agentops:observations:get", "agentops:observations:recent")
@@ -52,18 +43,11 @@ def test_observations_are_listed_newest_first_by_what_is_asked(service: Service)
     service.save("d", type="decision", scope="team")
 
     asked = {
-        "": "dcba",
-        "project=demo": "dba",
-        "type=decision": "da",
-        "scope=team": "db",
-        "scope=project": "ca",
-        "tag=x": "ba",
-        "tag=X": "",
-        "tag=%5B%22x": "",
-        "project=demo&type=decision&scope=team": "d",
-        "project=demo&limit=2": "db",
+        "": "dcba", "project=demo": "dba", "type=decision": "da", "scope=team": "db",
+        "scope=project": "ca", "tag=x": "ba", "tag=X": "", "tag=%5B%22x": "",
+        "project=demo&type=decision&scope=team": "d", "project=demo&limit=2": "db",
         "project=nobody": "",
-    }
+    }  # fmt: skip
     for query, contents in asked.items():
         rows = service.http.get(f"/observations/recent?{query}").json()
         assert "".join(row["content"] for row in rows) == contents, query

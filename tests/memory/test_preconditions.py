@@ -29,7 +29,7 @@ class First(Given):
         return FIRST
 
 
-def test_a_refusal_carries_the_entry_as_it_is_now(tmp_path: Path) -> None:
+def test_a_refusal_carries_the_entry_as_it_is_now(path: Path) -> None:
     async def race(engine: SqliteEngine) -> None:
         store, own = await new_store(engine), over(engine)
         draft = Given(path="a", content="one", metadata={"by": "ada"})
@@ -44,7 +44,7 @@ def test_a_refusal_carries_the_entry_as_it_is_now(tmp_path: Path) -> None:
                 await write
             assert shown(stale.value.current) == (entry, "a", "two", 2, {"by": "ada"})
 
-    engines.run(tmp_path / "memory.db", race)
+    engines.run(path, race)
 
 
 def shown(memory: Memory) -> tuple[EntryId, str | None, str, int, dict[str, str]]:
@@ -52,7 +52,7 @@ def shown(memory: Memory) -> tuple[EntryId, str | None, str, int, dict[str, str]
     return EntryId(memory.uid), memory.key, memory.text.content, memory.revision, extras
 
 
-def test_any_memory_is_compared_by_revision_content_or_both(tmp_path: Path) -> None:
+def test_any_memory_is_compared_by_revision_content_or_both(path: Path) -> None:
     def compare(tx: Transaction) -> None:
         (memory,) = tx[MemoryTable].every(MemoryId(0), 9)
         for met in (ANY_STATE, FIRST, replace(FIRST, sha256=None), replace(FIRST, revision=None)):
@@ -67,4 +67,4 @@ def test_any_memory_is_compared_by_revision_content_or_both(tmp_path: Path) -> N
         await engines.save(engine, "one")
         await engine.read(OPERATOR, compare)
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)

@@ -29,14 +29,11 @@ from ..support.service import Service, observation, serving
 A, B, C = Project("a"), Project("b"), Project("c")
 WORDS = ("apple", "pear", "quince", "yes", "on Friday", "the queue is full")
 SAID = st.builds(
-    Said,
-    project=st.sampled_from("ab"),
-    content=st.sampled_from(WORDS),
+    Said, project=st.sampled_from("ab"), content=st.sampled_from(WORDS),
     scope=st.sampled_from(["project", "project", "team", "global"]),
-    session=st.sampled_from(["s1", "s2"]),
-    key=st.sampled_from([None, None, "k1", "k2"]),
+    session=st.sampled_from(["s1", "s2"]), key=st.sampled_from([None, None, "k1", "k2"]),
     is_deleted=st.sampled_from([False, False, False, True]),
-)
+)  # fmt: skip
 BOTH = [Said("a", "apple"), Said("b", "pear")]
 MIXES = st.lists(SAID, max_size=12).map(lambda mix: [*BOTH, *mix])
 FEW = examples(6)
@@ -237,9 +234,7 @@ def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
 
 
 @pytest.mark.heavy
-def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(
-    service: Service,
-) -> None:
+def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(service: Service) -> None:
     imported(service, (observation(f"apple {n}", project="a") for n in range(2 * BATCH)))
     load = Load(service.url, saves=100, project="a").start()
     load.reach(5)
@@ -266,8 +261,7 @@ def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
     assert rows(service.path, "SELECT count(*) FROM memories") == [(0,)]
 
 
-def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_interrupted_erasure_goes_on_where_it_was(path: Path) -> None:
     said = [Said("a", f"apple {n}") for n in range(5)]
     told: list[Erasure] = []
 
@@ -294,33 +288,30 @@ def test_an_interrupted_erasure_goes_on_where_it_was(tmp_path: Path) -> None:
     assert of_project(path, "a") == []
 
 
-def test_an_erasure_whose_tenant_was_erased_is_refused(tmp_path: Path) -> None:
+def test_an_erasure_whose_tenant_was_erased_is_refused(path: Path) -> None:
     async def erase(projects: Projects) -> None:
         with pytest.raises(NotFound):
             await projects.engine.write(OPERATOR, erase_some, ErasureId("of another file"))
 
-    changed(tmp_path / "memory.db", [Said("a", "apple")], erase)
+    changed(path, [Said("a", "apple")], erase)
 
 
-def test_a_change_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+def test_a_change_that_makes_no_sense_is_refused(path: Path) -> None:
     async def refuse(projects: Projects) -> None:
         for refusal, project, other in [
-            (Invalid, A, A),
-            (Invalid, A, Project("")),
-            (Invalid, A, Project("x" * 201)),
-            (NotFound, C, A),
-            (Conflict, A, B),
-        ]:
+            (Invalid, A, A), (Invalid, A, Project("")), (Invalid, A, Project("x" * 201)),
+            (NotFound, C, A), (Conflict, A, B),
+        ]:  # fmt: skip
             with pytest.raises(refusal):
                 await projects.rename(OPERATOR, project, other)
         for refusal, project, other in [(Invalid, A, A), (NotFound, A, C), (NotFound, C, A)]:
             with pytest.raises(refusal):
                 await projects.merge(OPERATOR, project, other)
 
-    changed(tmp_path / "memory.db", BOTH, refuse)
+    changed(path, BOTH, refuse)
 
 
-def test_only_who_acts_on_every_project_that_is_named_changes_one(tmp_path: Path) -> None:
+def test_only_who_acts_on_every_project_that_is_named_changes_one(path: Path) -> None:
     partly = Caller(projects=Patterns(("a", "c")))
     writer = Caller(role=Role.WRITER)
 
@@ -335,11 +326,10 @@ def test_only_who_acts_on_every_project_that_is_named_changes_one(tmp_path: Path
         assert [it.project for it in await projects.list(partly)] == ["a"]
         await projects.rename(partly, A, C)
 
-    changed(tmp_path / "memory.db", BOTH, refuse)
+    changed(path, BOTH, refuse)
 
 
-def test_global_memories_go_with_a_key_for_everything_alone(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_global_memories_go_with_a_key_for_everything_alone(path: Path) -> None:
     with serving(path, MEMORY_AUTH="none") as service:
         service.save("apple", project="a", scope="global")
         service.save("pear", project="b")

@@ -26,15 +26,12 @@ _LETTERS = st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]).filter(
 NAMES = st.text(_LETTERS, min_size=1, max_size=30).filter(project_name)
 SPELLINGS = st.sampled_from(
     [
-        str.upper,
-        str.lower,
-        str.swapcase,
-        lambda name: f" \t{name}\n\u2003",
+        str.upper, str.lower, str.swapcase, lambda name: f" \t{name}\n\u2003",
         lambda name: unicodedata.normalize("NFD", name),
         lambda name: unicodedata.normalize("NFC", name),
         lambda name: unicodedata.normalize("NFD", name.upper()),
     ]
-)
+)  # fmt: skip
 RACY = examples(40)
 
 
@@ -48,8 +45,8 @@ def test_folding_twice_is_folding_once(name: str) -> None:
 
 
 @requirement("agentops:projects:folded", "agentops:fault:folded-on-write-only")
-def test_any_spelling_of_a_name_reaches_the_same_rows(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_any_spelling_of_a_name_reaches_the_same_rows(path: Path) -> None:
+    with serving(path) as service:
 
         @RACY
         @given(NAMES, SPELLINGS, SPELLINGS)
@@ -83,7 +80,5 @@ def test_every_endpoint_folds(service: Service) -> None:
     exported = service.http.get("/export", params=seen).json()
     assert (len(exported["sessions"]), len(exported["observations"])) == (6, 3)
     assert service.http.get("/stats", params=seen).json() == {
-        "total_sessions": 6,
-        "total_observations": 3,
-        "projects": ["größe"],
-    }
+        "total_sessions": 6, "total_observations": 3, "projects": ["größe"],
+    }  # fmt: skip

@@ -275,8 +275,8 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
 
 
 @pytest.mark.slow
-def test_a_store_that_is_going_is_left_to_its_own_erasure(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_store_that_is_going_is_left_to_its_own_erasure(path: Path) -> None:
+    with serving(path) as service:
         home = store(service.http)
         delete(service.http, entry_at(home, entry(service.http, home, "a")))
         ((uid,),) = rows(service.path, "SELECT uid FROM stores")
@@ -333,8 +333,7 @@ def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service)
 
 
 @pytest.mark.heavy
-def test_fewer_revisions_are_kept_from_the_next_save_on(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_fewer_revisions_are_kept_from_the_next_save_on(path: Path) -> None:
     for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
         with serving(path, MEMORY_KEEP_REVISIONS=keep) as service:
             for number in range(30 if keep == "0" else 1):
@@ -391,8 +390,8 @@ def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> 
 
 
 @pytest.mark.heavy
-def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(path: Path) -> None:
+    with serving(path) as service:
         fill(service)
     clock = Clock(LATER)
 
@@ -454,9 +453,9 @@ def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
 
 @pytest.mark.heavy
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         fill(service)
     clock = Clock(LATER + MONTH)
 
@@ -474,8 +473,8 @@ def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     assert rows(service.path, DELETED) == []
 
 
-def test_a_database_that_was_opened_is_swept_when_the_bell_rings(tmp_path: Path) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_a_database_that_was_opened_is_swept_when_the_bell_rings(path: Path) -> None:
+    clock = Clock()
     telemetry = Telemetry.started(None)
 
     async def rung(engine: SqliteEngine) -> None:
@@ -531,24 +530,16 @@ def swept(service: Service, at: Any, retentions: Retentions = KEPT) -> Removed:
 
 
 def run(
-    service: Service,
-    work: Callable[[SqliteEngine], Awaitable[T]],
-    at: Any = START,
+    service: Service, work: Callable[[SqliteEngine], Awaitable[T]], at: Any = START,
     retentions: Retentions = KEPT,
-) -> T:
+) -> T:  # fmt: skip
     return asyncio.run(with_engine(service.path, Clock(at), retentions, work))
 
 
 async def with_engine(
-    path: Path,
-    clock: Clock,
-    retentions: Retentions,
-    work: Callable[[SqliteEngine], Awaitable[T]],
+    path: Path, clock: Clock, retentions: Retentions, work: Callable[[SqliteEngine], Awaitable[T]]
 ) -> T:
-    async with (
-        asyncio.timeout(20),
-        opened(path, clock=clock, retention=retentions) as engine,
-    ):
+    async with asyncio.timeout(20), opened(path, clock=clock, retention=retentions) as engine:
         return await work(engine)
 
 
@@ -597,12 +588,9 @@ def keeper(
         return 0
 
     return RetentionJob(
-        retaining=RetentionSweep(engine=engine),
-        retention=KEPT,
-        trim_audit=trim,
-        clock=TrustedClock(clock=clock, elapsed=clock.elapsed),
-        metrics=telemetry.metrics,
-    )
+        retaining=RetentionSweep(engine=engine), retention=KEPT, trim_audit=trim,
+        clock=TrustedClock(clock=clock, elapsed=clock.elapsed), metrics=telemetry.metrics,
+    )  # fmt: skip
 
 
 def contents(path: Path) -> dict[str, Any]:
@@ -612,10 +600,8 @@ def contents(path: Path) -> dict[str, Any]:
         "revisions": "memory_id, number, deed, at, title, content",
         "versions": "memory_id, number, path, size",
         "sessions": "id, project, started_at, ended_at, summary",
-        "spaces": "project, area, partition",
-        "done": "status, answer, at",
-        "erased": "memory_id",
-    }
+        "spaces": "project, area, partition", "done": "status, answer, at", "erased": "memory_id",
+    }  # fmt: skip
     return {
         table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")
         for table, what in columns.items()

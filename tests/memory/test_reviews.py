@@ -48,8 +48,8 @@ def test_a_review_is_due_from_its_date_until_somebody_looks(service: Service) ->
 
 
 @requirement("life:7:period")
-def test_a_type_is_due_when_its_period_has_passed(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_REVIEW_AFTER="config=1h,decision=2h") as service:
+def test_a_type_is_due_when_its_period_has_passed(path: Path) -> None:
+    with serving(path, MEMORY_REVIEW_AFTER="config=1h,decision=2h") as service:
         saved(service, "A setting.", type="config")
         saved(service, "A decision.", type="decision")
         saved(service, "A note.", type="note")
@@ -62,8 +62,7 @@ def test_a_type_is_due_when_its_period_has_passed(tmp_path: Path) -> None:
 
 
 @requirement("life:8:confirm")
-def test_a_reader_confirms_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_reader_confirms_nothing(path: Path) -> None:
     with serving(path) as service:
         saved(service, "There.")
         with calling(service, made_key(path, "reader")) as reader:
@@ -163,8 +162,7 @@ def test_a_pair_is_told_until_somebody_settles_it(service: Service) -> None:
 
 
 @requirement("life:10:access")
-def test_a_pair_is_told_to_those_who_may_read_both(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_pair_is_told_to_those_who_may_read_both(path: Path) -> None:
     with serving(path) as service:
         saved(service, RABBIT, title="Queue", scope="global", project="theirs")
         similar(service, STREAM)

@@ -78,17 +78,10 @@ def test_numbers_for_strings_are_refused_by_name(service: Service) -> None:
     assert message.json() == {"error": "validation failed: messages[0].content must be a string"}
 
 
-@requirement("agentops:json:malformed")
-def test_malformed_json_is_refused_with_a_sentence(service: Service) -> None:
-    for path in ("/sessions", "/observations", "/sessions/s1/end", "/observations/1/restore"):
-        for body in (b"{", b"[]", b'{"id":1}}', b"\x00", b'"text"', b"{'id': 1}"):
-            answer = service.http.post(path, content=body)
-            assert answer.status_code == 400
-            assert answer.json()["error"].startswith("invalid JSON: ")
-
-
-@requirement("agentops:json:empty-lists")
-def test_empty_lists_are_lists(service: Service) -> None:
+@requirement("agentops:json:empty-lists", "agentops:json:malformed")
+def test_empty_lists_are_lists_and_malformed_json_is_refused_with_a_sentence(
+    service: Service,
+) -> None:
     for path in ("/sessions/recent", "/observations/recent", "/search?q=word"):
         assert service.http.get(path).text == "[]"
     assert service.http.get("/context?project=demo").json() == {
@@ -96,6 +89,12 @@ def test_empty_lists_are_lists(service: Service) -> None:
         "recent_observations": [],
     }
     assert service.http.get("/stats").json()["projects"] == []
+
+    for path in ("/sessions", "/observations", "/sessions/s1/end", "/observations/1/restore"):
+        for body in (b"{", b"[]", b'{"id":1}}', b"\x00", b'"text"', b"{'id': 1}"):
+            answer = service.http.post(path, content=body)
+            assert answer.status_code == 400
+            assert answer.json()["error"].startswith("invalid JSON: ")
 
 
 @requirement("agentops:text:replacement")
@@ -108,10 +107,8 @@ def test_what_is_no_text_becomes_the_replacement_character(service: Service) -> 
     service.http.post("/observations", content=pair)
 
     assert [row["content"] for row in service.http.get("/observations/recent").json()] == [
-        "a 😀 b",
-        "naïve \ufffd",
-        "a \ufffd b",
-    ]
+        "a 😀 b", "naïve \ufffd", "a \ufffd b",
+    ]  # fmt: skip
 
 
 @requirement("agentops:text:nul")
@@ -176,12 +173,9 @@ def test_times_are_whole_seconds_but_the_order_inside_one_is_kept(service: Servi
 @requirement("agentops:times:whole-seconds")
 def test_a_time_is_one_instant_however_it_is_written(service: Service) -> None:
     written = [
-        "2026-04-12T10:00:00Z",
-        "2026-04-12t10:00:00z",
-        "2026-04-12 10:00:00",
-        "2026-04-12T10:00:00.999999999Z",
-        "2026-04-12T12:30:00+02:30",
-    ]
+        "2026-04-12T10:00:00Z", "2026-04-12t10:00:00z", "2026-04-12 10:00:00",
+        "2026-04-12T10:00:00.999999999Z", "2026-04-12T12:30:00+02:30",
+    ]  # fmt: skip
     rows: list[dict[str, object]] = [
         {"id": f"s{number}", "project": "demo", "started_at": at, "ended_at": at}
         for number, at in enumerate(written)

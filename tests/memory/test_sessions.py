@@ -24,11 +24,8 @@ def test_a_started_session_is_answered_with_its_row(service: Service) -> None:
 
     assert answer.status_code == 201
     assert answer.json() == {
-        "id": "s1",
-        "project": "demo",
-        "started_at": "2030-01-01T12:00:00Z",
-        "message_count": 0,
-    }
+        "id": "s1", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 0,
+    }  # fmt: skip
 
 
 @requirement("agentops:sessions:start-twice")
@@ -99,13 +96,9 @@ def test_the_last_transcript_wins(service: Service) -> None:
     }
     (row,) = service.http.get("/sessions/recent").json()
     assert row == {
-        "id": "s1",
-        "project": "demo",
-        "started_at": "2030-01-01T12:00:00Z",
-        "message_count": 1,
-        "ended_at": "2030-01-01T12:10:00Z",
-        "summary": fewer.json()["summary"],
-    }
+        "id": "s1", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 1,
+        "ended_at": "2030-01-01T12:10:00Z", "summary": fewer.json()["summary"],
+    }  # fmt: skip
 
 
 @requirement("agentops:sessions:end-is-repeatable")
@@ -179,11 +172,8 @@ def test_sessions_are_listed_newest_first_of_their_project(service: Service) -> 
     assert [row["id"] for row in every] == [f"s{number}" for number in reversed(range(7))]
     assert [row["id"] for row in demo] == ["s5", "s3", "s1"]
     assert demo[0] == {
-        "id": "s5",
-        "project": "demo",
-        "started_at": "2030-01-01T12:00:05Z",
-        "message_count": 0,
-    }
+        "id": "s5", "project": "demo", "started_at": "2030-01-01T12:00:05Z", "message_count": 0,
+    }  # fmt: skip
 
 
 def _started(service: Service, id_: str, project: str = "demo") -> None:

@@ -15,16 +15,16 @@ LOST = "This was done, and its answer is not known any more."
 
 
 @pytest.mark.heavy
-def test_every_write_is_answered_again_as_before_after_a_restart(tmp_path: Path) -> None:
+def test_every_write_is_answered_again_as_before_after_a_restart(path: Path) -> None:
     clock = Clock()
-    with serving(tmp_path / "memory.db", clock=clock) as service:
+    with serving(path, clock=clock) as service:
         write = Writer(service.http)
         every_write(write)
         assert {name.split(",")[0] for name in write.sent} == described(service.http)
         write.assert_same(service.http)
     clock.advance(hours=23)
 
-    with serving(tmp_path / "memory.db", clock=clock) as service:
+    with serving(path, clock=clock) as service:
         write.assert_same(service.http)
 
 
@@ -66,6 +66,7 @@ def test_an_erased_project_is_in_no_stored_answer(service: Service) -> None:
     assert statuses == {"save": 404, "end": 404, "delete": 204}
 
 
+@pytest.mark.slow
 def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service: Service) -> None:
     write = Writer(service.http)
     store, other = (
@@ -88,6 +89,7 @@ def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service:
     assert len(write.plain("GET", STORES).json()["data"]) == 1
 
 
+@pytest.mark.slow
 def test_what_agents_and_hosts_forget_is_in_no_stored_answer(service: Service) -> None:
     write = Writer(service.http)
     body = {"agent_id": "ada", "namespace": "notes", "key": "a", "value": {"v": "xylograph"},

@@ -346,78 +346,65 @@ def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
-def test_entries_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
+async def test_entries_are_as_a_model_says(path: Path, seed: int) -> None:
     clock = Clock()
 
-    async def whole() -> None:
-        async with opened(tmp_path / "memory.db", clock=clock) as engine:
-            play = Play(AgentEntries(engine=engine, capacities=CAPACITIES), clock, seed)
-            for _ in range(STEPS):
-                await play.step()
-            assert play.evicted > 5
-
-    asyncio.run(whole())
+    async with opened(path, clock=clock) as engine:
+        play = Play(AgentEntries(engine=engine, capacities=CAPACITIES), clock, seed)
+        for _ in range(STEPS):
+            await play.step()
+        assert play.evicted > 5
 
 
-def test_racing_creates_at_one_place_make_one_entry(tmp_path: Path) -> None:
-    async def whole() -> None:
-        async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
-            entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
-            place = Place(Tier.WORKING, AGENTS[0], "notes", "a")
-            drafts = [entry(place, {"n": it}) for it in range(16)]
+async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
+    async with opened(path, clock=Clock()) as engine:
+        entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
+        place = Place(Tier.WORKING, AGENTS[0], "notes", "a")
+        drafts = [entry(place, {"n": it}) for it in range(16)]
+        made = await asyncio.gather(
+            *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
+        )
+        (first,) = [it.value for it in made if isinstance(it, Written)]
+        taken = [it for it in made if isinstance(it, Taken)]
+        assert len(taken) == 15
+        assert all(it.current == first for it in taken)
+        patches = [AgentChangeBody(value={"p": it}) for it in range(16)]
+        done = await asyncio.gather(
+            *(entries.amend(OPERATOR, eyes, first.id, it, 1) for it in patches),
+            return_exceptions=True,
+        )
+        (after,) = [it.value for it in done if isinstance(it, Written)]
+        assert after.version == 2
+        outdated = [it for it in done if isinstance(it, Outdated)]
+        assert [it.current for it in outdated] == [after] * 15
+
+
+async def test_capacity_holds_under_racing_creates(path: Path) -> None:
+    async with opened(path, clock=Clock()) as engine:
+        entries = AgentEntries(engine=engine, capacities=CAPACITIES)
+        eyes, counts = Eyes(agent=AGENTS[0]), {}
+        for tier in (Tier.WORKING, Tier.EPISODIC):
+            places = [Place(tier, AGENTS[0], "notes", str(it)) for it in range(16)]
+            drafts = [entry(it, {}) for it in places]
             made = await asyncio.gather(
                 *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
             )
-            (first,) = [it.value for it in made if isinstance(it, Written)]
-            taken = [it for it in made if isinstance(it, Taken)]
-            assert len(taken) == 15
-            assert all(it.current == first for it in taken)
-            patches = [AgentChangeBody(value={"p": it}) for it in range(16)]
-            done = await asyncio.gather(
-                *(entries.amend(OPERATOR, eyes, first.id, it, 1) for it in patches),
-                return_exceptions=True,
-            )
-            (after,) = [it.value for it in done if isinstance(it, Written)]
-            assert after.version == 2
-            outdated = [it for it in done if isinstance(it, Outdated)]
-            assert [it.current for it in outdated] == [after] * 15
-
-    asyncio.run(whole())
-
-
-def test_capacity_holds_under_racing_creates(tmp_path: Path) -> None:
-    async def whole() -> None:
-        async with opened(tmp_path / "memory.db", clock=Clock()) as engine:
-            entries = AgentEntries(engine=engine, capacities=CAPACITIES)
-            eyes, counts = Eyes(agent=AGENTS[0]), {}
-            for tier in (Tier.WORKING, Tier.EPISODIC):
-                places = [Place(tier, AGENTS[0], "notes", str(it)) for it in range(16)]
-                drafts = [entry(it, {}) for it in places]
-                made = await asyncio.gather(
-                    *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
-                )
-                _, found = await listed(entries, eyes, AgentFilter(tier=tier))
-                refused = sum(isinstance(it, OverCapacity) for it in made)
-                counts[tier] = len(found), refused
-            assert counts == {Tier.WORKING: (3, 13), Tier.EPISODIC: (4, 0)}
-            events = await told(entries, AGENTS[0], 100)
-            assert sum(it.type == "memory.evicted" for it in events) == 12
-
-    asyncio.run(whole())
+            _, found = await listed(entries, eyes, AgentFilter(tier=tier))
+            refused = sum(isinstance(it, OverCapacity) for it in made)
+            counts[tier] = len(found), refused
+        assert counts == {Tier.WORKING: (3, 13), Tier.EPISODIC: (4, 0)}
+        events = await told(entries, AGENTS[0], 100)
+        assert sum(it.type == "memory.evicted" for it in events) == 12
 
 
 @for_each(
     "ttl, seconds",
     [
-        ("duration:PT1S", 1),
-        ("duration:PT0.25S", 0.25),
-        ("duration:P1DT2H3M4S", 93_784),
-        ("duration:P1Y", 31_536_000),
-        ("duration:P2M", 5_184_000),
-        ("duration:P1W", 604_800),
+        ("duration:PT1S", 1), ("duration:PT0.25S", 0.25), ("duration:P1DT2H3M4S", 93_784),
+        ("duration:P1Y", 31_536_000), ("duration:P2M", 5_184_000), ("duration:P1W", 604_800),
         ("duration:P100Y", 3_153_600_000),
     ],
-)
+)  # fmt: skip
 def test_a_lifetime_is_read(ttl: str, seconds: float) -> None:
     assert lifetime(ttl) == timedelta(seconds=seconds)
 

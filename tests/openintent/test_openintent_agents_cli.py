@@ -156,8 +156,7 @@ def test_an_erasure_takes_all_that_is_an_agents_own_to_the_last_byte(team: Servi
 
 
 @requirement("OI-90")
-def test_an_erasure_revokes_the_keys_that_speak_for_the_agent_alone(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_erasure_revokes_the_keys_that_speak_for_the_agent_alone(path: Path) -> None:
     own, shared = made_key(path, agents=("ada",)), made_key(path, agents=("ada", "bob"))
     wide, foreign = made_key(path, agents=("ad*",)), made_key(path, agents=("bob",))
     with serving(path) as service, calling(service, own) as http:

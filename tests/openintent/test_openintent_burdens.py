@@ -55,10 +55,8 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
 
 @pytest.mark.slow
 @requirement("OI-34")
-def test_a_task_ends_in_a_tenant_that_is_full(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+def test_a_task_ends_in_a_tenant_that_is_full(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         lead, ada = Agent(service.http, "lead"), Agent(service.http)
         intent = ok(lead.ask("POST", INTENTS, {"title": "Invoices"}), 201)
         made = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}

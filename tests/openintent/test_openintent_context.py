@@ -49,8 +49,8 @@ def test_what_an_agent_remembers_joins_the_project(service: Service) -> None:
 
 
 @requirement("OI-70", "OI-46")
-def test_what_an_agent_is_given_of_its_own_is_access(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_EPISODIC_CAPACITY="2") as service:
+def test_what_an_agent_is_given_of_its_own_is_access(path: Path) -> None:
+    with serving(path, MEMORY_EPISODIC_CAPACITY="2") as service:
         ada = Agent(service.http)
         for key, bird in {"a": "heron", "b": "stork"}.items():
             ada.make(key=key, value={"bird": bird})
@@ -70,11 +70,9 @@ def team(tmp_path: Path) -> Iterator[dict[str, Agent]]:
             return Agent(stack.enter_context(calling(service, token)), id_)
 
         yield {
-            "root": agent("root", "admin", ("root",)),
-            "ada": agent("ada", "writer", ("ada",)),
-            "two": agent("bob", "writer", ("bob", "cyn")),
-            "none": agent("eve", "writer", ()),
-        }
+            "root": agent("root", "admin", ("root",)), "ada": agent("ada", "writer", ("ada",)),
+            "two": agent("bob", "writer", ("bob", "cyn")), "none": agent("eve", "writer", ()),
+        }  # fmt: skip
 
 
 @requirement("OI-70", "OI-53", "OI-11")

@@ -51,10 +51,7 @@ def archived(lead: Agent, task: Json) -> list[str]:
 @pytest.mark.representative(2)
 @requirement("OI-93", "OI-34")
 @pytest.mark.parametrize("step", STEPS)
-def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(
-    tmp_path: Path, step: str
-) -> None:
-    path = tmp_path / "memory.db"
+def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(path: Path, step: str) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
         task = task_with(lead, ada, 3)
@@ -70,8 +67,8 @@ def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(
 
 @pytest.mark.slow
 @requirement("OI-93", "OI-35", "OI-34")
-def test_a_large_end_is_seen_whole_while_its_archives_are_moved(tmp_path: Path) -> None:
-    path, count = tmp_path / "memory.db", 450
+def test_a_large_end_is_seen_whole_while_its_archives_are_moved(path: Path) -> None:
+    count = 450
     with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_WORKING_CAPACITY="10000") as service:
         lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
         task = task_with(lead, ada, count)
@@ -101,8 +98,7 @@ def test_a_large_end_is_seen_whole_while_its_archives_are_moved(tmp_path: Path) 
 
 
 @requirement("OI-32", "OI-89")
-def test_another_task_under_a_forgotten_id_ends_nothing_of_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_another_task_under_a_forgotten_id_ends_nothing_of_the_first(path: Path) -> None:
     with serving(path) as service:
         lead, ada, other = (Agent(service.http, it) for it in (LEAD, HAND, "other"))
         task = task_with(lead, ada, 0)

@@ -25,11 +25,6 @@ NOW = "2030-01-01T12:00:00.000000+00:00"
 EXAMPLES = examples(40)
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 @requirement("OI-13", "OI-27")
 def test_an_entry_has_every_member_and_its_version_as_a_tag(ada: Agent) -> None:
     answer = ada.post()
@@ -100,30 +95,22 @@ def test_a_value_has_64_kilobytes_of_compact_json(ada: Agent) -> None:
 @for_each(
     "fields, named",
     [
-        ({"namespace": ""}, ["namespace"]),
-        ({"namespace": "a*"}, ["namespace"]),
+        ({"namespace": ""}, ["namespace"]), ({"namespace": "a*"}, ["namespace"]),
         ({"namespace": "a\nb", "key": "a\x00b"}, ["namespace", "key"]),
         ({"key": "k" * 201}, ["key"]),
         ({"key": 7, "value": [], "memory_type": "long"}, ["key", "value", "memory_type"]),
-        ({"key": None}, ["key"]),
-        ({"tags": ["a,b"]}, ["tags[0]"]),
+        ({"key": None}, ["key"]), ({"tags": ["a,b"]}, ["tags[0]"]),
         ({"tags": ["a", "", "t" * 101]}, ["tags[1]", "tags[2]"]),
-        ({"tags": [str(number) for number in range(21)]}, ["tags"]),
-        ({"tags": "a"}, ["tags"]),
-        ({"pinned": "true"}, ["pinned"]),
-        ({"priority": "urgent"}, ["priority"]),
-        ({"sensitivity": "secret"}, ["sensitivity"]),
-        ({"ttl": "P1D"}, ["ttl"]),
-        ({"ttl": "duration:P0D"}, ["ttl"]),
-        ({"ttl": "task_lifetime"}, ["ttl"]),
+        ({"tags": [str(number) for number in range(21)]}, ["tags"]), ({"tags": "a"}, ["tags"]),
+        ({"pinned": "true"}, ["pinned"]), ({"priority": "urgent"}, ["priority"]),
+        ({"sensitivity": "secret"}, ["sensitivity"]), ({"ttl": "P1D"}, ["ttl"]),
+        ({"ttl": "duration:P0D"}, ["ttl"]), ({"ttl": "task_lifetime"}, ["ttl"]),
         ({"expires_at": "tomorrow"}, ["expires_at"]),
-        ({"scope": {"task_id": "t" * 129}}, ["scope.task_id"]),
-        ({"scope": []}, ["scope"]),
-        ({"curated_by": "c" * 201}, ["curated_by"]),
-        ({"agent_id": "a b"}, ["agent_id"]),
+        ({"scope": {"task_id": "t" * 129}}, ["scope.task_id"]), ({"scope": []}, ["scope"]),
+        ({"curated_by": "c" * 201}, ["curated_by"]), ({"agent_id": "a b"}, ["agent_id"]),
         ({"agent_id": None}, ["agent_id"]),
     ],
-)
+)  # fmt: skip
 @requirement("OI-15", "OI-9")
 def test_every_fault_of_an_entry_is_named(ada: Agent, fields: Json, named: list[str]) -> None:
     assert faults(ada.post(**fields)) == named

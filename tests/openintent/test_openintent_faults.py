@@ -92,10 +92,7 @@ def _all_of(path: Path) -> list[list[tuple[object, ...]]]:
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("fault", ["fdatasync:error=EIO", "pwrite64:error=EIO"])
 @requirement("OI-93")
-def test_a_commit_that_fails_leaves_entries_and_events_as_they_were(
-    tmp_path: Path, fault: str
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_commit_that_fails_leaves_entries_and_events_as_they_were(path: Path, fault: str) -> None:
     with served(path, **CAPACITY) as (program, http):
         ada = Agent(http)
         held = ada.make()
@@ -148,9 +145,9 @@ def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_of_what_it_refused(
 @pytest.mark.slow
 @requirement("OI-93")
 def test_kill_9_under_load_again_and_again_leaves_entries_events_and_index_in_line(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path, told = tmp_path / "memory.db", list[Acknowledged]()
+    told = list[Acknowledged]()
     for number in range(ROUNDS):
         with served(path, MEMORY_SWEEP_EVERY="5ms", **CAPACITY) as (program, http):
             permitted(http)
@@ -176,9 +173,8 @@ def test_kill_9_under_load_again_and_again_leaves_entries_events_and_index_in_li
 @pytest.mark.parametrize(("call", "every"), [("fdatasync", 4), ("pwrite64", 97)])
 @requirement("OI-93")
 def test_a_disk_that_fails_now_and_then_leaves_entries_events_and_index_in_line(
-    tmp_path: Path, call: str, every: int
+    path: Path, call: str, every: int
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path, **CAPACITY) as (program, http):
         permitted(http)
         with failing(program, f"{call}:error=EIO:when=5+{every}"):

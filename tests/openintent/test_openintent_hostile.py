@@ -34,11 +34,6 @@ TOKEN = "ghp_" + "a1B2" * 9
 ADA, BOB = Eyes(agent=AgentId("ada")), Eyes(agent=AgentId("bob"))
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
     return AgentEntryBody(
         agent_id=agent.agent, namespace="notes", key=key, value={"text": text},
@@ -48,25 +43,22 @@ def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
 
 @pytest.mark.slow
 @requirement("OI-83", "OI-84")
-def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
-    tmp_path: Path,
+async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
+    path: Path,
 ) -> None:
-    async def whole() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
-            entries = AgentEntries(engine=engine)
-            for key in "abc":
-                made = await entries.create(OPERATOR, ADA, draft(key))
-                await entries.delete(OPERATOR, ADA, AgentEntryId(made.value.id))
-                if key == "a":
-                    known = await engine.read(OPERATOR, pending)
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
+        entries = AgentEntries(engine=engine)
+        for key in "abc":
+            made = await entries.create(OPERATOR, ADA, draft(key))
+            await entries.delete(OPERATOR, ADA, AgentEntryId(made.value.id))
+            if key == "a":
+                known = await engine.read(OPERATOR, pending)
 
-            def settle(tx: Transaction) -> None:
-                tx[ReceiptTable].settle(known)
+        def settle(tx: Transaction) -> None:
+            tx[ReceiptTable].settle(known)
 
-            await engine.write(OPERATOR, settle)
-            assert len(await engine.read(OPERATOR, pending)) == 2
-
-    asyncio.run(whole())
+        await engine.write(OPERATOR, settle)
+        assert len(await engine.read(OPERATOR, pending)) == 2
 
 
 def pending(tx: Transaction) -> list[ErasureId]:
@@ -83,27 +75,24 @@ def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) ->
 
 @pytest.mark.slow
 @requirement("OI-46", "OI-45")
-def test_what_is_refused_takes_no_access_from_what_evicts(tmp_path: Path) -> None:
-    async def whole() -> None:
-        clock = Clock()
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=clock) as engine:
-            entries = AgentEntries(engine=engine, capacities=Capacities(episodic=3))
-            await entries.create(OPERATOR, BOB, draft("taken", BOB))
-            made = []
-            for key in "abc":
-                made.append(await entries.create(OPERATOR, ADA, draft(key)))
-                clock.advance(seconds=1)
-            await entries.get(OPERATOR, ADA, made[0].value.id)
-            refusals = [entries.create(OPERATOR, BOB, draft("taken", BOB)) for _ in range(4)]
-            done = await asyncio.gather(
-                *refusals, entries.create(OPERATOR, ADA, draft("d")), return_exceptions=True
-            )
-            assert all(isinstance(it, Conflict) for it in done[:4])
-            listing = await entries.page(lambda: (OPERATOR, ADA), AgentFilter(), 9, 0)
-            kept = [it.key async for portion in listing.portions for it in portion]
-            assert kept == ["d", "c", "a"]
-
-    asyncio.run(whole())
+async def test_what_is_refused_takes_no_access_from_what_evicts(path: Path) -> None:
+    clock = Clock()
+    async with SqliteEngine.opened(path, clock=clock) as engine:
+        entries = AgentEntries(engine=engine, capacities=Capacities(episodic=3))
+        await entries.create(OPERATOR, BOB, draft("taken", BOB))
+        made = []
+        for key in "abc":
+            made.append(await entries.create(OPERATOR, ADA, draft(key)))
+            clock.advance(seconds=1)
+        await entries.get(OPERATOR, ADA, made[0].value.id)
+        refusals = [entries.create(OPERATOR, BOB, draft("taken", BOB)) for _ in range(4)]
+        done = await asyncio.gather(
+            *refusals, entries.create(OPERATOR, ADA, draft("d")), return_exceptions=True
+        )
+        assert all(isinstance(it, Conflict) for it in done[:4])
+        listing = await entries.page(lambda: (OPERATOR, ADA), AgentFilter(), 9, 0)
+        kept = [it.key async for portion in listing.portions for it in portion]
+        assert kept == ["d", "c", "a"]
 
 
 def once(eyes: Eyes) -> Callable[[], tuple[Caller, Eyes]]:
@@ -119,48 +108,42 @@ def once(eyes: Eyes) -> Callable[[], tuple[Caller, Eyes]]:
 
 
 @requirement("OI-5", "OI-63")
-def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(tmp_path: Path) -> None:
-    async def whole() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
-            entries = AgentEntries(engine=engine)
-            for number in range(30):
-                await entries.create(OPERATOR, ADA, draft(str(number), text="x" * 60_000))
-            listing = await entries.page(once(ADA), AgentFilter(), 100, 0)
-            assert not listing.is_whole
-            first = await anext(listing.portions)
-            assert 0 < len(first) < 30
-            with pytest.raises(Unauthenticated):
-                await anext(listing.portions)
-
-    asyncio.run(whole())
+async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(path: Path) -> None:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
+        entries = AgentEntries(engine=engine)
+        for number in range(30):
+            await entries.create(OPERATOR, ADA, draft(str(number), text="x" * 60_000))
+        listing = await entries.page(once(ADA), AgentFilter(), 100, 0)
+        assert not listing.is_whole
+        first = await anext(listing.portions)
+        assert 0 < len(first) < 30
+        with pytest.raises(Unauthenticated):
+            await anext(listing.portions)
 
 
 @pytest.mark.heavy
 @requirement("OI-5", "OI-63")
-def test_so_it_is_in_a_list_of_tasks_and_in_a_log(tmp_path: Path) -> None:
-    async def whole() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
-            lead = replace(ADA, is_admin=True)
-            intent = (
-                await Intents(engine=engine).create(OPERATOR, lead, IntentBody(title="work"))
-            ).value.id
-            tasks, events = Tasks(engine=engine, audit=lambda *_, **__: None), Events(engine=engine)
-            long = '{"text":"' + "x" * 60_000 + '"}'
-            for _ in range(30):
-                body = TaskBody(intent_id=intent, name="long", input={"text": "x" * 60_000})
-                await tasks.create(OPERATOR, lead, body)
-                await events.log(OPERATOR, lead, intent, "comment", long)
-            filter_ = EventFilter(intent=intent)
-            for listing in (
-                await tasks.page(once(lead), intent, 100, 0),
-                await events.page(once(lead), filter_, 100),
-            ):
-                assert not listing.is_whole
-                assert 0 < len(await anext(listing.portions)) < listing.count
-                with pytest.raises(Unauthenticated):
-                    await anext(listing.portions)
-
-    asyncio.run(whole())
+async def test_so_it_is_in_a_list_of_tasks_and_in_a_log(path: Path) -> None:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
+        lead = replace(ADA, is_admin=True)
+        intent = (
+            await Intents(engine=engine).create(OPERATOR, lead, IntentBody(title="work"))
+        ).value.id
+        tasks, events = Tasks(engine=engine, audit=lambda *_, **__: None), Events(engine=engine)
+        long = '{"text":"' + "x" * 60_000 + '"}'
+        for _ in range(30):
+            body = TaskBody(intent_id=intent, name="long", input={"text": "x" * 60_000})
+            await tasks.create(OPERATOR, lead, body)
+            await events.log(OPERATOR, lead, intent, "comment", long)
+        filter_ = EventFilter(intent=intent)
+        for listing in (
+            await tasks.page(once(lead), intent, 100, 0),
+            await events.page(once(lead), filter_, 100),
+        ):
+            assert not listing.is_whole
+            assert 0 < len(await anext(listing.portions)) < listing.count
+            with pytest.raises(Unauthenticated):
+                await anext(listing.portions)
 
 
 @requirement("OI-12", "OI-57")
@@ -204,8 +187,7 @@ def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> N
 
 @pytest.mark.heavy
 @requirement("OI-48", "OI-64")
-def test_a_capacity_that_was_lowered_is_reached_step_by_step(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_capacity_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
     with serving(path) as service:
         ada = Agent(service.http)
         for start in (0, 100, 200):

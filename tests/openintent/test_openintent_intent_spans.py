@@ -86,8 +86,7 @@ def test_a_refusal_about_an_intent_is_a_failed_span_that_quotes_nothing(tmp_path
 
 
 @requirement("OI-94", "OI-79")
-def test_an_audit_line_tells_who_lets_whom_take_part_and_is_written_once(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_audit_line_tells_who_lets_whom_take_part_and_is_written_once(path: Path) -> None:
     token = made_key(path, "writer", agents=("lead",), coordinates=True)
     key = token.split("_")[1]
     foreign = made_key(path, "writer", agents=("eve",))

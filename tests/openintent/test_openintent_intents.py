@@ -6,12 +6,7 @@ from pathlib import Path
 import pytest
 from openintent import OpenIntentClient
 from openintent.exceptions import NotFoundError, OpenIntentError
-from openintent.models import (
-    CoordinatorStatus,
-    EventType,
-    Permission,
-    TaskStatus,
-)
+from openintent.models import CoordinatorStatus, EventType, Permission, TaskStatus
 
 from ..support.callers import audit
 from ..support.engines import rows

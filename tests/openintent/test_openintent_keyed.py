@@ -16,11 +16,6 @@ OWN = "/api/v1/agents/ada/memory"
 APPLE = f"{OWN}/notes/apple"
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 def put(agent: Agent, value: object, path: str = APPLE, **more: Any) -> httpx.Response:
     return agent.ask("PUT", path, {"value": value} | more)
 
@@ -124,12 +119,10 @@ def test_names_may_have_what_a_path_must_escape(ada: Agent) -> None:
 @for_each(
     "path, at_fault",
     [
-        ("a*/b", "namespace"),
-        ("a/%01", "key"),
-        (f"{'n' * 201}/b", "namespace"),
+        ("a*/b", "namespace"), ("a/%01", "key"), (f"{'n' * 201}/b", "namespace"),
         ("a/" + "k" * 201, "key"),
     ],
-)
+)  # fmt: skip
 @requirement("OI-72")
 def test_names_that_can_be_none_are_refused(ada: Agent, path: str, at_fault: str) -> None:
     answer = put(ada, 1, f"{OWN}/{path}")
@@ -203,8 +196,8 @@ def test_what_is_secret_is_taken_out_and_the_place_is_found_again(ada: Agent) ->
 
 
 @requirement("OI-72", "OI-46", "OI-44")
-def test_a_put_makes_room_and_a_get_is_an_access(tmp_path: Path, clock: Clock) -> None:
-    with serving(tmp_path / "memory.db", clock=clock, MEMORY_EPISODIC_CAPACITY="2") as service:
+def test_a_put_makes_room_and_a_get_is_an_access(path: Path, clock: Clock) -> None:
+    with serving(path, clock=clock, MEMORY_EPISODIC_CAPACITY="2") as service:
         ada = Agent(service.http)
         for number in (1, 2):
             put(ada, number, f"{OWN}/notes/{number}")

@@ -42,19 +42,16 @@ def _bury(file: Path) -> None:
 
 
 LOSSES: dict[str, Callable[[Path], None]] = {
-    "it is gone": _remove,
-    "it is cut short": _cut,
-    "it is another one": _exchange,
+    "it is gone": _remove, "it is cut short": _cut, "it is another one": _exchange,
     "it is a folder": _bury,
-}
+}  # fmt: skip
 KEYS_AWAY = ("it is gone", "it is another one")  # so that others can be made
 
 
 @pytest.mark.heavy
 @requirement("OI-86")
 @pytest.mark.parametrize("loss", LOSSES)
-def test_without_its_key_an_entry_keeps_all_but_its_value(tmp_path: Path, loss: str) -> None:
-    path = tmp_path / "memory.db"
+def test_without_its_key_an_entry_keeps_all_but_its_value(path: Path, loss: str) -> None:
     with serving(path) as service:
         ada, once = Agent(service.http), {"Idempotency-Key": "one"}
         body = ada.body(value=VALUE, sensitivity="confidential", tags=["a"])
@@ -103,9 +100,9 @@ HEALINGS: dict[str, Callable[[Agent, Json], httpx.Response]] = {
 @pytest.mark.parametrize("healing", HEALINGS)
 @pytest.mark.parametrize("loss", sampled(LOSSES, 2))
 def test_a_new_value_takes_the_place_of_one_that_is_lost(
-    tmp_path: Path, healing: str, loss: str
+    path: Path, healing: str, loss: str
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         ada = Agent(service.http)
         entry, gone = confidential(ada), confidential(ada, key="pear")
         LOSSES[loss](seal_file(service.path))
@@ -157,6 +154,7 @@ def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: 
     assert key not in repr((well, broken, exported))
 
 
+@pytest.mark.slow
 @requirement("OI-87", "OI-85")
 def test_a_scan_reads_what_is_sealed_and_seals_it_again(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

@@ -32,13 +32,11 @@ def seen(service: Service) -> dict[str, float]:
 
 
 def test_entries_evictions_and_refusals_are_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
     monkeypatch.setattr(gauges, "REST", 0)
-    with serving(
-        tmp_path / "memory.db", MEMORY_EPISODIC_CAPACITY="2", MEMORY_WORKING_CAPACITY="1"
-    ) as service:
+    with serving(path, MEMORY_EPISODIC_CAPACITY="2", MEMORY_WORKING_CAPACITY="1") as service:
         ada = Agent(service.http)
         assert seen(service) == {}
 
@@ -66,10 +64,9 @@ def test_entries_evictions_and_refusals_are_measured(
         assert seen(service)["evicted"] == 4
 
 
-def test_archives_are_measured_and_what_is_swept_of_logs(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_KEEP_LOG="1d", MEMORY_SWEEP_EVERY="20ms"
-    ) as service:
+@pytest.mark.slow
+def test_archives_are_measured_and_what_is_swept_of_logs(path: Path) -> None:
+    with serving(path, MEMORY_KEEP_LOG="1d", MEMORY_SWEEP_EVERY="20ms") as service:
         ada = Agent(service.http)
         intent = ok(ada.ask("POST", INTENTS, {"title": "Invoices"}), 201)
         body = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}

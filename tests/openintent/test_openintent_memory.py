@@ -302,6 +302,7 @@ def test_the_key_decides_who_asks(closed: Callable[..., Agent]) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OI-92")
 def test_tenants_have_nothing_of_each_others(closed: Callable[..., Agent]) -> None:
     ours, theirs = closed("ada", "admin"), closed("ada", "admin", tenant="acme")

@@ -1,6 +1,5 @@
 """The Python package `openintent` against the service's own address, unmodified."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from datetime import datetime
@@ -100,20 +99,17 @@ def test_paging_sees_each_entry_once_while_others_write(sdk: OpenIntentClient) -
 
 
 @requirement("OI-1")
-def test_the_asynchronous_client_does_the_same(service: Service) -> None:
-    async def whole() -> None:
-        async with async_package(service) as sdk:
-            made = await sdk.create_memory("ada", "notes", "a", {"n": 1})
-            assert await sdk.get_memory(made.id) == made
-            after = await sdk.update_memory(made.id, 1, value={"n": 2})
-            with pytest.raises(ConflictError) as caught:
-                await sdk.update_memory(made.id, 1, value={"n": 3})
-            assert caught.value.current_version == 2
-            assert await sdk.list_memory("ada") == [after]
-            await sdk.delete_memory(made.id)
-            assert await sdk.list_memory("ada") == []
-
-    asyncio.run(whole())
+async def test_the_asynchronous_client_does_the_same(service: Service) -> None:
+    async with async_package(service) as sdk:
+        made = await sdk.create_memory("ada", "notes", "a", {"n": 1})
+        assert await sdk.get_memory(made.id) == made
+        after = await sdk.update_memory(made.id, 1, value={"n": 2})
+        with pytest.raises(ConflictError) as caught:
+            await sdk.update_memory(made.id, 1, value={"n": 3})
+        assert caught.value.current_version == 2
+        assert await sdk.list_memory("ada") == [after]
+        await sdk.delete_memory(made.id)
+        assert await sdk.list_memory("ada") == []
 
 
 @requirement("OI-74", "OI-66")
@@ -142,23 +138,20 @@ FIELDS = st.fixed_dictionaries(
     optional={
         name: ANYTHING | usual
         for name, usual in {
-            "namespace": st.sampled_from(["a", "b/c", "ü"]),
-            "key": st.text(min_size=1, max_size=5),
+            "namespace": st.sampled_from(["a", "b/c", "ü"]), "key": st.text(min_size=1, max_size=5),
             "value": st.dictionaries(st.text(max_size=5), ANYTHING, max_size=3),
             "memory_type": st.sampled_from(["working", "episodic", "semantic"]),
             "tags": st.lists(st.text(min_size=1, max_size=5), max_size=3),
             "ttl": st.sampled_from(["duration:P1D", "duration:PT9.5S", "task_lifetime"]),
-            "expires_at": st.datetimes().map(datetime.isoformat),
-            "pinned": st.booleans(),
+            "expires_at": st.datetimes().map(datetime.isoformat), "pinned": st.booleans(),
             "priority": st.sampled_from(["low", "normal", "high"]),
             "sensitivity": st.sampled_from(["public", "internal", "confidential", "restricted"]),
             "curated_by": st.text(max_size=5),
             "scope": st.fixed_dictionaries({}, optional={"task_id": st.text(max_size=4)}),
-            "agent_id": st.sampled_from(["ada", "bob"]),
-            "version": st.integers(0, 3),
+            "agent_id": st.sampled_from(["ada", "bob"]), "version": st.integers(0, 3),
         }.items()
     },
-)
+)  # fmt: skip
 
 
 @pytest.mark.heavy

@@ -55,8 +55,7 @@ def test_of_many_who_need_the_first_key_at_once_one_makes_it(tmp_path: Path) -> 
 
 
 @requirement("OI-86")
-def test_keys_are_renewed_while_the_service_runs(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_keys_are_renewed_while_the_service_runs(path: Path) -> None:
     with serving(path) as service:
         ada = Agent(service.http)
         old, other = confidential(ada), confidential(ada, key="pear")
@@ -77,8 +76,7 @@ def test_keys_are_renewed_while_the_service_runs(tmp_path: Path) -> None:
 
 
 @requirement("OI-86")
-def test_no_key_is_made_that_is_not_audited_and_no_line_is_written_of_none(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_no_key_is_made_that_is_not_audited_and_no_line_is_written_of_none(path: Path) -> None:
     at(path).say("seal", "rotate")
     before = seal_file(path).read_bytes()
     log = path.with_name("memory.db.audit")

@@ -191,14 +191,11 @@ def test_no_log_line_no_span_and_no_event_tells_a_confidential_value(
     [
         "UPDATE seals SET (key, nonce, sealed) = (SELECT key, nonce, sealed FROM seals LIMIT 1)",
         "UPDATE memories SET key = 'elsewhere' WHERE key = 'pear'",
-        "UPDATE agent_spaces SET namespace = 'elsewhere'",
-        "UPDATE agent_spaces SET agent = 'bob'",
-        "UPDATE seals SET sealed = nonce",
-        "UPDATE seals SET nonce = sealed",
-        "UPDATE seals SET key = 'another'",
-        "DELETE FROM seals",
+        "UPDATE agent_spaces SET namespace = 'elsewhere'", "UPDATE agent_spaces SET agent = 'bob'",
+        "UPDATE seals SET sealed = nonce", "UPDATE seals SET nonce = sealed",
+        "UPDATE seals SET key = 'another'", "DELETE FROM seals",
     ],
-)
+)  # fmt: skip
 def test_a_value_that_was_moved_or_changed_in_the_file_does_not_open(
     service: Service, moved: str
 ) -> None:

@@ -27,11 +27,6 @@ def keys(agent: Agent, text: str, **filters: object) -> list[str]:
     return [entry["key"] for entry in search(agent, text, **filters)["entries"]]
 
 
-@pytest.fixture
-def ada(service: Service) -> Agent:
-    return Agent(service.http)
-
-
 @requirement("OI-68")
 def test_words_of_keys_tags_and_values_are_found(service: Service, ada: Agent) -> None:
     ada.make(key="by value", value={"found": {"in": ["a heron", 4711]}})

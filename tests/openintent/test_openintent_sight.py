@@ -96,6 +96,7 @@ def done(agent: Agent, what: str, body: Json) -> httpx.Response:
     return agent.ask("POST", MEMORY, body)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 @requirement("OI-11", "OI-53", "OI-60", "OI-66", "OI-75", "OI-92")
 def test_nothing_that_is_hidden_can_be_told_from_nothing(tmp_path: Path, seed: int) -> None:

@@ -45,25 +45,21 @@ def test_each_operation_says_what_it_was_about_and_no_key_tag_or_value(tmp_path:
     place = about | {"memory.tier": "episodic", "memory.namespace": "notes"}
     keyed = place | {"memory.entry.id": kept["id"], "memory.entry.version": 1}
     told: dict[str, dict[str, object]] = {
-        "put_entry": keyed,
-        "get_keyed_entry": keyed,
-        "list_namespace_entries": by | {"memory.result_count": 1},
-        "discover": {},
+        "put_entry": keyed, "get_keyed_entry": keyed,
+        "list_namespace_entries": by | {"memory.result_count": 1}, "discover": {},
         "create_entry": place | {"memory.entry.version": 1, "memory.entry.size": 20},
         "get_entry": place | {"memory.entry.version": 2, "memory.entry.size": 26},
         "query_entries": by | {"memory.result_count": 1},
         "list_entries": by | {"memory.result_count": 1},
         "update_entry": place | {"memory.entry.version": 2, "memory.entry.size": 26},
-        "delete_entry": about,
-        "write_batch": by | {"memory.result_count": 2},
+        "delete_entry": about, "write_batch": by | {"memory.result_count": 2},
         "delete_batch": by | {"memory.result_count": 1},
         "search_entries": by | {"memory.search.result_count": 2},
         "list_namespaces": by | {"memory.result_count": 1},
         "get_namespace": by | {"memory.namespace": "team"},
-        "update_namespace": by | {"memory.namespace": "team"},
-        "get_summary": by,
+        "update_namespace": by | {"memory.namespace": "team"}, "get_summary": by,
         "list_agent_events": by | {"memory.result_count": 4},
-    }
+    }  # fmt: skip
     assert {PREFIX + name for name in told} == served(paths) - of_intents(paths)
     for name, attributes in told.items():
         span = collector.one(f"memory.{PREFIX}{name}")
@@ -142,15 +138,13 @@ def test_a_refusal_is_a_failed_span_that_quotes_nothing(tmp_path: Path) -> None:
         foreign = Agent(service.http, "bob")
         again = {"key": "quilled", "memory_type": "working"}
         answers = [
-            ada.post(memory_type="working", **fields),
-            ada.post(**{**fields, **again}),
+            ada.post(memory_type="working", **fields), ada.post(**{**fields, **again}),
             ada.post(**{**fields, "tags": ["tagged,"], "value": "saffron"}),
             ada.post(**{**fields, "agent_id": "bob"}),
-            ada.patch(made, 7, value={"colour": "saffron"}),
-            foreign.get(made),
+            ada.patch(made, 7, value={"colour": "saffron"}), foreign.get(made),
             foreign.delete(made),
             ada.ask("POST", BATCH, {"entries": [ada.body(**fields), ada.body(**fields)]}),
-        ]
+        ]  # fmt: skip
         collector = received()
 
     assert [refused(it)[0] for it in answers] == [409, 429, 400, 403, 409, 404, 404, 409]
@@ -169,8 +163,7 @@ def test_a_refusal_is_a_failed_span_that_quotes_nothing(tmp_path: Path) -> None:
 
 
 @requirement("OI-94")
-def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(path: Path) -> None:
     token = made_key(path, "admin", agents=("ada", "bob"))
     key = token.split("_")[1]
     with serving(path) as service, calling(service, token) as http:
@@ -197,8 +190,7 @@ def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(tmp_path:
 
 @pytest.mark.parametrize("role", ["reader", "writer"])
 @requirement("OI-94", "OI-54")
-def test_what_was_refused_is_no_audit_line(tmp_path: Path, role: str) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_refused_is_no_audit_line(path: Path, role: str) -> None:
     with serving(path) as service, calling(service, made_key(path, role, agents=("ada",))) as http:
         body = {"permissions": {"default": "write"}}
         assert Agent(http).ask("PATCH", f"{NAMESPACES}/team", body).status_code in (403, 404)

@@ -70,14 +70,12 @@ def test_no_agent_makes_itself_part_of_the_work_of_others(team: Team) -> None:
                 "assigned_agent": by.id, "memory_policy": HEIR}  # fmt: skip
         version = {"If-Match": str(task["version"])}
         asked = [
-            by.ask("POST", COORDINATORS, part),
-            by.ask("POST", f"{path}/acl/entries", grant),
-            by.ask("GET", f"{path}/acl"),
-            by.ask("POST", TASKS, heir),
+            by.ask("POST", COORDINATORS, part), by.ask("POST", f"{path}/acl/entries", grant),
+            by.ask("GET", f"{path}/acl"), by.ask("POST", TASKS, heir),
             by.ask("POST", TASKS, {"intent_id": intent["id"], "name": "new", "id": "reading"}),
             by.ask("PATCH", f"{TASKS}/reading", {"assigned_agent": "eve"}, headers=version),
             by.ask("PATCH", f"{TASKS}/reading", {"memory_policy": HEIR}, headers=version),
-        ]
+        ]  # fmt: skip
         return [refused(each) for each in asked]
 
     assert tried(eve) == [(404, "NOT_FOUND")] * 7

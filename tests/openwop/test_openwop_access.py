@@ -131,8 +131,8 @@ def test_a_key_for_some_projects_is_refused_everywhere_whether_a_thing_exists_or
 
 
 @requirement("OW-10")
-def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="3/h") as service:
+def test_a_key_that_asks_too_often_is_told_when_to_come_again(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="3/h") as service:
         token = made_key(service.path, "writer")
         with calling(service, token) as http, keyed(service) as other:
             host = Host(http).in_run("r1")
@@ -157,11 +157,8 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) ->
 
 
 @requirement("OW-10", "OW-7")
-def test_the_rate_comes_before_the_role(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="2/h") as service,
-        keyed(service, "reader") as reader,
-    ):
+def test_the_rate_comes_before_the_role(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="2/h") as service, keyed(service, "reader") as reader:
         told = [refused(reader.post())[0] for _ in range(3)]
         assert told == [403, 403, 429]
 

@@ -69,8 +69,8 @@ def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
 @pytest.mark.heavy
 @pytest.mark.sqlite_files
 @requirement("OW-106")
-def test_what_is_measured_is_as_the_service_puts_it(tmp_path: Path) -> None:
-    path, refs = tmp_path / "memory.db", Refs(large=30, small=10, total=75, repeating=6)
+def test_what_is_measured_is_as_the_service_puts_it(path: Path) -> None:
+    refs = Refs(large=30, small=10, total=75, repeating=6)
     seeded(path, Size(rows=10, projects=10), 1)
     for counts in (refs.live, refs.half, refs.twice):
         refs_put(path, counts, 1)

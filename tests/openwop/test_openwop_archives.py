@@ -26,11 +26,6 @@ NOW = "2030-01-01T12:00:00.000Z"
 EMPTY: Json = {"version": 1, "entryCount": 0, "archives": []}
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 # Ids and tags
 
 

@@ -25,6 +25,7 @@ def fitting(contents: list[str], budget: int) -> list[str]:
     return kept
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     texts=st.lists(st.text(SIGNS, min_size=1, max_size=6), max_size=8),
@@ -96,8 +97,3 @@ def test_what_is_no_budget_is_refused(host: Host) -> None:
             assert faults(host.ask("GET", route, params=query)) == ["tokenBudget"], text
         unset = {"memoryRef": host.ref, "tokenBudget": "", **more}
         assert said(ok(host.ask("GET", route, params=unset))["entries"]) == ["apple"]
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)

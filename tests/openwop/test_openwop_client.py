@@ -7,13 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from agentops_memory_client import (
-    AsyncMemoryClient,
-    Conflict,
-    Denied,
-    Invalid,
-    MemoryClient,
-)
+from agentops_memory_client import AsyncMemoryClient, Conflict, Denied, Invalid, MemoryClient
 from agentops_memory_client.openwop import (
     AsyncCommitments,
     AsyncEntries,
@@ -252,13 +246,10 @@ def test_either_is_an_adapter_that_cannot_write(service: Service) -> None:
 @for_each(
     "blocking, awaited",
     [
-        (OpenWopMemory, AsyncOpenWopMemory),
-        (Run, AsyncRun),
-        (Entries, AsyncEntries),
-        (Commitments, AsyncCommitments),
-        (Proposals, AsyncProposals),
+        (OpenWopMemory, AsyncOpenWopMemory), (Run, AsyncRun), (Entries, AsyncEntries),
+        (Commitments, AsyncCommitments), (Proposals, AsyncProposals),
     ],
-)
+)  # fmt: skip
 def test_the_blocking_ones_have_the_methods_of_the_awaited_ones(
     blocking: type, awaited: type
 ) -> None:

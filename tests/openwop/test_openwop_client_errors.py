@@ -6,15 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from agentops_memory_client import (
-    MemoryClient,
-    NotFound,
-    Unavailable,
-    UnexpectedAnswer,
-)
-from agentops_memory_client.openwop import (
-    MemoryEntry,
-)
+from agentops_memory_client import MemoryClient, NotFound, Unavailable, UnexpectedAnswer
+from agentops_memory_client.openwop import MemoryEntry
 
 from ..support.asking import Road, answering, asking
 from ..support.openwop_clients import client, kind, memory
@@ -48,12 +41,9 @@ def test_no_error_holds_the_text_of_an_entry(kind: str) -> None:
 def test_only_an_entry_that_is_not_there_is_none(kind: str, client: MemoryClient) -> None:
     unknown = client.openwop.run("never-opened")
     asks: tuple[Callable[[], object], ...] = (
-        lambda: unknown.memory.list(REF),
-        lambda: unknown.memory.get(REF, "a"),
-        lambda: unknown.delete(REF, "a"),
-        lambda: unknown.put(REF, "text"),
-        unknown.end,
-    )
+        lambda: unknown.memory.list(REF), lambda: unknown.memory.get(REF, "a"),
+        lambda: unknown.delete(REF, "a"), lambda: unknown.put(REF, "text"), unknown.end,
+    )  # fmt: skip
     for ask in asks:
         with pytest.raises(NotFound, match=r"^run not found$") as refusal:
             ask()
@@ -89,10 +79,7 @@ def test_a_refusal_has_a_code_and_a_sentence(kind: str) -> None:
     for more, sentence in cases:
         said = {"error": "a_code", "message": "No.", **more}
         road = Road([answering(503, said, headers={"retry-after": "1"})])
-        with (
-            asking(kind, road=road, retries=0) as client,
-            pytest.raises(Unavailable) as refusal,
-        ):
+        with asking(kind, road=road, retries=0) as client, pytest.raises(Unavailable) as refusal:
             client.openwop.list(REF)
         assert (str(refusal.value), refusal.value.code) == (sentence, "a_code")
         assert refusal.value.retry_after == timedelta(seconds=1)

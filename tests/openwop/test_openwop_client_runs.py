@@ -5,35 +5,20 @@ import asyncio
 import httpx
 import pytest
 
-from agentops_memory_client import (
-    Conflict,
-    MemoryClient,
-)
-from agentops_memory_client.openwop import (
-    MemoryAdapter,
-)
+from agentops_memory_client import Conflict, MemoryClient
 
 from ..support.asking import Answering, Road, asking, over
 from ..support.openwop_clients import client, kind
 from ..support.openwop_hosts import REF, Host, Json, ok
 from ..support.requirements import requirement
 from ..support.service import Service
+from .test_openwop_client import contents
 
 VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"
 
 
 __all__ = ["client", "kind"]
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:
-    """What a node reads."""
-    return [entry.content for entry in memory.list(ref)]
 
 
 def status(host: Host, run: str = "r1") -> str:

@@ -2,46 +2,26 @@
 
 import re
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from agentops_memory_client import (
-    Conflict,
-    Invalid,
-    MemoryClient,
-    MemoryServiceError,
-    Unreachable,
-)
+from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServiceError, Unreachable
 from agentops_memory_client.openwop import register_secret
 
-from ..support.asking import KINDS, Happening, Road, answering, asking, over
+from ..support.asking import Happening, Road, answering, asking, over
+from ..support.openwop_clients import client, kind
 from ..support.openwop_hosts import REF, Host
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
+from .test_openwop_client_runs import types
+
+__all__ = ["client", "kind"]
 
 VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"
 SECRETS = re.compile(r"/secrets$")
-
-
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    kind: str = request.param
-    return kind
-
-
-@pytest.fixture
-def client(kind: str, service: Service) -> Iterator[MemoryClient]:
-    with asking(kind, service.url) as client:
-        yield client
-
-
-def types(host: Host, run: str = "r1") -> list[str]:
-    """What a run tells of, by the last words of the types."""
-    return [event["type"].rpartition(".")[2] for event in host.told(run)]
 
 
 def whole(error: BaseException) -> str:
@@ -51,9 +31,8 @@ def whole(error: BaseException) -> str:
 
 @requirement("OW-104")
 def test_a_service_that_has_lost_the_secrets_is_given_them_again_once(
-    kind: str, tmp_path: Path, clock: Clock
+    kind: str, path: Path, clock: Clock
 ) -> None:
-    path = tmp_path / "memory.db"
     services: list[Service] = []
 
     def to_the_last(request: httpx.Request) -> httpx.Response:
@@ -86,10 +65,7 @@ def test_a_service_that_has_lost_the_secrets_is_given_them_again_once(
 
 
 @requirement("OW-104")
-def test_who_has_no_secrets_to_give_again_is_refused(
-    kind: str, tmp_path: Path, clock: Clock
-) -> None:
-    path = tmp_path / "memory.db"
+def test_who_has_no_secrets_to_give_again_is_refused(kind: str, path: Path, clock: Clock) -> None:
     with serving(path, clock=clock) as service, asking(kind, service.url) as client:
         run = client.openwop.run("r1")
         run.open()

@@ -26,28 +26,25 @@ from ..telemetry.test_tracing import traced
 WRITERS, ROUNDS, WRITES = 4, 3, 60
 
 
-def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     acme = Caller(tenant=TenantId("acme"))
 
-    async def test() -> None:
-        loop, passed = asyncio.get_running_loop(), 0.0
-        clock = loop.time
-        monkeypatch.setattr(loop, "time", lambda: clock() + passed)
-        async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
-            firing = Firing(engine=engine.in_passing)
-            with pytest.raises(NotFound):
-                await firing.look(acme)
-            assert engine.callers() == [Caller()]
-            assert await count(engine, acme) == 0
-            for _ in range(2):
-                for caller in engine.callers():
-                    await firing.look(caller)
-                passed += 2 * 3600
-            await eventually(lambda: acme not in engine.callers())
-
-    asyncio.run(test())
+    loop, passed = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+    async with opened(path, idle=timedelta(hours=3)) as engine:
+        firing = Firing(engine=engine.in_passing)
+        with pytest.raises(NotFound):
+            await firing.look(acme)
+        assert engine.callers() == [Caller()]
+        assert await count(engine, acme) == 0
+        for _ in range(2):
+            for caller in engine.callers():
+                await firing.look(caller)
+            passed += 2 * 3600
+        await eventually(lambda: acme not in engine.callers())
 
 
 @requirement("OW-101")
@@ -116,10 +113,8 @@ class Load:
 
 @pytest.mark.slow
 @requirement("OW-84", "OW-85")
-def test_kill_9_leaves_every_commitment_fired_once_with_its_event_or_armed(
-    tmp_path: Path,
-) -> None:
-    path, armed = tmp_path / "memory.db", list[dict[str, object]]()
+def test_kill_9_leaves_every_commitment_fired_once_with_its_event_or_armed(path: Path) -> None:
+    armed = list[dict[str, object]]()
     for number in range(ROUNDS):
         with served(path) as (program, http):
             load = Load(str(http.base_url), f"round {number}")

@@ -20,16 +20,6 @@ THREADS = 8
 T = TypeVar("T")
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
-def intents(host: Host) -> Intents:
-    return Intents(host)
-
-
 @requirement("OW-85")
 def test_of_puts_that_race_one_fires(service: Service, host: Host, intents: Intents) -> None:
     armed = [intents.on(host.put(f"{number}")["id"], "rain") for number in range(3)]

@@ -44,16 +44,6 @@ def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(hours=1))
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
-def intents(host: Host) -> Intents:
-    return Intents(host)
-
-
 @pytest.mark.heavy
 @requirement("OW-85", "OW-86", "OW-57")
 def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(
@@ -138,8 +128,8 @@ def test_a_put_fires_what_it_has_met_before_what_others_have_left(
 
 @pytest.mark.heavy
 @requirement("OW-84", "OW-85", "OW-101")
-def test_a_restart_goes_on_with_what_was_met_and_what_was_due(tmp_path: Path) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_a_restart_goes_on_with_what_was_met_and_what_was_due(path: Path) -> None:
+    clock = Clock()
     with serving(path, clock=clock) as service:
         host = Host(service.http)
         source = host.put("plan")["id"]

@@ -16,11 +16,6 @@ NOBODYS = "cmt_" + "0" * 32
 UNKNOWN = (404, "not_found")
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-84", "OW-85")
 def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> None:
     due = "due:2030-01-01T13:00:00Z"
@@ -271,12 +266,8 @@ def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Pat
 
 @pytest.mark.slow
 @requirement("OW-32", "OW-33", "OW-34")
-def test_another_tenant_sees_its_own_commitments_alone(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "memory.db") as closed,
-        keyed(closed) as ada,
-        keyed(closed, "writer", "acme") as bob,
-    ):
+def test_another_tenant_sees_its_own_commitments_alone(path: Path) -> None:
+    with serving(path) as closed, keyed(closed) as ada, keyed(closed, "writer", "acme") as bob:
         for host in (ada, bob):
             host.put("one", id="plan", tags=["when:rain"])
         (mine,), (theirs,) = Intents(ada).listed(), Intents(bob).listed()

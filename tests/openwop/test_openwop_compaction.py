@@ -31,11 +31,6 @@ NOTHING = (409, "nothing_to_compact")
 VALUE = "Xylographer.77"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @pytest.mark.slow
 @requirement("OW-66", "OW-67")
 def test_an_archive_takes_the_place_of_its_sources_which_can_still_be_read(

@@ -26,11 +26,6 @@ from ..support.service import Service
 VALUE = "Xylographer.77"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @pytest.mark.slow
 @requirement("OW-77", "OW-78", "OW-80")
 def test_what_another_entry_says_is_superseded_by_it_and_counted(

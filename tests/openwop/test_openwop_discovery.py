@@ -86,8 +86,8 @@ def test_what_is_claimed_is_served(service: Service) -> None:
 
 
 @requirement("OW-1", "OW-3")
-def test_discovery_is_the_same_for_everybody_whatever_is_stored(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_discovery_is_the_same_for_everybody_whatever_is_stored(path: Path) -> None:
+    with serving(path) as service:
         before = service.http.get(DISCOVERY)
         with keyed(service, "writer", "acme") as acme, keyed(service, "reader", "default", "a-*"):
             acme.put()

@@ -30,11 +30,6 @@ VALUE = "Xylographer.77"
 
 
 @pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
 def sources(service: Service, host: Host) -> list[Json]:
     return corpus(service, host)
 
@@ -252,9 +247,9 @@ ENDS: list[tuple[str, int | None, int | None, int | None]] = [
 @pytest.mark.parametrize(("kept", "asked", "of_source", "seconds"), ENDS)
 @requirement("OW-66", "OW-72")
 def test_an_archive_ends_with_what_ends_first(
-    tmp_path: Path, kept: str, asked: int | None, of_source: int | None, seconds: int | None
+    path: Path, kept: str, asked: int | None, of_source: int | None, seconds: int | None
 ) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_KEEP_ARCHIVES=kept) as service:
+    with serving(path, MEMORY_KEEP_ARCHIVES=kept) as service:
         host, now = Host(service.http), service.clock.now
         host.put("herons wade"), host.put("egrets fly", ttlSeconds=of_source)
         fields = {} if asked is None else {"expiresAt": wire(now + timedelta(seconds=asked))}

@@ -17,24 +17,12 @@ from ..support.service import START, Service, serving
 EVENT = re.compile(r"evt_[0-9a-f]{32}")
 FIELDS = {"eventId", "runId", "type", "payload", "timestamp", "sequence"}
 OF_A_RUN = {
-    "agentId",
-    "workflowId",
-    "memoryRefs",
-    "status",
-    "kind",
-    "sourceRunId",
-    "fromSeq",
-    "mode",
-}
+    "agentId", "workflowId", "memoryRefs", "status", "kind", "sourceRunId", "fromSeq", "mode",
+}  # fmt: skip
 PAYLOADS = {
     "memory.written": {"memoryRef", "memoryId", "nodeId", "agentId", "tags"},
     "agentops-memory.memory.deleted": {"memoryRef", "memoryId"},
 } | {f"run.{it}": OF_A_RUN for it in ("started", "completed", "failed", "cancelled")}
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
 
 
 def stream(host: Host, **query: object) -> Json:
@@ -119,10 +107,7 @@ def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> 
 @pytest.mark.representative(2)
 @requirement("OW-55")
 @pytest.mark.parametrize("table", ["run_events", "memories", "ref_tags", "ref_entries"])
-def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(
-    tmp_path: Path, table: str
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path, table: str) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         host = Host(service.http)
         made, run = host.put(), host.in_run("r1")
@@ -195,8 +180,7 @@ def test_the_events_of_all_runs_are_followed_and_chosen_by_type(host: Host) -> N
 
 
 @requirement("OW-58")
-def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(path: Path) -> None:
     with serving(path) as service:
         host = Host(service.http)
         empty = stream(host)

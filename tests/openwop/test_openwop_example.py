@@ -29,13 +29,9 @@ STEPS = ("recall", "read", "judge")
 def running(service: Service, folder: Path, run: str = "r1") -> Iterator[Program]:
     variables = {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES, "REVIEW_TOKEN": VALUE}
     process = subprocess.Popen(
-        [sys.executable, str(EXAMPLE), run, "log"],
-        cwd=folder,
-        env=os.environ | variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, str(EXAMPLE), run, "log"], cwd=folder, env=os.environ | variables,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     program = Program(process)
     try:
         yield program
@@ -78,14 +74,10 @@ def test_a_host_that_is_killed_while_a_node_works_goes_on_as_if_it_was_not(tmp_p
             (tmp_path / "log").write_text(LOG)
             assert program.wait() == 0, program.errors
         assert program.lines == [
-            "recall is done: nothing",
-            "read begins",
-            "read is done: error: no disk",
-            "error: [REDACTED:review-token] is wrong",
-            "judge begins",
-            f"judge is done: {JUDGED}",
+            "recall is done: nothing", "read begins", "read is done: error: no disk",
+            "error: [REDACTED:review-token] is wrong", "judge begins", f"judge is done: {JUDGED}",
             "run r1 is completed",
-        ]
+        ]  # fmt: skip
 
         assert_done_once(service)
         (tmp_path / "log").unlink()

@@ -1,8 +1,6 @@
 """Refs in files: upgraded, backed up, examined, scanned and erased with all else; and failures."""
 
 import json
-import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +9,9 @@ import pytest
 from agentops_memory.errors import StartRefused
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.schema import migrate
-from agentops_memory.sqlite.schema.migrate import MIGRATIONS, migrated
+from agentops_memory.sqlite.schema.migrate import migrated
 
-from ..sqlite.test_migrations import KEPT, THREE, make_older
+from ..sqlite.test_migrations import KEPT, THREE, make_older, scripts
 from ..support.archives import at, backed_up
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
@@ -26,24 +24,11 @@ from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 
+__all__ = ["scripts"]
+
 BEFORE = 15  # the format of a file that knows no refs
 WORD = "xylographer"
 GITHUB = "ghp" + "_" + "xylotomistA1b2C3d4E5f6G7h8I9j0K1l2M3"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder with our migrations, of which a test takes some away for a while."""
-    folder = tmp_path / "migrations"
-    shutil.copytree(Path(str(MIGRATIONS)), folder)
-    monkeypatch.setattr(migrate, "MIGRATIONS", folder)
-    yield folder
-    migrate.scripts.cache_clear()
 
 
 def stocked(service: Service) -> dict[str, list[Json]]:
@@ -215,11 +200,7 @@ def test_a_scan_takes_secrets_out_of_entries_which_keep_their_ids(
 @pytest.mark.heavy
 @requirement("OW-103", "OW-32")
 def test_a_tenant_that_is_erased_takes_its_refs_with_it(path: Path, tmp_path: Path) -> None:
-    with (
-        serving(path) as service,
-        keyed(service) as ours,
-        keyed(service, "writer", "acme") as acme,
-    ):
+    with serving(path) as service, keyed(service) as ours, keyed(service, "writer", "acme") as acme:
         kept = ours.put("a heron", id="plan")
         acme.put(f"a {WORD}", id="plan", tags=["xylotomist"])
     assert remains(tmp_path, WORD, "xylotomist")

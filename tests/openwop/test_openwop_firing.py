@@ -18,16 +18,6 @@ from ..support.service import Clock, Service, serving
 INTENTION = "xylographer"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
-def intents(host: Host) -> Intents:
-    return Intents(host)
-
-
 @pytest.mark.representative(2)
 @requirement("OW-84", "OW-86")
 @pytest.mark.parametrize("look", ["/commitments", "/events", "/runs/r1/events", "/commitments/{}"])
@@ -91,10 +81,8 @@ def test_instants_that_were_missed_are_one_firing_each(
 
 
 @requirement("OW-84", "OW-87")
-def test_a_clock_that_is_put_back_unfires_nothing_and_fires_nothing_twice(
-    tmp_path: Path,
-) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_a_clock_that_is_put_back_unfires_nothing_and_fires_nothing_twice(path: Path) -> None:
+    clock = Clock()
     with serving(path, clock=clock) as service:
         host = Host(service.http)
         intents, begun = Intents(host), clock.now
@@ -117,10 +105,8 @@ def test_a_clock_that_is_put_back_unfires_nothing_and_fires_nothing_twice(
 
 @pytest.mark.slow
 @requirement("OW-84")
-def test_what_was_due_while_the_service_was_down_has_fired_before_anybody_asks(
-    tmp_path: Path,
-) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+def test_what_was_due_while_the_service_was_down_has_fired_before_anybody_asks(path: Path) -> None:
+    clock = Clock()
     with (
         serving(path, clock=clock) as service,
         keyed(service) as ada,
@@ -145,10 +131,10 @@ def test_what_was_due_while_the_service_was_down_has_fired_before_anybody_asks(
 
 @requirement("OW-84", "OW-87", "OW-101")
 def test_the_service_looks_by_itself_and_counts_what_fires(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(milliseconds=5))
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         host = Host(service.http)
         intents = Intents(host)
         for number in range(3):

@@ -22,16 +22,11 @@ from ..support.openwop_passes import (
 from ..support.openwop_tenants import NEVER, counted, keyed, of_one
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import serving
 
 ADA = "xylophagan"  # of whom nothing may be left
 TAG = f"subject:{ADA}"
 NONE = {"entries": 0, "archives": 0, "restored": 0, "commitments": 0}
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
 
 
 def forgotten(host: Host, subject: str = ADA, **fields: object) -> Json:
@@ -217,9 +212,9 @@ def test_what_is_no_subject_is_named(host: Host) -> None:
 
 
 @requirement("OW-97", "OW-32", "OW-33", "OW-95")
-def test_the_equal_subject_of_another_tenant_stays(tmp_path: Path) -> None:
+def test_the_equal_subject_of_another_tenant_stays(path: Path) -> None:
     with (
-        serving(tmp_path / "memory.db") as service,
+        serving(path) as service,
         keyed(service, "admin") as ours,
         keyed(service, "admin", "acme") as theirs,
     ):

@@ -22,11 +22,6 @@ GONE = (422, "replay_memory_snapshot_unavailable")
 OWN = f"user:{ADA}"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def is_gone(host: Host, erasure: str) -> Json:
     """The receipt, once the bytes are gone, where that is told."""
     if not is_postgresql():

@@ -24,16 +24,6 @@ LONG = "\U0001f600" * 240
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture
 def restarted(path: Path) -> Iterator[Host]:
     """A run that had two values of one secret and one of another, after a restart."""
     with serving(path) as service:
@@ -223,10 +213,8 @@ def test_a_clock_that_is_put_back_brings_nothing_into_a_snapshot(
 
 
 @requirement("OW-62")
-def test_what_a_run_never_saw_makes_no_fork_impossible(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_KEEP_DELETED="1h", MEMORY_KEEP_EXPIRED="1h"
-    ) as service:
+def test_what_a_run_never_saw_makes_no_fork_impossible(path: Path) -> None:
+    with serving(path, MEMORY_KEEP_DELETED="1h", MEMORY_KEEP_EXPIRED="1h") as service:
         host = Host(service.http)
         host.put("gone before", ttlSeconds=60)
         service.clock.advance(minutes=2)

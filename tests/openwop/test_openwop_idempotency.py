@@ -16,11 +16,6 @@ MISMATCH = (409, "idempotency_key_mismatch")
 OURS, THEIRS = "idempotent-replayed", "openwop-idempotent-replay"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def under(host: Host, key: str) -> Host:
     return replace(host, headers={"Idempotency-Key": key})
 
@@ -89,8 +84,8 @@ def test_a_key_is_of_one_operation(host: Host) -> None:
 
 
 @requirement("OW-13")
-def test_a_key_is_of_one_caller(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_key_is_of_one_caller(path: Path) -> None:
+    with serving(path) as service:
         tokens = [made_key(service.path, "writer") for _ in range(2)]
         with (
             calling(service, tokens[0]) as first,

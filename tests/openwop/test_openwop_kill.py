@@ -66,8 +66,7 @@ class Load:
 
 
 @requirement("OW-55", "OW-57", "OW-58")
-def test_kill_9_leaves_every_put_with_its_event_and_no_gap(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_kill_9_leaves_every_put_with_its_event_and_no_gap(path: Path) -> None:
     loads: list[Load] = []
     with served(path) as (_, http):
         for number in range(RUNS):

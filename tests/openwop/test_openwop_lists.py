@@ -16,11 +16,6 @@ MOST = 2 * 1024 * 1024
 NO_NUMBERS = ["-1", "x", "1.5", "1e2", "+5", " 5", "\u0665", "true", "9" * 30 + "x"]
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-17")
 def test_a_list_is_newest_first_and_of_equal_instants_the_later_is_first(
     service: Service, host: Host

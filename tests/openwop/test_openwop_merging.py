@@ -32,16 +32,11 @@ def entries(*said: tuple[str, tuple[str, ...]]) -> list[RefEntry]:
     """Entries, oldest first; the ids do not follow their age."""
     return [
         RefEntry(
-            id=RefEntryId(f"e{at}"),
-            memory=MemoryId(100 + (at * 7) % 97),
-            uid=f"uid-{at}",
-            content=content,
-            tags=tags,
-            created_at=START + timedelta(seconds=at),
-            expires_at=None,
+            id=RefEntryId(f"e{at}"), memory=MemoryId(100 + (at * 7) % 97), uid=f"uid-{at}",
+            content=content, tags=tags, created_at=START + timedelta(seconds=at), expires_at=None,
         )
         for at, (content, tags) in enumerate(said)
-    ]
+    ]  # fmt: skip
 
 
 ENTRIES = st.lists(SAID, max_size=9).map(lambda said: entries(*said))
@@ -144,11 +139,9 @@ def test_what_is_left_of_a_plan_is_the_plan_for_what_is_left(
 @requirement("OW-78")
 def test_the_newest_entry_with_a_key_stays() -> None:
     those = entries(
-        ("Lives in Rome.", ("key:home",)),
-        ("Likes tea.", ("key:drink",)),
-        ("Lives in Oslo.", ("key:home",)),
-        ("Lives in Bonn.", ("home", "key:home")),
-    )
+        ("Lives in Rome.", ("key:home",)), ("Likes tea.", ("key:drink",)),
+        ("Lives in Oslo.", ("key:home",)), ("Lives in Bonn.", ("home", "key:home")),
+    )  # fmt: skip
 
     assert plan(those) == [
         Link(those[3].memory, those[0].memory),
@@ -171,29 +164,22 @@ def test_an_entry_with_several_keys_goes_when_it_is_older_for_each() -> None:
 def test_a_key_is_one_fact_of_one_set_of_subjects() -> None:
     assert places(
         entries(
-            ("Rome.", ("key:home", "subject:ada")),
-            ("Oslo.", ("key:home", "subject:bob")),
-            ("Bonn.", ("key:home",)),
-            ("Kyiv.", ("subject:bob", "key:home", "subject:ada")),
-            ("Lund.", ("key:home", "subject:ada", "subject:bob")),
-            ("Rome.", ("subject:ada",)),
+            ("Rome.", ("key:home", "subject:ada")), ("Oslo.", ("key:home", "subject:bob")),
+            ("Bonn.", ("key:home",)), ("Kyiv.", ("subject:bob", "key:home", "subject:ada")),
+            ("Lund.", ("key:home", "subject:ada", "subject:bob")), ("Rome.", ("subject:ada",)),
             ("Rome.", ("subject:bob",)),
         )
-    ) == [(4, 3)]
+    ) == [(4, 3)]  # fmt: skip
 
 
 @requirement("OW-78")
 def test_the_largest_entry_that_says_all_stays_and_of_equal_ones_the_newest() -> None:
     assert places(
         entries(
-            ("Heron. Stork. Owl.", ()),
-            ("heron", ()),
-            ("Stork? Heron! Heron.", ()),
-            ("Heron.\nJay.\nRook.", ()),
-            ("Jay. Owl.", ()),
-            ("owl... stork... HERON...", ()),
+            ("Heron. Stork. Owl.", ()), ("heron", ()), ("Stork? Heron! Heron.", ()),
+            ("Heron.\nJay.\nRook.", ()), ("Jay. Owl.", ()), ("owl... stork... HERON...", ()),
         )
-    ) == [(5, 0), (5, 1), (5, 2)]
+    ) == [(5, 0), (5, 1), (5, 2)]  # fmt: skip
 
 
 @requirement("OW-78")
@@ -201,18 +187,13 @@ def test_parts_of_units_other_orders_and_other_tags_are_not_the_same() -> None:
     assert (
         places(
             entries(
-                ("The heron flies.", ()),
-                ("The heron flies far.", ()),
-                ("Far flies the heron.", ()),
-                ("The heron flies far.", ("bird",)),
-                ("...", ()),
-                ("...", ()),
-                ("key less", ("key:",)),
-                ("key lost", ("key:",)),
+                ("The heron flies.", ()), ("The heron flies far.", ()),
+                ("Far flies the heron.", ()), ("The heron flies far.", ("bird",)), ("...", ()),
+                ("...", ()), ("key less", ("key:",)), ("key lost", ("key:",)),
             )
         )
         == []
-    )
+    )  # fmt: skip
 
 
 @requirement("OW-78")

@@ -30,11 +30,6 @@ from .test_openwop_forgetting import forgotten
 VALUE = "Xylo grapher. Quokka!  Wombat 77"  # of several sentences
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-42", "OW-40")
 def test_a_secret_is_not_said_in_pieces(service: Service, host: Host) -> None:
     host.put(f"the lock opens with {VALUE} today"), host.put("herons wade")

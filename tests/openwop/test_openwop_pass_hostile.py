@@ -7,14 +7,7 @@ import pytest
 
 from ..support.erasing import remains
 from ..support.openwop_hosts import H, Host, ok, refused
-from ..support.openwop_passes import (
-    CONSOLIDATED,
-    about,
-    archived,
-    events,
-    ids,
-    passed,
-)
+from ..support.openwop_passes import CONSOLIDATED, about, archived, events, ids, passed
 from ..support.openwop_sweeps import deleted_long_ago, sweeping
 from ..support.process import until
 from ..support.requirements import requirement
@@ -22,11 +15,6 @@ from ..support.service import Service, serving
 
 VALUE = "xylographer-77"
 MAX_CONTENT = 65_536
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
 
 
 @requirement("OW-71", "OW-81")

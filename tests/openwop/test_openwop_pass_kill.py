@@ -93,9 +93,8 @@ def runs_are_whole(host: Host, broken_off: int = 0) -> None:
 @pytest.mark.parametrize("step", range(LINKS // STEP + 1))
 @requirement("OW-77", "OW-78", "OW-80", "OW-29", "OW-82")
 def test_kill_9_at_a_step_of_a_consolidation_and_the_next_pass_goes_on(
-    tmp_path: Path, step: int
+    path: Path, step: int
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         made = filled(Host(http))
         killed(program, http, Host.consolidate, lambda: linked(path) > step * STEP)
@@ -125,8 +124,8 @@ PARTS = [0.1, 0.4, 0.7, 0.95]
 @pytest.mark.representative(1)
 @pytest.mark.parametrize("part", PARTS)
 @requirement("OW-66", "OW-82", "OW-29")
-def test_kill_9_in_a_compaction_leaves_all_or_nothing(tmp_path: Path, part: float) -> None:
-    path, began = tmp_path / "memory.db", 0.0
+def test_kill_9_in_a_compaction_leaves_all_or_nothing(path: Path, part: float) -> None:
+    began = 0.0
     with served(path) as (program, http):
         host = Host(http)
         sources = filled(host)[:500]
@@ -166,8 +165,8 @@ def _took(work: Callable[[], object], host: Host) -> float:
 @pytest.mark.representative(1)
 @pytest.mark.parametrize("part", PARTS)
 @requirement("OW-71", "OW-29")
-def test_kill_9_in_an_undo_leaves_what_can_be_undone(tmp_path: Path, part: float) -> None:
-    path, began = tmp_path / "memory.db", 0.0
+def test_kill_9_in_an_undo_leaves_what_can_be_undone(path: Path, part: float) -> None:
+    began = 0.0
     with served(path) as (program, http):
         host = Host(http)
         filled(host)
@@ -196,8 +195,7 @@ def test_kill_9_in_an_undo_leaves_what_can_be_undone(tmp_path: Path, part: float
 @pytest.mark.representative(1)
 @pytest.mark.parametrize("step", range(1, LINKS // STEP + 1))
 @requirement("OW-93", "OW-94", "OW-29")
-def test_kill_9_in_a_forgetting_and_the_next_one_goes_on(tmp_path: Path, step: int) -> None:
-    path = tmp_path / "memory.db"
+def test_kill_9_in_a_forgetting_and_the_next_one_goes_on(path: Path, step: int) -> None:
     with served(path) as (program, http):
         host = Host(http)
         kept = host.put("storks nest")

@@ -23,11 +23,6 @@ from ..support.samples import sampled
 from ..support.service import Service
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def chance_of(seed: int) -> random.Random:
     return random.Random(seed)  # noqa: S311 - the same each time
 

@@ -73,11 +73,6 @@ def passing(work: Work, times: int = 6) -> Callable[[Host], list[str]]:
     return passes
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @pytest.mark.heavy
 @requirement("OW-82", "OW-29", "OW-77", "OW-80")
 def test_consolidations_and_puts_end_with_each_word_said_once(service: Service, host: Host) -> None:

@@ -1,6 +1,6 @@
 """Requests for passes, their undo, the index and forgetting: who may, and what they may say."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,9 @@ from ..support.process import until
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as closed
+
+__all__ = ["closed"]
 
 WORD = "xylophagan"
 FORBIDDEN = (403, "forbidden")
@@ -46,17 +49,6 @@ REQUESTS: dict[str, Asked] = {
     "receipt": Asked("reader", lambda it: it.ask("GET", "/erasures/7")),
 }
 ROLES = ["reader", "writer", "admin"]
-
-
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("closed") / "memory.db") as running:
-        yield running
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -236,8 +228,8 @@ def test_bodies_are_exact_json_and_not_too_large(host: Host) -> None:
 
 @pytest.mark.slow
 @requirement("OW-77", "OW-82")
-def test_refs_that_changed_are_consolidated_by_themselves(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_CONSOLIDATE_EVERY="5ms") as service:
+def test_refs_that_changed_are_consolidated_by_themselves(path: Path) -> None:
+    with serving(path, MEMORY_CONSOLIDATE_EVERY="5ms") as service:
         host, other = Host(service.http), Host(service.http, "other")
 
         def settles(at: Host, text: str) -> None:

@@ -16,11 +16,6 @@ from ..support.service import Service, serving
 WORDS = ["Herons wade. Storks nest.", "herons wade", "Storks nest."]
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def filled(host: Host) -> list[Json]:
     """Entries of which the first says all, newest first."""
     return [host.put(it) for it in WORDS][::-1]
@@ -31,11 +26,9 @@ def merge(host: Host) -> Json:
 
 
 PASSES: dict[str, Callable[[Host], object]] = {
-    "compaction": lambda it: it.compact(),
-    "consolidation": lambda it: it.consolidate(),
-    "distillation": lambda it: it.distill(),
-    "merge": lambda it: it.consolidate(merge(it)),
-}
+    "compaction": lambda it: it.compact(), "consolidation": lambda it: it.consolidate(),
+    "distillation": lambda it: it.distill(), "merge": lambda it: it.consolidate(merge(it)),
+}  # fmt: skip
 
 
 def run_of(answer: object) -> str:
@@ -115,8 +108,7 @@ def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
 
 @pytest.mark.heavy
 @requirement("OW-51", "OW-66")
-def test_what_runs_see_of_passes_outlives_the_service(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_runs_see_of_passes_outlives_the_service(path: Path) -> None:
     with serving(path) as service:
         host = Host(service.http)
         sources = filled(host)

@@ -63,8 +63,7 @@ def test_each_pass_has_a_span_that_says_how_much_it_was_about(tmp_path: Path) ->
 
 
 @requirement("OW-101")
-def test_passes_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_passes_are_counted_by_what_became_of_them(path: Path) -> None:
     token = made_key(path, "admin")
     with serving(path) as service, calling(service, token) as http:
         host = Host(http)
@@ -95,10 +94,8 @@ def test_passes_are_counted_by_what_became_of_them(tmp_path: Path) -> None:
 
 @pytest.mark.heavy
 @requirement("OW-66", "OW-71", "OW-93", "OW-29")
-def test_a_full_tenant_passes_no_more_but_undoes_and_forgets(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 2048)
-    ) as service:
+def test_a_full_tenant_passes_no_more_but_undoes_and_forgets(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 2048)) as service:
         host, ours = Host(service.http), Host(service.http, "ours")
         for text in ("herons wade", "egrets fly"):
             ours.put(text, tags=["subject:ada"])
@@ -123,8 +120,7 @@ def test_a_full_tenant_passes_no_more_but_undoes_and_forgets(tmp_path: Path) -> 
 
 
 @requirement("OW-10")
-def test_passes_are_limited_like_other_requests(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_passes_are_limited_like_other_requests(path: Path) -> None:
     token = made_key(path, "admin")
     with serving(path, MEMORY_RATE_LIMIT="5/h") as service, calling(service, token) as http:
         host = Host(http)

@@ -29,11 +29,6 @@ MISSING = (404, "not_found")
 ENDS = {"apply": "applied", "reject": "rejected", "archive": "archived"}
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-88")
 def test_a_proposal_has_the_published_fields_and_no_others(service: Service, host: Host) -> None:
     service.clock.advance(microseconds=1_999)
@@ -44,18 +39,12 @@ def test_a_proposal_has_the_published_fields_and_no_others(service: Service, hos
 
     assert re.fullmatch("prop_[0-9a-f]{12}7[0-9a-f]{19}", full["id"])
     assert full == {
-        "id": full["id"],
-        "kind": "agent-pack",
-        "state": "draft",
-        "title": "Triage",
-        "rationale": "It recurs.",
-        "artifact": PACK,
+        "id": full["id"], "kind": "agent-pack", "state": "draft", "title": "Triage",
+        "rationale": "It recurs.", "artifact": PACK,
         "provenance": {"sourceRunIds": ["r1", "r2"], "synthesizerModel": "a model"},
-        "duplicateOf": None,
-        "owner": {"tenant": "default"},
-        "createdAt": "2030-01-01T12:00:00.001Z",
-        "updatedAt": "2030-01-01T12:00:00.001Z",
-    }
+        "duplicateOf": None, "owner": {"tenant": "default"},
+        "createdAt": "2030-01-01T12:00:00.001Z", "updatedAt": "2030-01-01T12:00:00.001Z",
+    }  # fmt: skip
     least = proposed(host, {"other": 1}, title=None)
     assert least.keys() == full.keys() - {"title", "rationale"}
     assert least["provenance"] == {"sourceRunIds": []}

@@ -39,11 +39,6 @@ WORD = "xylographer"
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
 def hosts(path: Path) -> Iterator[dict[str, Host]]:
     """A service with a host of each role, and an administrator of another tenant."""
     with ExitStack() as stack:

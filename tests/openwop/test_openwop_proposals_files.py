@@ -32,11 +32,6 @@ GITHUB = "ghp_" + "a1B2c3D4e5" * 4
 WORD = "xylographer"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 @pytest.mark.heavy
 @pytest.mark.parametrize("table", ["proposals", "runs", "run_events"])
 @requirement("OW-6", "OW-88")
@@ -46,10 +41,7 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
         made = proposed(host)
         deed = "UPDATE" if table == "proposals" else "INSERT"
         for failed in ("INSERT", deed):
-            with (
-                broken(path, failed, table, error="the program"),
-                calling(service, None) as other,
-            ):
+            with broken(path, failed, table, error="the program"), calling(service, None) as other:
                 failing = Host(other)
                 answer = (
                     handed_in(failing)

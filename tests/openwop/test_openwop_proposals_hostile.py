@@ -29,11 +29,6 @@ SIGNS = ("x", "\u00e9", "\u4f1a", "\U0001f332")
 START, END = '{"kind":"agent-pack","provenance":{"sourceRunIds":[]},"artifact":', "}"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def sent(service: Service, artifact: str) -> httpx.Response:
     """The answer to a proposal whose artifact is sent as it stands."""
     return service.http.post(f"{H}/proposals", content=(START + artifact + END).encode())

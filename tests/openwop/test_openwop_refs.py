@@ -23,6 +23,9 @@ from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, ke
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as closed
+
+__all__ = ["closed"]
 
 MALFORMED = [
     "x" * 257, "\U0001f332" * 257, "a\x01b", "\n", "a\x7f", "\x85a", "a\x9fb", "..", "../a", "a/..",
@@ -53,17 +56,9 @@ def ways(host: Host, ref: str) -> Ways:
     at = replace(host, ref=ref)
     words = {"memoryRef": ref, "q": "apples"}
     return Ways(
-        page(at)["entries"],
-        ok(host.ask("GET", "/search", params=words))["entries"],
-        [answer.status_code for answer in of_one(at, NEVER)],
-        at.post().status_code,
-    )
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("closed") / "memory.db") as running:
-        yield running
+        page(at)["entries"], ok(host.ask("GET", "/search", params=words))["entries"],
+        [answer.status_code for answer in of_one(at, NEVER)], at.post().status_code,
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +83,7 @@ def test_malformed_refs_are_empty_on_reads_and_refused_on_writes(
 NUL = ["\0", "a\0b", "\0a", "mem://notes\0", "../\0"]
 
 
+@pytest.mark.slow
 @requirement("OW-30", "OW-11")
 def test_a_ref_with_nul_is_malformed_on_reads_and_400_on_writes(host: Host) -> None:
     made = host.put("green apples", id="plan")
@@ -153,8 +149,7 @@ def test_every_other_form_is_legal(service: Service) -> None:
 
 
 @requirement("OW-31")
-def test_not_even_a_row_under_a_foreign_ref_is_seen(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_not_even_a_row_under_a_foreign_ref_is_seen(path: Path) -> None:
     with serving(path) as service, keyed(service) as host:
         at = replace(host, ref="xenants/acme/x")
         made = at.put("green apples", id="plan")

@@ -23,11 +23,6 @@ MISSING = (404, "not_found")
 INVALID = (400, "validation_error")
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def sent(host: Host, body: bytes, **headers: str) -> httpx.Response:
     return host.http.post(f"{H}/memory", content=body, headers=headers)
 
@@ -97,14 +92,11 @@ def test_what_is_no_exact_json_is_refused_and_never_mended(host: Host, body: byt
 
 
 @requirement("OW-11")
-def test_json_is_read_whatever_the_content_type_says_and_pairs_are_one_sign(host: Host) -> None:
+def test_bodies_are_read_whatever_their_type_and_what_is_no_text_is_refused(host: Host) -> None:
     for kind in ("text/plain", "application/xml", ""):
         answer = sent(host, PUT.replace(b"VALUE", rb"\ud83c\udf32"), **{"content-type": kind})
         assert ok(answer, 201)["entry"]["content"] == "\U0001f332"
 
-
-@requirement("OW-11")
-def test_parameters_and_paths_that_are_no_text_are_refused(host: Host) -> None:
     for query in ("memoryRef=%FF", "memoryRef=a&tag=%FF", "memoryRef=a&tag=%ED%A0%80"):
         assert refused(host.http.get(f"{H}/memory?{query}")) == INVALID, query
     assert refused(host.http.get(f"{H}/search?memoryRef=a&q=%FF")) == INVALID
@@ -125,6 +117,7 @@ FIELDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(fields=st.dictionaries(FIELDS, ANY, max_size=5), is_whole=st.booleans())
 @requirement("OW-11", "OW-6", "OW-12")
@@ -188,10 +181,8 @@ def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
 
 @pytest.mark.slow
 @requirement("OW-6", "OW-24")
-def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         host = Host(service.http)
         answers = [host.post(filler(60_000)) for _ in range(30)]
         assert {it.status_code for it in answers} == {201, 507}

@@ -18,11 +18,6 @@ OUT_OF_BOUNDS = (422, "invalid_from_seq")
 OTHER = "user:42"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def forked(host: Host, mode: str = "replay", **fields: object) -> Host:
     """A run that is forked from the host's."""
     made = ok(host.fork(mode, **fields), 201)
@@ -274,9 +269,7 @@ def test_a_ref_that_a_run_did_not_name_is_refused_when_it_is_read(
 
 @pytest.mark.heavy
 @requirement("OW-62", "OW-61")
-def test_what_is_deleted_and_not_yet_erased_is_whole_and_a_branch_keeps_it(
-    tmp_path: Path,
-) -> None:
+def test_what_is_deleted_and_not_yet_erased_is_whole_and_a_branch_keeps_it(tmp_path: Path) -> None:
     with sweeping(tmp_path) as service:
         host = Host(service.http)
         made = host.put("deleted later")

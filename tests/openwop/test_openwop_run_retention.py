@@ -71,9 +71,7 @@ def test_what_is_deleted_in_a_run_is_seen_in_it_on_and_what_came_later_is_not_ke
 
 @pytest.mark.heavy
 @requirement("OW-64")
-def test_a_run_of_which_nothing_is_heard_is_cancelled_when_its_time_is_over(
-    tmp_path: Path,
-) -> None:
+def test_a_run_of_which_nothing_is_heard_is_cancelled_when_its_time_is_over(tmp_path: Path) -> None:
     with sweeping(tmp_path, MEMORY_KEEP_EVENTS="10d") as service:
         host = Host(service.http)
         silent, busy = host.in_run("r1"), host.in_run("r2")

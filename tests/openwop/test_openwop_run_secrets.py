@@ -21,11 +21,6 @@ VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def keeper(host: Host, run: str = "r1", name: str = "stripe-key", value: str = VALUE) -> Host:
     """A new run that holds a value."""
     opened = host.in_run(run)
@@ -79,11 +74,9 @@ WRITES: dict[str, Write] = {
     "a put of another run": lambda _, host, text: host.in_run("r2").put(text)["content"],
     "a put without a run": lambda _, host, text: str(host.put("x", tags=[text])["tags"]),
     "a put into another ref": lambda _, host, text: Host(host.http, "user:9").put(text)["content"],
-    "an observation": lambda service, _, text: saved(service, text),
-    "a message": _append,
-    "an entry of a store": _store,
-    "an entry of an agent": _agent,
-}
+    "an observation": lambda service, _, text: saved(service, text), "a message": _append,
+    "an entry of a store": _store, "an entry of an agent": _agent,
+}  # fmt: skip
 
 
 @pytest.mark.representative(3)
@@ -103,8 +96,7 @@ def test_a_value_holds_for_every_write_of_its_tenant_while_its_run_is_open(
 
 
 @requirement("OW-39")
-def test_a_value_holds_for_no_other_tenant(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_value_holds_for_no_other_tenant(path: Path) -> None:
     keys = [made_key(path, tenant=it) for it in ("default", "acme")]
     with (
         serving(path) as service,
@@ -170,8 +162,7 @@ def test_after_a_restart_a_run_takes_no_put_until_its_secrets_are_there_again(
 
 
 @requirement("OW-43")
-def test_a_run_whose_secrets_are_lost_can_be_ended_and_others_go_on(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_run_whose_secrets_are_lost_can_be_ended_and_others_go_on(path: Path) -> None:
     with serving(path) as service:
         keeper(Host(service.http))
         host = Host(service.http).in_run("r2")
@@ -195,10 +186,7 @@ def test_the_same_secret_with_another_value_redacts_that_one_too(host: Host) -> 
 
 @pytest.mark.slow
 @requirement("OW-64")
-def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(path: Path) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_SESSION_IDLE="2h") as service:
         host = Host(service.http)
         silent, busy = keeper(host), keeper(host, "r2", "busy", "wombat-wombat")

@@ -10,8 +10,8 @@ from ..telemetry.test_tracing import traced
 
 
 @requirement("OW-101")
-def test_open_runs_are_measured(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+def test_open_runs_are_measured(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         host = Host(service.http)
         runs = [host.in_run(f"r{number}") for number in range(3)]
         runs[0].end()

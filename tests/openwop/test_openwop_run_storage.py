@@ -65,8 +65,7 @@ def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OW-103")
-def test_the_doctor_finds_runs_well_and_misses_what_is_gone(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_doctor_finds_runs_well_and_misses_what_is_gone(path: Path) -> None:
     with serving(path) as service:
         played(Host(service.http))
     well = at(path).json("doctor", "--thorough")
@@ -82,10 +81,7 @@ def test_the_doctor_finds_runs_well_and_misses_what_is_gone(tmp_path: Path) -> N
 
 @pytest.mark.slow
 @requirement("OW-103")
-def test_a_scan_takes_secrets_out_of_what_runs_have_put_and_leaves_their_events(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_scan_takes_secrets_out_of_what_runs_have_put_and_leaves_their_events(path: Path) -> None:
     with serving(path) as service:
         host = Host(service.http)
         run = host.in_run("r1")
@@ -138,8 +134,7 @@ def test_a_file_of_the_original_has_all_its_rows_and_takes_runs(tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OW-102")
-def test_a_file_that_a_newer_version_made_is_refused_and_stays(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_file_that_a_newer_version_made_is_refused_and_stays(path: Path) -> None:
     with serving(path) as service:
         played(Host(service.http))
     assert rows(path, "PRAGMA user_version") == [(NEWEST,)]
@@ -154,10 +149,8 @@ def test_a_file_that_a_newer_version_made_is_refused_and_stays(tmp_path: Path) -
 
 
 @requirement("OW-103")
-def test_runs_go_on_a_little_in_a_tenant_that_is_full(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+def test_runs_go_on_a_little_in_a_tenant_that_is_full(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         host = Host(service.http)
         run = host.in_run("r1")
         number = 0

@@ -18,11 +18,6 @@ NEW = re.compile(r"run_[0-9a-f]{32}")
 REPLAYED = "openwop-idempotent-replay"
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def opened(host: Host, **fields: object) -> httpx.Response:
     """The answer to the opening of a run."""
     return host.ask("POST", "/runs", fields)
@@ -49,8 +44,23 @@ def test_a_run_is_opened_told_of_and_ended(service: Service, host: Host) -> None
     }  # fmt: skip
 
 
-@requirement("OW-54")
-def test_a_run_without_an_id_is_given_one(host: Host) -> None:
+@requirement("OW-54", "OW-12")
+def test_a_run_has_an_id_and_names_within_their_limits(host: Host) -> None:
+    answer = opened(host, runId="r1", memoryRefs=["mem://a", "tenants/acme/notes"])
+
+    assert refused(answer) == (403, "forbidden")
+    assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
+
+    answer = opened(host, agentId="ab")
+
+    told = {"field": "agentId", "problem": "has at least 3 characters"}
+    assert answer.json()["details"] == {"fields": [told]}
+
+    for id_ in ("r" * 128, "ö %2F?", "..", "conformance:run-1"):
+        assert ok(opened(host, runId=id_, agentId="ada"), 201)["runId"] == id_
+    refs = [f"mem://{it}" for it in range(32)]
+    assert ok(opened(host, runId="r1", memoryRefs=refs, agentId="a" * 256), 201)
+
     ids = [ok(opened(host), 201)["runId"] for _ in range(2)]
 
     assert all(NEW.fullmatch(it) for it in ids)
@@ -112,12 +122,9 @@ def test_an_ended_run_takes_no_write_and_is_read_on(host: Host) -> None:
 
 
 FAULTY: dict[str, tuple[Json, str]] = {
-    "an empty id": ({"runId": ""}, "runId"),
-    "a long id": ({"runId": "r" * 129}, "runId"),
-    "a slash": ({"runId": "a/b"}, "runId"),
-    "a control character": ({"runId": "a\x85b"}, "runId"),
-    "a number": ({"runId": 7}, "runId"),
-    "a secret in an id": ({"runId": GITHUB}, "runId"),
+    "an empty id": ({"runId": ""}, "runId"), "a long id": ({"runId": "r" * 129}, "runId"),
+    "a slash": ({"runId": "a/b"}, "runId"), "a control character": ({"runId": "a\x85b"}, "runId"),
+    "a number": ({"runId": 7}, "runId"), "a secret in an id": ({"runId": GITHUB}, "runId"),
     "a secret in an agent": ({"agentId": GITHUB}, "agentId"),
     "a secret in a workflow": ({"workflowId": GITHUB}, "workflowId"),
     "a short agent": ({"agentId": "ab"}, "agentId"),
@@ -125,7 +132,7 @@ FAULTY: dict[str, tuple[Json, str]] = {
     "many refs": ({"memoryRefs": [f"mem://{it}" for it in range(33)]}, "memoryRefs"),
     "a malformed ref": ({"memoryRefs": ["mem://a", "../b"]}, "memoryRefs"),
     "a secret in a ref": ({"memoryRefs": [f"mem://{GITHUB}"]}, "memoryRefs"),
-}
+}  # fmt: skip
 
 
 @requirement("OW-54", "OW-40")
@@ -139,38 +146,10 @@ def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: st
     assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
 
 
-@requirement("OW-12")
-def test_a_name_that_is_too_short_is_told_how_long_it_must_be(host: Host) -> None:
-    answer = opened(host, agentId="ab")
-
-    told = {"field": "agentId", "problem": "has at least 3 characters"}
-    assert answer.json()["details"] == {"fields": [told]}
-
-
-@requirement("OW-54")
-def test_ids_at_their_limits_are_taken(host: Host) -> None:
-    for id_ in ("r" * 128, "ö %2F?", "..", "conformance:run-1"):
-        assert ok(opened(host, runId=id_, agentId="ada"), 201)["runId"] == id_
-    refs = [f"mem://{it}" for it in range(32)]
-    assert ok(opened(host, runId="r1", memoryRefs=refs, agentId="a" * 256), 201)
-
-
-@requirement("OW-54")
-def test_a_ref_of_another_tenant_is_none_of_a_run(host: Host) -> None:
-    answer = opened(host, runId="r1", memoryRefs=["mem://a", "tenants/acme/notes"])
-
-    assert refused(answer) == (403, "forbidden")
-    assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
-
-
 @requirement("OW-10")
-def test_the_start_and_the_end_of_runs_are_never_limited(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_start_and_the_end_of_runs_are_never_limited(path: Path) -> None:
     token = made_key(path, "writer")
-    with (
-        serving(path, MEMORY_RATE_LIMIT="1/h") as service,
-        calling(service, token) as http,
-    ):
+    with serving(path, MEMORY_RATE_LIMIT="1/h") as service, calling(service, token) as http:
         host = Host(http)
         run = host.in_run("r1")
         ok(host.ask("GET", "/runs/r1"))
@@ -241,8 +220,7 @@ def told(host: Host) -> list[Json]:
 
 
 @requirement("OW-59")
-def test_another_tenants_run_is_as_one_that_never_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_another_tenants_run_is_as_one_that_never_was(path: Path) -> None:
     with serving(path) as service:
         keys = [made_key(path, tenant=it) for it in ("default", "acme")]
         with calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs:
@@ -268,8 +246,7 @@ def test_another_tenants_run_is_as_one_that_never_was(tmp_path: Path) -> None:
 
 
 @requirement("OW-54")
-def test_a_reader_reads_of_runs_and_changes_none(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_reader_reads_of_runs_and_changes_none(path: Path) -> None:
     with serving(path) as service:
         keys = [made_key(path, it) for it in ("writer", "reader")]
         with calling(service, keys[0]) as writing, calling(service, keys[1]) as reading:

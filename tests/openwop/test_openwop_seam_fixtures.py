@@ -59,14 +59,9 @@ class Wrong:
         raise NotFound("none")
 
     async def list(
-        self,
-        caller: Caller,
-        *,
-        memory_ref: MemoryRef,
-        tag: str,
-        limit: int,
+        self, caller: Caller, *, memory_ref: MemoryRef, tag: str, limit: int,
         token_budget: int | None,
-    ) -> Page:
+    ) -> Page:  # fmt: skip
         found = [it for it in self._seen(caller, memory_ref) if tag in it.tags]
         hides = "lists nothing" in self.faults or f"hides {caller.tenant}" in self.faults
         budget = None if "has no budget" in self.faults else token_budget
@@ -97,14 +92,11 @@ class Wrong:
         marker = "" if "strips" in self.faults else "[REDACTED:conformance-test-secret]"
         number = len(self.held)
         entry = RefEntry(
-            id=draft.id or RefEntryId(f"e{number}"),
-            memory=MemoryId(number),
-            uid=str(number),
+            id=draft.id or RefEntryId(f"e{number}"), memory=MemoryId(number), uid=str(number),
             content=draft.content.replace(VALUE, VALUE if "tells" in self.faults else marker),
-            tags=draft.tags,
-            created_at=START,
+            tags=draft.tags, created_at=START,
             expires_at=START - timedelta(minutes=1) if has_ended else None,
-        )
+        )  # fmt: skip
         self.held.append((caller.tenant, draft, entry))
         return entry
 

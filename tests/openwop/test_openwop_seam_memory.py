@@ -1,7 +1,6 @@
 """Seeds, lists and passes of a suite: the requests of the published scenarios, and their shapes."""
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,6 @@ SOURCES = [
 ]
 SECRET = "sk-canary-" + "rfc0062-do-not-leak-qrs456"
 HOSTS = ("sample", "openwop-app")
-
-
-@pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
 
 
 def distilled(suite: Suite, status: int = 200, **fields: Any) -> Json:
@@ -80,8 +73,18 @@ def test_seeds_are_screened_and_may_have_ended(suite: Suite) -> None:
     assert counted(suite.host)[REF][0] == 5  # until it is swept
 
 
-@requirement("OW-99", "OW-29")
-def test_a_seed_replaces_what_lives_under_its_id(suite: Suite) -> None:
+@requirement("OW-99", "OW-11", "OW-29")
+def test_seeds_replace_what_lives_under_their_ids_all_or_none(suite: Suite) -> None:
+    assert refused(suite.post("/test/memory/compact", {})) == (400, "validation_error")
+    answer = suite.post("/test/memory/compact", {"memoryRef": REF})
+    assert refused(answer) == (409, "nothing_to_compact")
+
+    bad = {"memoryRef": REF, "entries": [*SOURCES, {"id": "a [BYOK:x]", "content": "x"}]}
+
+    assert refused(suite.post("/test/memory/seed", bad)) == (400, "validation_error")
+
+    assert suite.listed() == []
+
     suite.seed({"id": "a", "content": "before"}, {"id": "b", "content": "other"})
 
     assert suite.seed({"id": "a", "content": "after"}, {"id": "a", "content": "at last"}) == 2
@@ -89,15 +92,6 @@ def test_a_seed_replaces_what_lives_under_its_id(suite: Suite) -> None:
     assert [it["content"] for it in suite.listed()] == ["at last", "other"]
     assert counted(suite.host)[REF] == (2, len("at last") + len("other"))
     assert suite.host.ask("GET", "/events").json()["events"] == []
-
-
-@requirement("OW-99", "OW-11")
-def test_seeds_are_all_put_or_none(suite: Suite) -> None:
-    bad = {"memoryRef": REF, "entries": [*SOURCES, {"id": "a [BYOK:x]", "content": "x"}]}
-
-    assert refused(suite.post("/test/memory/seed", bad)) == (400, "validation_error")
-
-    assert suite.listed() == []
 
 
 @requirement("OW-99", "OW-13")
@@ -167,13 +161,6 @@ def test_compaction_gives_its_event_and_what_the_archive_says(suite: Suite) -> N
     assert [(it["runId"], it["payload"]) for it in events] == [
         (tag.removeprefix("compacted-from:"), payload)
     ]
-
-
-@requirement("OW-99")
-def test_compaction_needs_a_ref_and_something_in_it(suite: Suite) -> None:
-    assert refused(suite.post("/test/memory/compact", {})) == (400, "validation_error")
-    answer = suite.post("/test/memory/compact", {"memoryRef": REF})
-    assert refused(answer) == (409, "nothing_to_compact")
 
 
 @requirement("OW-99")

@@ -1,23 +1,13 @@
 """Commitments and proposals of a suite: the requests of the published scenarios."""
 
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from pathlib import Path
-
-import pytest
 
 from ..support.openwop_hosts import Json, ok, refused
-from ..support.openwop_seams import Suite, driven, let_in
+from ..support.openwop_seams import Suite, let_in
 from ..support.requirements import requirement
 
 REF = "mem://conformance/commitments"
-
-
-@pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
 
 
 def fired(suite: Suite, condition: str, **fields: object) -> Json:

@@ -22,12 +22,6 @@ VALUE = re.compile(r"[0-9a-f]{32}")
 
 
 @pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
-
-
-@pytest.fixture
 def across(suite: Suite) -> Iterator[Suite]:
     """A suite whose service has the second tenant."""
     with let_in(suite, "reader", OTHER):
@@ -169,8 +163,8 @@ def test_without_the_other_tenant_its_fixtures_are_unknown(suite: Suite, workflo
 @pytest.mark.heavy
 @requirement("OW-100")
 @pytest.mark.parametrize("workflow", [it for it in FIXTURES if it != "conformance-noop"])
-def test_a_run_fails_with_the_reason_and_sets_no_variable(tmp_path: Path, workflow: str) -> None:
-    with driven(tmp_path / "memory.db", MEMORY_TENANT_QUOTA="100KiB") as suite:
+def test_a_run_fails_with_the_reason_and_sets_no_variable(path: Path, workflow: str) -> None:
+    with driven(path, MEMORY_TENANT_QUOTA="100KiB") as suite:
         started = ok(suite.post("/runs", {"workflowId": workflow}), 201)
         assert started["status"] == "failed"
         assert started["error"]["code"] == "quota_exceeded"
@@ -209,11 +203,11 @@ def test_a_run_is_done_once_for_an_idempotency_key(suite: Suite) -> None:
 
 @pytest.mark.slow
 @requirement("OW-99")
-def test_a_new_process_knows_the_run_and_not_what_it_found(tmp_path: Path) -> None:
-    with driven(tmp_path / "memory.db") as suite:
+def test_a_new_process_knows_the_run_and_not_what_it_found(path: Path) -> None:
+    with driven(path) as suite:
         run = suite.ran(f"{PREFIX}-roundtrip")
         events = suite.events(run["runId"])
-    with driven(tmp_path / "memory.db") as suite:
+    with driven(path) as suite:
         known = {name: it for name, it in run.items() if name != "variables"}
         assert ok(suite.get(f"/runs/{run['runId']}")) == known
         assert suite.events(run["runId"]) == events

@@ -2,7 +2,6 @@
 
 import logging
 import re
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -35,21 +34,11 @@ SEEDS = [{"id": "a", "content": "saffron"}]
 OF_SEAMS = ("/v1/runs", "/v1/test/", "/v1/memory/", "/v1/host/sample/", "/v1/host/openwop-app/")
 
 
-@pytest.fixture
-def suite(tmp_path: Path) -> Iterator[Suite]:
-    with driven(tmp_path / "memory.db") as suite:
-        yield suite
-
-
 @pytest.mark.slow
 @requirement("OW-98", "OW-5")
-def test_the_service_has_no_seam(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_service_has_no_seam(path: Path) -> None:
     token = made_key(path)
-    with (
-        serving(path) as service,
-        calling(service, token) as http,
-    ):
+    with serving(path) as service, calling(service, token) as http:
         unknown = http.get("/v1/nothing")
         for method, route in ROUTES:
             answer = http.request(method, f"/v1{route}", json={})
@@ -62,8 +51,7 @@ def test_the_service_has_no_seam(tmp_path: Path) -> None:
 
 
 @requirement("OW-98")
-def test_a_service_without_keys_does_not_start_with_them(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_service_without_keys_does_not_start_with_them(path: Path) -> None:
     said = "^The conformance seams need a key, and there is none: create one with .*[.]$"
     for auth in ("", "none"):
         with (
@@ -86,10 +74,7 @@ def test_the_application_of_the_document_serves_the_suite(tmp_path: Path) -> Non
         assert "The conformance seams need a key, and there is none" in without_key.errors
     with program(*create[1:]) as made:
         assert made.wait() == 0
-    with (
-        application(variables={"MEMORY_LISTEN": "127.0.0.1:0"}) as suite,
-        suite.client() as http,
-    ):
+    with application(variables={"MEMORY_LISTEN": "127.0.0.1:0"}) as suite, suite.client() as http:
         assert http.post("/v1/runs", json={}).status_code == 401
         http.headers["Authorization"] = f"Bearer {made.output.strip()}"
         run = ok(http.post("/v1/runs", json={"workflowId": "conformance-noop"}), 201)
@@ -151,9 +136,9 @@ def test_what_is_another_tenants_is_nowhere(suite: Suite) -> None:
 
 @requirement("OW-98")
 def test_that_they_are_on_is_told_at_the_start(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING), driven(tmp_path / "memory.db") as suite:
+    with caplog.at_level(logging.WARNING), driven(path) as suite:
         assert [line["action"] for line in audit(suite.service.path)] == [
             "key.created", "seams.enabled"
         ]  # fmt: skip

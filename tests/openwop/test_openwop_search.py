@@ -13,11 +13,6 @@ from ..support.requirements import requirement
 from ..support.service import Service
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def found(host: Host, words: str, **query: object) -> Json:
     given = {"memoryRef": host.ref, "q": words, **query}
     answer: Json = ok(host.ask("GET", "/search", params=given))

@@ -185,10 +185,8 @@ def test_those_who_look_for_a_draft_at_a_time_find_one(suite: Suite) -> None:
 
 @pytest.mark.slow
 @requirement("OW-99")
-def test_a_full_tenant_lists_proposals_and_what_is_armed_is_answered_again(tmp_path: Path) -> None:
-    with driven(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1200)
-    ) as suite:
+def test_a_full_tenant_lists_proposals_and_what_is_armed_is_answered_again(path: Path) -> None:
+    with driven(path, MEMORY_TENANT_QUOTA=quota(path, 1200)) as suite:
         host = suite.host
         intents, source = Intents(host), host.put(tags=["when:come"])["id"]
         while (answer := host.post("x" * 60_000)).is_success:

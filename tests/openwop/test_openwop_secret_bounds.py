@@ -30,11 +30,6 @@ def service(tmp_path: Path) -> Iterator[Service]:
         yield running
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 def value(number: int) -> str:
     return f"zanzibar-{number:05d}"
 
@@ -126,10 +121,10 @@ def test_each_tenant_has_a_bound_of_its_own(service: Service) -> None:
 
 @pytest.mark.slow
 @requirement("OW-107")
-def test_after_a_restart_all_of_it_is_free_and_fits_again(tmp_path: Path) -> None:
+def test_after_a_restart_all_of_it_is_free_and_fits_again(path: Path) -> None:
     fits = []
     for opened in (lambda host: host.in_run("r1"), lambda host: Host(host.http, run="r1")):
-        with serving(tmp_path / "memory.db", MEMORY_MAX_RUN_SECRETS=str(BOUND)) as service:
+        with serving(path, MEMORY_MAX_RUN_SECRETS=str(BOUND)) as service:
             fits.append(filled(opened(Host(service.http))))
             assert Host(service.http, run="r1").put(value(0))["content"] == "[REDACTED:s00000]"
     assert fits[0] == fits[1]
@@ -151,8 +146,8 @@ def test_racing_registrations_stay_within_the_bound(host: Host) -> None:
 
 
 @requirement("OW-107")
-def test_a_value_that_alone_is_larger_than_the_bound_is_400(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_MAX_RUN_SECRETS="4KiB") as service:
+def test_a_value_that_alone_is_larger_than_the_bound_is_400(path: Path) -> None:
+    with serving(path, MEMORY_MAX_RUN_SECRETS="4KiB") as service:
         run = Host(service.http).in_run("r1")
         for large in ("x" * 8192, "\U0001f332" * 1000):  # four bytes a character
             answer = asked(run, 0, value=large)
@@ -165,9 +160,9 @@ def test_a_value_that_alone_is_larger_than_the_bound_is_400(tmp_path: Path) -> N
 @pytest.mark.heavy
 @requirement("OW-107")
 def test_each_pod_has_its_own_bound_and_a_run_that_another_ended_makes_room(
-    tmp_path: Path, blank_database: str
+    path: Path, blank_database: str
 ) -> None:
-    with pods(tmp_path / "memory.db", blank_database, MEMORY_MAX_RUN_SECRETS=str(BOUND)) as two:
+    with pods(path, blank_database, MEMORY_MAX_RUN_SECRETS=str(BOUND)) as two:
         first, second = (Host(it.http) for it in two.services)
         fit = filled(first.in_run("r1"))
         assert filled(Host(second.http, run="r1")) == fit

@@ -162,14 +162,11 @@ def test_no_value_is_stored_and_what_is_none_stays_as_it_is(
         ("<REDACTED:conformance-test-secret>", "[REDACTED:conformance-test-secret]"),
         ("<REDACTED:my key>", "[REDACTED:my-key]"),
         ("x sk-" + "a1B2_-c3" * 2 + " y", "x [REDACTED:openai-key] y"),
-        ("(sk-" + "a" * 15 + "1)", "([REDACTED:openai-key])"),
-        ("sk-" + "a" * 14 + "1", None),
-        ("sk-" + "abcdefgh" * 3, None),
-        ("[REDACTED:already]", None),
-        ("BYOK:x and REDACTED:y", None),
-        ("[BYOK] <REDACTED>", None),
+        ("(sk-" + "a" * 15 + "1)", "([REDACTED:openai-key])"), ("sk-" + "a" * 14 + "1", None),
+        ("sk-" + "abcdefgh" * 3, None), ("[REDACTED:already]", None),
+        ("BYOK:x and REDACTED:y", None), ("[BYOK] <REDACTED>", None),
     ],
-)
+)  # fmt: skip
 @requirement("OW-41")
 def test_known_shapes_are_rewritten_at_every_write(
     service: Service, given: str, stored: str | None

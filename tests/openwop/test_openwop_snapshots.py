@@ -15,23 +15,18 @@ from ..support.samples import sampled
 from ..support.service import Service, serving
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    return Host(service.http)
-
-
 @requirement("OW-51", "OW-52", "OW-53", "OW-57", "OW-61", "OW-62")
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
-def test_what_runs_see_is_as_a_model_says(tmp_path: Path, seed: int) -> None:
-    counts = Play(tmp_path / "memory.db", seed).play(25)
+def test_what_runs_see_is_as_a_model_says(path: Path, seed: int) -> None:
+    counts = Play(path, seed).play(25)
 
     assert min(counts[it] for it in ("put", "delete", "open", "listed: host")) > 0
 
 
 @requirement("OW-51", "OW-52", "OW-53", "OW-57", "OW-61", "OW-62")
 @pytest.mark.parametrize("seed", sampled(range(100, 103), 1, first=1))
-def test_what_runs_see_in_long_histories_is_as_a_model_says(tmp_path: Path, seed: int) -> None:
-    counts = Play(tmp_path / "memory.db", seed).play(140)
+def test_what_runs_see_in_long_histories_is_as_a_model_says(path: Path, seed: int) -> None:
+    counts = Play(path, seed).play(140)
 
     kinds = {f"listed: {it}" for it in ("live", "host", "branch", "replay")}
     assert min(counts[it] for it in kinds | {"sweep", "turn_back"}) > 0
@@ -171,8 +166,7 @@ def test_pages_of_a_run_go_on_although_others_put_and_delete(host: Host) -> None
 
 @pytest.mark.heavy
 @requirement("OW-51")
-def test_a_snapshot_outlives_the_service(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_snapshot_outlives_the_service(path: Path) -> None:
     with serving(path) as service:
         host = Host(service.http)
         made = host.put()

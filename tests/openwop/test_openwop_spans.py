@@ -53,14 +53,10 @@ def test_each_operation_of_the_adapter_says_what_it_was_about(tmp_path: Path) ->
     about: dict[str, object] = {"memory.ref": REF}
     one = about | {"memory.entry.id": plain["id"]}
     told: dict[str, dict[str, object]] = {
-        "list": about | {"memory.result_count": 1},
-        "get": one,
-        "search": about | {"memory.result_count": 1},
-        "provenance": one,
-        "refs": {"memory.result_count": 1},
-        "discover": {},
-        "delete": one,
-    }
+        "list": about | {"memory.result_count": 1}, "get": one,
+        "search": about | {"memory.result_count": 1}, "provenance": one,
+        "refs": {"memory.result_count": 1}, "discover": {}, "delete": one,
+    }  # fmt: skip
     for name, attributes in told.items():
         span = collector.one(PREFIX + name)
         wanted = {"memory.operation": f"openwop_{name}", **attributes}
@@ -76,8 +72,8 @@ def test_each_operation_of_the_adapter_says_what_it_was_about(tmp_path: Path) ->
 
 
 @requirement("OW-101", "OW-5")
-def test_every_operation_that_is_described_has_a_span_that_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_every_operation_that_is_described_has_a_span_that_is_documented(path: Path) -> None:
+    with serving(path) as service:
         paths = ok(service.http.get("/v1/openapi.json"))["paths"]
     names = {
         it["operationId"].removeprefix("openwop_")
@@ -114,9 +110,7 @@ def logged() -> Iterator[StringIO]:
 
 @pytest.mark.slow
 @requirement("OW-101", "OW-40", "OW-14")
-def test_a_value_is_in_no_span_and_no_log_line(
-    tmp_path: Path,
-) -> None:
+def test_a_value_is_in_no_span_and_no_log_line(tmp_path: Path) -> None:
     with logged() as lines, traced(tmp_path) as (service, received):
         host = Host(service.http).in_run("r1")
         host.register("s", VALUE)

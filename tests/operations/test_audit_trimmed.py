@@ -17,13 +17,8 @@ from ..support.service import START, Clock, serving
 
 DAY = timedelta(days=1)
 ODD = [
-    b"no JSON\n",
-    b'{"at": 7}\n',
-    b"{}\n",
-    b"[]\n",
-    b'{"at": "2001-01-01T00:00:00"}\n',
-    b"\xff\n",
-]
+    b"no JSON\n", b'{"at": 7}\n', b"{}\n", b"[]\n", b'{"at": "2001-01-01T00:00:00"}\n', b"\xff\n",
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -130,8 +125,7 @@ def test_what_fails_leaves_the_file_as_it_was(audit: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.sqlite_files
-def test_the_service_trims_its_audit_file(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_service_trims_its_audit_file(path: Path) -> None:
     audit = Path(f"{path}.audit")
     clock = Clock(datetime(2030, 1, 1, tzinfo=UTC))
     for days in (401, 399):

@@ -367,17 +367,13 @@ def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: 
         assert set(found[table]) <= set(now[table]), table
     assert_index_is_whole(restored)
     lost(
-        "a backup under load, restored",
-        acknowledged=before.items(),
-        found=stored(restored).items(),
-        remark=f"{during} saves acknowledged meanwhile",
-    )
+        "a backup under load, restored", acknowledged=before.items(),
+        found=stored(restored).items(), remark=f"{during} saves acknowledged meanwhile",
+    )  # fmt: skip
 
 
 @pytest.mark.heavy
-def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(
-    tmp_path: Path,
-) -> None:
+def test_a_backup_names_what_is_damaged_and_so_does_the_plan_of_its_restore(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     fill(path)
     let_hold(path, "sessions", "summary", NO_TEXT)

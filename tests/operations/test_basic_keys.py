@@ -66,13 +66,9 @@ def test_a_url_with_a_key_opens_what_the_key_opens(service: Service, key: str, p
 
 
 WRONG = [
-    {},
-    {"authorization": "Bearer wrong"},
-    {"x-api-key": "wrong"},
-    {"authorization": basic("wrong")},
-    {"authorization": "Basic !"},
-    {"authorization": "Basic"},
-]
+    {}, {"authorization": "Bearer wrong"}, {"x-api-key": "wrong"},
+    {"authorization": basic("wrong")}, {"authorization": "Basic !"}, {"authorization": "Basic"},
+]  # fmt: skip
 
 
 @requirement("agentops:keys:no-challenge")
@@ -111,6 +107,7 @@ def test_the_user_name_may_be_any(service: Service, key: str, user: str, scheme:
     assert _asked(service, authorization=sent).status_code == 200
 
 
+@pytest.mark.slow
 @example("")
 @example("OmFtaw")  # without its padding
 @example(basic("amk").removeprefix("Basic ") + "=")
@@ -164,23 +161,19 @@ def test_two_keys_are_refused(service: Service, key: str, other: str, path: str)
 
 
 @requirement("agentops:keys:two")
-def test_a_key_may_come_in_two_headers(service: Service, key: str) -> None:
+def test_what_stands_in_one_header_does_not_hide_a_key_in_the_other(
+    service: Service, key: str
+) -> None:
     for authorization in (basic(key), f"Bearer {key}"):
         answer = _asked(service, authorization=authorization, x_api_key=key)
 
         assert answer.status_code == 200
 
-
-@requirement("agentops:keys:two")
-def test_what_a_proxy_is_shown_does_not_hide_a_key(service: Service, key: str) -> None:
     for authorization in (basic("a proxy's password"), "Bearer eyJ0.e30.x", "Negotiate x"):
         answer = _asked(service, authorization=authorization, x_api_key=key)
 
         assert answer.status_code == 200
 
-
-@requirement("agentops:keys:two")
-def test_what_stands_in_the_other_header_does_not_hide_a_key(service: Service, key: str) -> None:
     for authorization in (basic(key), f"Bearer {key}"):
         answer = _asked(service, authorization=authorization, x_api_key="of a proxy")
 
@@ -196,15 +189,15 @@ def test_a_store_looks_at_no_other_header_than_authorization(
     assert [_asked(service, STORES, **each).status_code for each in sent] == [401, 200]
 
 
-def test_an_open_service_looks_at_no_key(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_an_open_service_looks_at_no_key(path: Path) -> None:
+    with serving(path) as service:
         token = f"amk_{'a' * 12}_{'b' * 43}"
         for sent in (basic(token), "Basic", "Basic ?", f"Bearer {token}x"):
             assert _asked(service, authorization=sent, x_api_key=token).status_code == 200
 
 
-def test_a_rate_is_that_of_the_key_however_it_is_sent(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="2/h") as service:
+def test_a_rate_is_that_of_the_key_however_it_is_sent(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="2/h") as service:
         token = made_key(service.path)
         own, again = ({"authorization": basic(token, user)} for user in ("x", "y"))
         sent = [own, {"x_api_key": token}, again]

@@ -264,6 +264,7 @@ def test_the_audit_and_all_keys_are_copied(path: Path, terminal: Terminal, tmp_p
     assert (tmp_path / "back.db.keys").read_bytes() == (tmp_path / "memory.db.keys").read_bytes()
 
 
+@pytest.mark.slow
 def test_keys_that_are_others_are_refused(
     path: Path, terminal: Terminal, database: Database
 ) -> None:

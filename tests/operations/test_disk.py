@@ -87,8 +87,7 @@ def test_a_crash_on_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path: Pa
     assert_sound(path, live=len(saved))
 
 
-def test_a_file_that_may_not_grow_refuses_saves_until_it_may(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_file_that_may_not_grow_refuses_saves_until_it_may(path: Path) -> None:
     with served(path) as (program, http):
         _, most = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (MEBIBYTE, most))
@@ -109,9 +108,8 @@ def test_a_file_that_may_not_grow_refuses_saves_until_it_may(tmp_path: Path) -> 
     ["fdatasync:error=EIO", "pwrite64:error=EIO", "pwrite64:error=EROFS", "pwrite64:error=EDQUOT"],
 )
 def test_a_failing_disk_is_never_acknowledged_and_what_it_refused_stays_refused(
-    fault: str, tmp_path: Path
+    fault: str, path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         saved = save(http, "before")
         with failing(program, fault):
@@ -130,8 +128,7 @@ def test_a_failing_disk_is_never_acknowledged_and_what_it_refused_stays_refused(
 
 
 @pytest.mark.slow
-def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(path: Path) -> None:
     with served(path) as (program, http):
         saved = save(http, "before")
         with failing(program, "fdatasync:error=EIO"):
@@ -146,8 +143,7 @@ def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(tmp_path: P
 
 
 @pytest.mark.parametrize("fault", ["fdatasync:error=EIO", "pwrite64:error=EROFS"])
-def test_a_disk_that_works_again_is_used_again(fault: str, tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_disk_that_works_again_is_used_again(fault: str, path: Path) -> None:
     with served(path) as (program, http):
         saved = save(http, "before")
         with failing(program, fault):
@@ -161,8 +157,8 @@ def test_a_disk_that_works_again_is_used_again(fault: str, tmp_path: Path) -> No
     assert_sound(path, live=len(saved))
 
 
-def test_a_failing_disk_is_named_in_the_log(tmp_path: Path) -> None:
-    with served(tmp_path / "memory.db") as (program, http):
+def test_a_failing_disk_is_named_in_the_log(path: Path) -> None:
+    with served(path) as (program, http):
         with failing(program, "fdatasync:error=EIO"):
             assert_refused(http, FAILED)
 

@@ -17,12 +17,7 @@ from agentops_memory.engine.files import drafts
 from agentops_memory.memory.model.findings import CODES, Finding, Status
 from agentops_memory.memory.model.retention import USUAL
 from agentops_memory.operations.backup import make_archive, path_in
-from agentops_memory.operations.doctor import (
-    DoctorContext,
-    check_environment,
-    findings_of,
-    fixed,
-)
+from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.text.features import ALL
 from agentops_memory.settings.settings import settings_or_defaults
@@ -64,11 +59,9 @@ def path(sound: Path, tmp_path: Path) -> Path:
 def patient(path: Path, *, thorough: bool = False, **environment: str) -> DoctorContext:
     variables = {"MEMORY_DB_PATH": str(path), **environment}
     return DoctorContext(
-        usable=settings_or_defaults(variables, {}),
-        environment=variables,
-        now=datetime.now(UTC),
+        usable=settings_or_defaults(variables, {}), environment=variables, now=datetime.now(UTC),
         is_thorough=thorough,
-    )
+    )  # fmt: skip
 
 
 def wrong(found: list[Finding]) -> list[Finding]:
@@ -238,13 +231,10 @@ def test_warnings_do_not_fail(path: Path) -> None:
 
     assert (found["is_well"], found["failed"], found["warning"]) == (True, 0, 1)
     assert found["findings"][0] == {
-        "code": "environment",
-        "tenant": None,
-        "status": "warning",
+        "code": "environment", "tenant": None, "status": "warning",
         "sentence": "MEMORY_LISTN is not a setting and is ignored.",
-        "remedy": "Did you mean MEMORY_LISTEN?",
-        "is_fixable": False,
-    }
+        "remedy": "Did you mean MEMORY_LISTEN?", "is_fixable": False,
+    }  # fmt: skip
 
 
 def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
@@ -478,11 +468,7 @@ def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(os, "statvfs", lambda _, of=tuple(values): os.statvfs_result(of))
         told += [(it.code, it.status) for it in wrong(findings_of(patient(path)))]
 
-    assert told == [
-        ("space", Status.WARNING),
-        ("space", Status.FAILED),
-        ("space", Status.FAILED),
-    ]
+    assert told == [("space", Status.WARNING), ("space", Status.FAILED), ("space", Status.FAILED)]
 
 
 def test_words_are_not_made_of_rows_that_are_damaged(path: Path) -> None:

@@ -19,10 +19,7 @@ from ..support.process import Load, served, stored, until
 from ..support.service import observation, serving
 
 
-def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(path: Path) -> None:
     with served(path) as (program, http):
         load = Load(str(http.base_url), topic_key="one").start()
         load.reach(100)
@@ -38,8 +35,7 @@ def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(
     assert_sound(path, live=1)
 
 
-def test_a_deletion_that_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_deletion_that_was_acknowledged_survives_kill_9(path: Path) -> None:
     with served(path) as (program, http):
         for number in range(3):
             http.post("/observations", json=observation(f"memory {number}"))
@@ -79,8 +75,7 @@ def test_an_import_that_is_killed_half_way_is_completed_by_its_repetition(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_service_and_another_program_on_one_file_see_each_other_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_service_and_another_program_on_one_file_see_each_other_at_once(path: Path) -> None:
     with served(path) as (_, http), another(path) as other:
         load = Load(str(http.base_url), saves=100).start()
         for number in range(20):
@@ -106,25 +101,17 @@ async def found(observation: int, here: LocalService) -> str:
     return (await here.get(observation)).content
 
 
-def test_every_connection_has_the_settings_that_durability_needs(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_every_connection_has_the_settings_that_durability_needs(path: Path) -> None:
     with serving(path), closing(connect(path)) as database:
         settings = {
             name: database.execute(f"PRAGMA {name}").fetchone()[0]
             for name in (
-                "journal_mode",
-                "synchronous",
-                "foreign_keys",
-                "temp_store",
-                "secure_delete",
+                "journal_mode", "synchronous", "foreign_keys", "temp_store", "secure_delete",
             )
-        }
+        }  # fmt: skip
 
     full, memory = 2, 2
     assert settings == {
-        "journal_mode": "wal",
-        "synchronous": full,
-        "foreign_keys": 1,
-        "temp_store": memory,
+        "journal_mode": "wal", "synchronous": full, "foreign_keys": 1, "temp_store": memory,
         "secure_delete": 1,
-    }
+    }  # fmt: skip

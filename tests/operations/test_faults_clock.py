@@ -43,8 +43,8 @@ def test_what_was_just_saved_is_still_known(turned_back: Service) -> None:
     assert again["action"] == "deduplicated"
 
 
-def test_a_request_that_was_done_is_not_done_again(tmp_path: Path, clock: Clock) -> None:
-    with serving(tmp_path / "memory.db", clock=clock, MEMORY_DEDUPE_WINDOW="0") as service:
+def test_a_request_that_was_done_is_not_done_again(path: Path, clock: Clock) -> None:
+    with serving(path, clock=clock, MEMORY_DEDUPE_WINDOW="0") as service:
         answers = []
         for hours in (-1, 24, 0):
             answers.append(once(service))
@@ -101,9 +101,8 @@ def test_a_session_does_not_end_before_it_began(turned_back: Service) -> None:
 
 
 def test_a_session_that_is_told_of_goes_on_and_ends_when_it_is_idle(
-    tmp_path: Path, clock: Clock
+    path: Path, clock: Clock
 ) -> None:
-    path = tmp_path / "memory.db"
     with serving(path, clock=clock, MEMORY_SESSION_IDLE="2h") as service:
         service.http.post("/sessions/s1/messages", json={"messages": said("hello")})
         clock.advance(hours=-1)
@@ -114,8 +113,7 @@ def test_a_session_that_is_told_of_goes_on_and_ends_when_it_is_idle(
         assert ends(service) == {"s1": "2030-01-01T12:00:00Z"}
 
 
-def test_a_revoked_key_opens_nothing_whatever_the_clock_says(tmp_path: Path, clock: Clock) -> None:
-    path = tmp_path / "memory.db"
+def test_a_revoked_key_opens_nothing_whatever_the_clock_says(path: Path, clock: Clock) -> None:
     token, other = made_key(path), made_key(path)
     with (
         serving(path, clock=clock) as service,
@@ -144,11 +142,9 @@ def test_a_clock_that_jumps_to_and_fro_under_load_loses_nothing(
 
     found = {row["content"]: row["id"] for row in exported}
     lost(
-        "a clock that jumps back an hour",
-        acknowledged=load.acknowledged.items(),
-        found=found.items(),
-        remark=f"{JUMPS - 1} jumps to and fro; {onlookers.told}",
-    )
+        "a clock that jumps back an hour", acknowledged=load.acknowledged.items(),
+        found=found.items(), remark=f"{JUMPS - 1} jumps to and fro; {onlookers.told}",
+    )  # fmt: skip
     assert not load.refused
     assert not load.unanswered
     assert onlookers.statuses.keys() == {200}

@@ -54,37 +54,29 @@ def slow_port() -> Iterator[int]:
 
 
 PORTS: dict[str, Callable[[], AbstractContextManager[int]]] = {
-    "refuses": partial(dead_port, "refuses"),
-    "says nothing": partial(dead_port, "says nothing"),
-    "cannot be reached": partial(dead_port, "cannot be reached"),
-    "is slow": slow_port,
-}
+    "refuses": partial(dead_port, "refuses"), "says nothing": partial(dead_port, "says nothing"),
+    "cannot be reached": partial(dead_port, "cannot be reached"), "is slow": slow_port,
+}  # fmt: skip
 
 
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("fault", "protocol"),
     [
-        ("refuses", "grpc"),
-        ("says nothing", "http/protobuf"),
-        ("cannot be reached", "grpc"),
+        ("refuses", "grpc"), ("says nothing", "http/protobuf"), ("cannot be reached", "grpc"),
         ("is slow", "http/protobuf"),
     ],
-)
+)  # fmt: skip
 def test_agents_do_not_wait_for_a_collector_that_fails(
-    fault: str, protocol: str, tmp_path: Path, lost: Losses
+    fault: str, protocol: str, path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with (
         PORTS[fault]() as port,
         served(
-            path,
-            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
-            OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
-            MEMORY_DRAIN=DRAIN,
-            **PATIENT,
+            path, OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
+            OTEL_EXPORTER_OTLP_PROTOCOL=protocol, MEMORY_DRAIN=DRAIN, **PATIENT,
         ) as (program, http),
-    ):
+    ):  # fmt: skip
         full = Load(str(http.base_url), about="earlier save", saves=FILLED).start()
         full.join()
         before = resident(program.pid)

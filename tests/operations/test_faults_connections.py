@@ -22,18 +22,13 @@ ASKED: tuple[tuple[str, str, object], ...] = (
     ("POST", "/observations", observation("meanwhile")),
     ("POST", "/sessions", {"id": "s2", "project": "demo"}),
     ("POST", "/import", {"observations": [observation("y" * 100_000)] * 20}),
-    ("GET", "/context?project=demo", None),
-    ("GET", "/search?q=before", None),
-    ("GET", "/export", None),
-    ("GET", "/openapi.json", None),
-    ("GET", "/docs", None),
-    ("GET", "/metrics", None),
-    ("GET", "/health", None),
-    ("GET", "/health/ready", None),
+    ("GET", "/context?project=demo", None), ("GET", "/search?q=before", None),
+    ("GET", "/export", None), ("GET", "/openapi.json", None), ("GET", "/docs", None),
+    ("GET", "/metrics", None), ("GET", "/health", None), ("GET", "/health/ready", None),
     ("POST", "/mcp/demo", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}),
     ("POST", "/anthropic/v1/memory_stores", {"name": "store"}),
     ("DELETE", "/projects/gone?hard=true", None),
-)
+)  # fmt: skip
 
 MANY = 10_000
 AT_ONCE = 100  # that are open before any of them is dropped
@@ -41,18 +36,15 @@ GROWTH = 16  # MiB
 SAVES = 200
 ROOM = 40  # files that the service may still open
 BEGUN = (
-    b"",
-    b"GET / HT",
-    HEALTH,
+    b"", b"GET / HT", HEALTH,
     request("POST", "/observations", b'{"content": "ha', content_length="99"),
     request("GET", "/export"),
-)
+)  # fmt: skip
 
 
 def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         load = Load(str(http.base_url), saves=SAVES).start()
         drop(str(http.base_url).rstrip("/"), 1000)  # what the first of all kinds take is kept
@@ -76,9 +68,8 @@ def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
 
 
 def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         http.get("/health")
         with few_files(program, open_files(program.pid) + ROOM):

@@ -42,8 +42,7 @@ class Agent:
                 self.statuses.add(http.get("/context", params=asked).status_code)
 
 
-def test_a_damaged_page_of_the_index_under_load_loses_nothing(tmp_path: Path, lost: Losses) -> None:
-    path = tmp_path / "memory.db"
+def test_a_damaged_page_of_the_index_under_load_loses_nothing(path: Path, lost: Losses) -> None:
     with served(path) as (program, http), Agent(str(http.base_url)) as agent:
         load = Load(str(http.base_url), saves=800).start()
         load.reach(300)
@@ -72,8 +71,7 @@ def test_a_damaged_page_of_the_index_under_load_loses_nothing(tmp_path: Path, lo
     assert_sound(path, live=len(load.acknowledged) + 1)
 
 
-def test_two_pods_on_one_volume_serve_one_after_the_other(tmp_path: Path, lost: Losses) -> None:
-    path = tmp_path / "memory.db"
+def test_two_pods_on_one_volume_serve_one_after_the_other(path: Path, lost: Losses) -> None:
     with (
         second(path, MEMORY_DRAIN="0") as (one, at_one),
         second(path, MEMORY_DRAIN="0") as (other, at_other),

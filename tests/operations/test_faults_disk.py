@@ -21,9 +21,8 @@ SAVES = 300
     [("failing fsync", "fdatasync", 4), ("failing write", "pwrite64", 97)],
 )
 def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(
-    fault: str, call: str, every: int, tmp_path: Path, lost: Losses
+    fault: str, call: str, every: int, path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         with failing(program, f"{call}:error=EIO:when=5+{every}"):
             load = Load(str(http.base_url), saves=SAVES).start()
@@ -35,11 +34,9 @@ def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(
         exported = http.get("/export").json()["observations"]
     found = {row["content"]: row["id"] for row in exported}
     lost(
-        fault,
-        acknowledged=load.acknowledged.items(),
-        found=found.items(),
+        fault, acknowledged=load.acknowledged.items(), found=found.items(),
         remark=f"{len(load.refused)} saves were refused, and none of them is there",
-    )
+    )  # fmt: skip
     assert set(load.refused.values()) == {503}
     assert found.keys() == load.acknowledged.keys()
     assert_sound(path, live=len(found))
@@ -64,11 +61,9 @@ def test_a_disk_that_fills_under_load_and_is_emptied_loses_nothing(
 
     acknowledged = full.acknowledged | again.acknowledged
     lost(
-        "a full disk, emptied again",
-        acknowledged=acknowledged.items(),
-        found=found.items(),
+        "a full disk, emptied again", acknowledged=acknowledged.items(), found=found.items(),
         remark=f"{len(full.refused)} saves were refused, and none of them is there",
-    )
+    )  # fmt: skip
     assert found == acknowledged
     assert again.refused == {}
     assert set(full.refused.values()) == {503}

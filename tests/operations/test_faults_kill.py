@@ -20,9 +20,8 @@ ENDED = 60  # saved in a round, after their end
 
 
 def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     acknowledged: dict[str, int] = {}
     unanswered: set[str] = set()
     for number in range(ROUNDS):
@@ -39,20 +38,15 @@ def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
         exported = http.get("/export").json()["observations"]
     found = {row["content"]: row["id"] for row in exported}
     lost(
-        "kill -9 under load",
-        acknowledged=acknowledged.items(),
-        found=found.items(),
+        "kill -9 under load", acknowledged=acknowledged.items(), found=found.items(),
         remark=f"{ROUNDS} kills; {len(unanswered)} saves got no answer",
-    )
+    )  # fmt: skip
     assert unanswered
     assert found.keys() <= acknowledged.keys() | unanswered
     assert_sound(path, live=len(found))
 
 
-def test_kill_9_in_the_midst_of_sweeps_of_what_has_expired_loses_nothing_else(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_kill_9_in_the_midst_of_sweeps_of_what_has_expired_loses_nothing_else(path: Path) -> None:
     kept, ended = set[str](), 0
     for number in range(ROUNDS):
         with served(path, MEMORY_SWEEP_EVERY="1ms") as (program, http):
@@ -76,9 +70,8 @@ def test_kill_9_in_the_midst_of_sweeps_of_what_has_expired_loses_nothing_else(
 
 @pytest.mark.parametrize("kind", ["-wal", "-shm"])
 def test_a_log_that_is_removed_under_load_and_a_kill_lose_nothing_that_was_acknowledged(
-    tmp_path: Path, lost: Losses, kind: str
+    path: Path, lost: Losses, kind: str
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         load = Load(str(http.base_url)).start()
         load.reach(SAVES)

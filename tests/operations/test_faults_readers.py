@@ -33,9 +33,8 @@ LONGEST = 2.0  # seconds of a read
 
 
 def test_a_client_that_takes_a_large_export_by_drops_holds_nobody_up(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (_, http), wire(url(http), receive_buffer=4096) as slow:
         bring(http, 0)
         slow.send(request("GET", "/export"))
@@ -47,11 +46,9 @@ def test_a_client_that_takes_a_large_export_by_drops_holds_nobody_up(
         log = log_size(path)
 
     lost(
-        "a client that never finishes an export",
-        acknowledged=load.acknowledged.items(),
-        found=stored(path).items(),
-        remark=f"{onlookers.told}; the log has {log:.0f} MiB",
-    )
+        "a client that never finishes an export", acknowledged=load.acknowledged.items(),
+        found=stored(path).items(), remark=f"{onlookers.told}; the log has {log:.0f} MiB",
+    )  # fmt: skip
     assert load.refused == {}
     assert onlookers.statuses.keys() == {200}
     assert onlookers.slowest < LONGEST
@@ -59,9 +56,8 @@ def test_a_client_that_takes_a_large_export_by_drops_holds_nobody_up(
 
 
 def test_a_transaction_of_another_process_lets_the_log_grow_which_is_told_and_passes(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path) as (program, http):
         with reading_on(path):
             for number in itertools.count():

@@ -21,9 +21,8 @@ Pods = dict[Program, httpx.Client]
 
 
 def test_two_services_that_start_at_once_take_turns_and_lose_nothing(
-    tmp_path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
-    path = tmp_path / "memory.db"
     acknowledged: dict[str, int] = {}
     for number in range(ROUNDS):
         end = (signal.SIGTERM, signal.SIGKILL)[number % 2]

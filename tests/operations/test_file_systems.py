@@ -32,18 +32,12 @@ broken
 
 def test_the_kind_is_that_of_the_longest_mount_point_and_of_the_latest_mount_there() -> None:
     kinds = {
-        "/": "ext4",
-        "/home/ada/memory.db": "ext4",
-        "/database": "ext4",
-        "/data/memory.db": "overlay",
-        "/data/team share": "nfs4",
-        "/data/team share/memory.db": "nfs4",
-        "/data/team shared/memory.db": "overlay",
-        "/data/team share/fast/memory.db": "xfs",
-        "/mnt/auto/memory.db": "cifs",
-        "/mnt/back\\slash/memory.db": "fuse.sshfs",
-        "/mnt/no-kind/memory.db": "ext4",
-    }
+        "/": "ext4", "/home/ada/memory.db": "ext4", "/database": "ext4",
+        "/data/memory.db": "overlay", "/data/team share": "nfs4",
+        "/data/team share/memory.db": "nfs4", "/data/team shared/memory.db": "overlay",
+        "/data/team share/fast/memory.db": "xfs", "/mnt/auto/memory.db": "cifs",
+        "/mnt/back\\slash/memory.db": "fuse.sshfs", "/mnt/no-kind/memory.db": "ext4",
+    }  # fmt: skip
 
     assert {place: kind_at(Path(place), MOUNTS) for place in kinds} == kinds
     assert kind_at(Path("/data"), "") is None
@@ -90,23 +84,11 @@ def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_ne
 
 
 COMMANDS = (
-    "serve --listen 127.0.0.1:0",
-    "mcp --project p",
-    "index --check",
-    "scan",
-    "save --project p title content",
-    "search word",
-    "context --project p",
-    "stats",
-    "export",
-    "projects list",
-    "tenants create acme",
-    "tenants list",
-    "tenants export default --to file",
-    "tenants erase acme --yes",
-    "backup --to .",
-    "restore memory.zip --force",
-)
+    "serve --listen 127.0.0.1:0", "mcp --project p", "index --check", "scan",
+    "save --project p title content", "search word", "context --project p", "stats", "export",
+    "projects list", "tenants create acme", "tenants list", "tenants export default --to file",
+    "tenants erase acme --yes", "backup --to .", "restore memory.zip --force",
+)  # fmt: skip
 
 
 def test_every_command_that_opens_the_file_refuses_it_on_a_network_file_system(

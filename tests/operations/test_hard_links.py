@@ -18,17 +18,11 @@ from ..support.service import serving
 
 LONG = 120.0  # seconds
 COMMANDS: list[Sequence[str]] = [
-    ("serve", "--listen", "127.0.0.1:0"),
-    ("save", "Title", "Content", "--project", "shop"),
-    ("stats",),
-    ("stats", "--storage"),
-    ("index",),
-    ("scan",),
-    ("migrate",),
-    ("projects", "erase", "shop", "--yes"),
-    ("tenants", "export", "default", "--to", "-"),
+    ("serve", "--listen", "127.0.0.1:0"), ("save", "Title", "Content", "--project", "shop"),
+    ("stats",), ("stats", "--storage"), ("index",), ("scan",), ("migrate",),
+    ("projects", "erase", "shop", "--yes"), ("tenants", "export", "default", "--to", "-"),
     ("backup", "--to", "memory.zip"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture

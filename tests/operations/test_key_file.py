@@ -138,17 +138,10 @@ def test_a_key_is_printed_with_its_record_when_json_is_asked_for(desk: Desk) -> 
 
     assert TOKEN.fullmatch(shown.pop("key"))
     assert shown == {
-        "id": next(iter(desk.file.ring().keys)),
-        "name": "ci",
-        "tenant": "acme",
-        "role": "writer",
-        "projects": ["a"],
-        "agents": [],
-        "coordinates": False,
-        "created_at": desk.audited()[0]["at"],
-        "revoked_at": None,
-        "old_secret_until": None,
-    }
+        "id": next(iter(desk.file.ring().keys)), "name": "ci", "tenant": "acme", "role": "writer",
+        "projects": ["a"], "agents": [], "coordinates": False,
+        "created_at": desk.audited()[0]["at"], "revoked_at": None, "old_secret_until": None,
+    }  # fmt: skip
 
 
 def test_a_key_speaks_for_the_agents_that_are_named(desk: Desk) -> None:
@@ -404,11 +397,9 @@ def test_the_files_are_for_their_owner_alone(desk: Desk) -> None:
         os.umask(before)
 
     assert {path.name: oct(path.stat().st_mode & 0o777) for path in desk.db.parent.iterdir()} == {
-        "memory.db.keys": "0o600",
-        "memory.db.keys.lock": "0o600",
-        "memory.db.audit": "0o600",
+        "memory.db.keys": "0o600", "memory.db.keys.lock": "0o600", "memory.db.audit": "0o600",
         "memory.db.closed": "0o600",
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file for another user")
@@ -662,16 +653,13 @@ def test_a_file_that_was_edited_wrongly_is_refused_with_what_is_wrong(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "line 1 is no JSON"),
-        (b'{"version": 1,\n"keys": [', "line 2 is no JSON"),
-        (b"\xff\xfe\xfa", "no UTF-8|no JSON"),
-        (b'{"version": 1, "keys": "\xff"}', "no UTF-8"),
-        (b"[]", "no version"),
-        (b"[" * 100_000, "recursion"),
+        (b"", "line 1 is no JSON"), (b'{"version": 1,\n"keys": [', "line 2 is no JSON"),
+        (b"\xff\xfe\xfa", "no UTF-8|no JSON"), (b'{"version": 1, "keys": "\xff"}', "no UTF-8"),
+        (b"[]", "no version"), (b"[" * 100_000, "recursion"),
         (b'{"version": 1, "keys": [], "keys": []}', "a field occurs twice"),
         (b'{"version": 1' + b"0" * 5000 + b"}", "integer string conversion"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_document_of_keys_is_refused(content: bytes, said: str, desk: Desk) -> None:
     desk.db.parent.mkdir()
     desk.path.write_bytes(content)

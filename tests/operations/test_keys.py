@@ -68,17 +68,23 @@ def opens(key: Key, token: str, after: timedelta = timedelta()) -> bool:
     return ring(key).opened_by(token, START + after) == key
 
 
-def test_a_token_is_a_mark_an_id_and_43_characters() -> None:
+def test_a_token_of_an_id_and_43_characters_opens_its_own_key_alone() -> None:
     key, token = made()
 
     assert re.fullmatch(r"amk_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", token)
     assert parsed(token) == (key.id, token.removeprefix(f"amk_{key.id}_"))
 
-
-def test_no_two_keys_share_an_id_or_a_secret() -> None:
     tokens = [parsed(made()[1]) for _ in range(100)]
 
     assert len({part for token in tokens for part in token or ()}) == 200
+
+    (ours, our_token), (theirs, their_token) = made(), made()
+    their_secret = their_token.rpartition(theirs.id)[2]
+
+    assert opens(ours, our_token)
+    assert not opens(ours, their_token)
+    assert not opens(ours, f"amk_{ours.id}{their_secret}")
+    assert not opens(ours, STRANGER)
 
 
 @for_each(
@@ -98,16 +104,6 @@ def test_any_text_is_no_token_and_no_error(text: str) -> None:
     assert parsed(text) is None
 
 
-def test_a_key_is_opened_by_its_own_token_alone() -> None:
-    (ours, our_token), (theirs, their_token) = made(), made()
-    their_secret = their_token.rpartition(theirs.id)[2]
-
-    assert opens(ours, our_token)
-    assert not opens(ours, their_token)
-    assert not opens(ours, f"amk_{ours.id}{their_secret}")
-    assert not opens(ours, STRANGER)
-
-
 def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
     key, token = made()
 
@@ -117,7 +113,7 @@ def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
     assert not any(repr(part) in shown for s in key.secrets for part in (s.salt, s.digest))
 
 
-def test_a_rotated_key_keeps_all_but_its_secret() -> None:
+def test_a_rotated_key_has_another_secret_and_the_old_one_its_grace() -> None:
     key, _ = made()
 
     new, token = rotated(key, START, timedelta())
@@ -125,16 +121,12 @@ def test_a_rotated_key_keeps_all_but_its_secret() -> None:
     assert replace(new, secrets=key.secrets) == key
     assert opens(new, token, 1000 * HOUR)
 
-
-def test_without_a_grace_the_old_secret_opens_nothing() -> None:
     key, old = made()
 
     new, _ = rotated(key, START, timedelta())
 
     assert not opens(new, old)
 
-
-def test_the_old_secret_works_until_the_instant_at_which_its_grace_ends() -> None:
     key, old = made()
 
     new, _ = rotated(key, START, HOUR)
@@ -288,29 +280,22 @@ def test_a_key_makes_the_caller_what_its_record_says(door: Door) -> None:
     caller = door.caller(authorization=f"Bearer {token}")
 
     assert caller == Caller(
-        tenant=ACME,
-        role=Role.WRITER,
-        projects=BILLING,
-        agents=NOTHING,
-        coordinates=False,
+        tenant=ACME, role=Role.WRITER, projects=BILLING, agents=NOTHING, coordinates=False,
         key=key.id,
-    )
+    )  # fmt: skip
 
 
 @for_each(
     "headers",
     [
-        {"authorization": "Bearer {key}"},
-        {"authorization": "bearer {key}"},
-        {"authorization": "BEARER   {key} "},
-        {"authorization": " Bearer {key}"},
-        {"x_api_key": "{key}"},
-        {"x_api_key": "  {key} "},
+        {"authorization": "Bearer {key}"}, {"authorization": "bearer {key}"},
+        {"authorization": "BEARER   {key} "}, {"authorization": " Bearer {key}"},
+        {"x_api_key": "{key}"}, {"x_api_key": "  {key} "},
         {"authorization": "Basic dTpw", "x_api_key": "{key}"},
         {"authorization": "", "x_api_key": "{key}"},
         {"authorization": "Bearer", "x_api_key": "{key}"},
     ],
-)
+)  # fmt: skip
 def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) -> None:
     key, token = door.made()
 
@@ -320,24 +305,15 @@ def test_a_key_is_brought_in_either_header(headers: dict[str, str], door: Door) 
 @for_each(
     "headers",
     [
-        {},
-        {"authorization": "{key}"},
-        {"authorization": "Bearer"},
-        {"authorization": "Bearer "},
-        {"authorization": "Bearer {key} {key}"},
-        {"authorization": "Bearer {key},"},
-        {"authorization": "Bearer{key}"},
-        {"authorization": "Basic {key}"},
-        {"authorization": "Bearer {short}"},
-        {"authorization": "Bearer {shorter}___"},
-        {"authorization": "Bearer {stranger}"},
-        {"authorization": "Bearer \u00e9\u00ff"},
-        {"authorization": "Bearer " + "x" * 60_000},
-        {"x_api_key": ""},
-        {"x_api_key": "Bearer {key}"},
-        {"cookie": "{key}"},
+        {}, {"authorization": "{key}"}, {"authorization": "Bearer"}, {"authorization": "Bearer "},
+        {"authorization": "Bearer {key} {key}"}, {"authorization": "Bearer {key},"},
+        {"authorization": "Bearer{key}"}, {"authorization": "Basic {key}"},
+        {"authorization": "Bearer {short}"}, {"authorization": "Bearer {shorter}___"},
+        {"authorization": "Bearer {stranger}"}, {"authorization": "Bearer \u00e9\u00ff"},
+        {"authorization": "Bearer " + "x" * 60_000}, {"x_api_key": ""},
+        {"x_api_key": "Bearer {key}"}, {"cookie": "{key}"},
     ],
-)
+)  # fmt: skip
 def test_whoever_brings_no_key_that_works_is_told_the_same(
     headers: dict[str, str], door: Door
 ) -> None:
@@ -392,15 +368,13 @@ def test_a_reset_opens_the_service_where_it_may_be_open(door: Door, guarded: Doo
 @pytest.mark.parametrize(
     "spoil",
     [
-        lambda path: path.unlink(),
-        lambda path: path.write_text("{"),
-        lambda path: path.write_bytes(b""),
-        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: path.unlink(), lambda path: path.write_text("{"),
+        lambda path: path.write_bytes(b""), lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), path.symlink_to("nowhere")),
         lambda path: (path.unlink(), path.symlink_to(path)),
     ],
     ids=["gone", "malformed", "empty", "a folder", "a dangling link", "a link to itself"],
-)
+)  # fmt: skip
 def test_keys_that_cannot_be_read_let_nobody_in_until_they_can(
     spoil: Callable[[Path], object], door: Door, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -464,25 +438,14 @@ def test_the_file_of_a_reset_may_go_away(door: Door) -> None:
 @for_each(
     "auth, host, expected",
     [
-        ("", "127.0.0.1", True),
-        ("", "127.200.3.4", True),
-        ("", "::1", True),
-        ("", "localhost", True),
-        ("", "LocalHost", True),
-        ("", "", False),
-        ("", EVERYWHERE, False),
-        ("", "::", False),
-        ("", "10.0.0.1", False),
-        ("", "128.0.0.1", False),
-        ("", "memory.example", False),
-        ("", "localhost.example", False),
-        ("", "127.0.0.1.example", False),
-        ("none", EVERYWHERE, True),
-        ("none", "127.0.0.1", True),
-        ("keys", "127.0.0.1", False),
-        ("keys", EVERYWHERE, False),
+        ("", "127.0.0.1", True), ("", "127.200.3.4", True), ("", "::1", True),
+        ("", "localhost", True), ("", "LocalHost", True), ("", "", False), ("", EVERYWHERE, False),
+        ("", "::", False), ("", "10.0.0.1", False), ("", "128.0.0.1", False),
+        ("", "memory.example", False), ("", "localhost.example", False),
+        ("", "127.0.0.1.example", False), ("none", EVERYWHERE, True), ("none", "127.0.0.1", True),
+        ("keys", "127.0.0.1", False), ("keys", EVERYWHERE, False),
     ],
-)
+)  # fmt: skip
 def test_a_service_may_be_open_on_a_loopback_address_or_when_told_so(
     auth: str, host: str, expected: bool
 ) -> None:

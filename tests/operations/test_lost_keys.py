@@ -103,14 +103,10 @@ def without_a_note(path: Path) -> None:
 @pytest.mark.parametrize(
     "loss",
     [
-        all_revoked,
-        of_another_tenant,
-        with_the_file_of_a_reset,
-        with_a_trimmed_audit,
-        with_the_audit,
-        without_a_note,
+        all_revoked, of_another_tenant, with_the_file_of_a_reset, with_a_trimmed_audit,
+        with_the_audit, without_a_note,
     ],
-)
+)  # fmt: skip
 def test_however_they_were_lost(path: Path, loss: Loss) -> None:
     loss(path)
 

@@ -53,17 +53,12 @@ def linked(file: Path) -> None:
 
 
 HARMS: list[tuple[str, Harm, str]] = [
-    (WAL, removed, LOG_GONE),
-    (WAL, linked, LOG_GONE),
-    (SHM, removed, LOG_GONE),
-    (SHM, linked, LOG_GONE),
-    (FILE, linked, LINKED),
-]
+    (WAL, removed, LOG_GONE), (WAL, linked, LOG_GONE), (SHM, removed, LOG_GONE),
+    (SHM, linked, LOG_GONE), (FILE, linked, LINKED),
+]  # fmt: skip
 REPLACED: list[tuple[str, Harm, str]] = [
-    (WAL, replaced, LOG_GONE),
-    (SHM, replaced, LOG_GONE),
-    (FILE, replaced, GONE),
-]
+    (WAL, replaced, LOG_GONE), (SHM, replaced, LOG_GONE), (FILE, replaced, GONE),
+]  # fmt: skip
 
 
 def of(path: Path, kind: str) -> Path:
@@ -135,8 +130,7 @@ def test_what_another_file_has_the_place_of_is_refused(
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("kind", [WAL, SHM])
-def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: str) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_removed_unnoticed_is_no_loss_at_the_end(path: Path, kind: str) -> None:
     with serving(path) as service:
         contents = saved(service.http)
         of(path, kind).unlink()
@@ -149,9 +143,9 @@ def test_what_was_removed_unnoticed_is_no_loss_at_the_end(tmp_path: Path, kind: 
 @pytest.mark.parametrize("number", [1, 3])
 @pytest.mark.parametrize("kind", [WAL, SHM, FILE])
 def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
 ) -> None:
-    path, commit = tmp_path / "memory.db", transactions._commit  # noqa: SLF001 - in the midst
+    commit = transactions._commit  # noqa: SLF001 - in the midst
 
     def harmful(database: sqlite3.Connection) -> None:
         of(path, kind).unlink(missing_ok=True)
@@ -169,8 +163,7 @@ def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
     engine.run(path, test)
 
 
-def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http, 1)
         with closing(connect(path)) as reader:
@@ -188,8 +181,7 @@ def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(tmp_path: Pa
     assert_sound(path, live=len(contents))
 
 
-def test_what_was_saved_after_one_harm_is_rescued_from_the_next(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_was_saved_after_one_harm_is_rescued_from_the_next(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http)
         linked(path)
@@ -238,8 +230,7 @@ def test_a_commit_by_another_log_outlives_the_service(tmp_path: Path) -> None:
     assert_sound(path, live=len(contents))
 
 
-def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http)
         with closing(connect(path)) as other:
@@ -259,8 +250,7 @@ def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(tmp_path: P
     assert_sound(path, live=len(contents))
 
 
-def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(path: Path) -> None:
     with served(path) as (program, http):
         contents = saved(http)
         of(path, WAL).unlink()
@@ -302,12 +292,10 @@ def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
 ) -> None:
     saved(service.http)
     commands = [
-        ("doctor", "--thorough"),
-        ("backup", "--to", str(tmp_path / "memory.zip")),
-        ("save", "Title", "By another.", "--project", "demo"),
-        ("stats", "--storage"),
+        ("doctor", "--thorough"), ("backup", "--to", str(tmp_path / "memory.zip")),
+        ("save", "Title", "By another.", "--project", "demo"), ("stats", "--storage"),
         ("index", "--check"),
-    ]
+    ]  # fmt: skip
     for command in commands:
         assert run(*command, "--db", str(service.path)).returncode == 0, command
         service.save(f"after {command}")
@@ -338,8 +326,8 @@ def test_the_doctor_names_what_a_service_has_open_that_is_gone(
 
 
 @pytest.mark.slow
-def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_the_log_of_one_tenant_concerns_that_tenant_alone(path: Path) -> None:
+    with serving(path) as service:
         token, other = made_key(service.path), made_key(service.path, tenant="acme")
         file = tenant_file(service.path, TenantId("acme"))
         with calling(service, token) as default, calling(service, other) as acme:
@@ -353,46 +341,36 @@ def test_the_log_of_one_tenant_concerns_that_tenant_alone(tmp_path: Path) -> Non
     assert set(stored(file)) == contents
 
 
-def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
-
     def connection_to_another(*given: Any) -> Any:
         replaced(path)
         return connection(*given)
 
-    async def use() -> None:
-        with pytest.raises(StartRefused, match="was replaced while it was opened"):
-            async with SqliteEngine.opened(path, clock=lambda: START):
-                pass
-
     monkeypatch.setattr(opening, "connection", connection_to_another)
-    asyncio.run(use())
+    with pytest.raises(StartRefused, match="was replaced while it was opened"):
+        async with SqliteEngine.opened(path, clock=lambda: START):
+            pass
 
 
 @pytest.mark.slow
-def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
+async def test_a_file_that_has_taken_the_place_of_another_is_not_scrubbed(tmp_path: Path) -> None:
     path = tmp_path / "acme.db"
 
-    async def use() -> None:
-        async with SqliteEngine.opened(path, clock=lambda: START) as old:
-            await engine.save(old, "apple")
-            remove(path)
-            async with SqliteEngine.opened(path, clock=lambda: START) as new:
-                await engine.save(new, "pear")
-                before = path.read_bytes()
-                assert not await old.scrub_file(OPERATOR)
-                assert path.read_bytes() == before
-                assert await new.scrub_file(OPERATOR)
-
-    asyncio.run(use())
+    async with SqliteEngine.opened(path, clock=lambda: START) as old:
+        await engine.save(old, "apple")
+        remove(path)
+        async with SqliteEngine.opened(path, clock=lambda: START) as new:
+            await engine.save(new, "pear")
+            before = path.read_bytes()
+            assert not await old.scrub_file(OPERATOR)
+            assert path.read_bytes() == before
+            assert await new.scrub_file(OPERATOR)
 
 
 @pytest.mark.slow
-def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
+async def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(path: Path) -> None:
     def is_locked() -> bool:
         code = (
             "import fcntl, sys\n"
@@ -402,12 +380,9 @@ def test_an_engine_that_has_scrubbed_and_ends_leaves_the_locks_of_another(tmp_pa
         assert ran.returncode == 0 or b"BlockingIOError" in ran.stderr
         return ran.returncode != 0
 
-    async def use() -> None:
-        async with SqliteEngine.opened(path, clock=lambda: START):
-            async with SqliteEngine.opened(path, clock=lambda: START) as other:
-                await engine.save(other, "apple")
-                assert await other.scrub_file(OPERATOR)
-            assert is_locked()
-        assert not is_locked()
-
-    asyncio.run(use())
+    async with SqliteEngine.opened(path, clock=lambda: START):
+        async with SqliteEngine.opened(path, clock=lambda: START) as other:
+            await engine.save(other, "apple")
+            assert await other.scrub_file(OPERATOR)
+        assert is_locked()
+    assert not is_locked()

@@ -27,10 +27,8 @@ def fill(service: Service) -> list[int]:
 
 
 @pytest.mark.slow
-def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         ids = fill(service)
         assert len(ids) > 10
         exported = service.http.get("/export").json()
@@ -53,14 +51,13 @@ def test_what_would_add_to_a_full_tenant_is_refused_and_the_rest_goes_on(tmp_pat
             assert service.http.post("/observations", json=observation("pear")).status_code == 507
             run("tenants", "rewrite", "default", "--db", str(service.path))
         assert service.http.post("/observations", json=observation("pear")).status_code == 201
-    assert_index_is_whole(tmp_path / "memory.db")
+    assert_index_is_whole(path)
 
 
-def test_an_import_that_does_not_fit_stores_nothing(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_import_that_does_not_fit_stores_nothing(path: Path) -> None:
     rows = [observation(f"{number} " * 5000) for number in range(200)]
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-    ) as service:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         answer = service.http.post("/import", content=json.dumps({"observations": rows}))
 
         assert (answer.status_code, answer.json()) == (507, FULL)
@@ -68,8 +65,7 @@ def test_an_import_that_does_not_fit_stores_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_one_tenant_that_is_full_takes_nothing_from_another(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_one_tenant_that_is_full_takes_nothing_from_another(path: Path) -> None:
     with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
         fill(service)
         with calling(service, made_key(path, tenant="acme")) as client:

@@ -299,13 +299,11 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
     after = within + 64  # one bit alone may choose among zeros, and change nothing
     bad = tmp_path / "bad.zip"
     spoiled: dict[str, bytes] = {
-        "cut": data[:-1],
-        "half": data[: len(data) // 2],
-        "empty": b"",
+        "cut": data[:-1], "half": data[: len(data) // 2], "empty": b"",
         "text": b"not a zip at all" * 99,
         "flipped": data[:within] + bytes(it ^ 255 for it in data[within:after]) + data[after:],
         "comment": data[:-1] + b"x",
-    }
+    }  # fmt: skip
     for name, content in spoiled.items():
         bad.write_bytes(content)
         _assert_refused(path, bad, name)
@@ -323,28 +321,21 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
 
 
 REASONS = {
-    "cut": "its manifest was changed",
-    "half": "it is not whole",
-    "empty": "it is not whole",
-    "text": "it is not whole",
-    "flipped": "it is not whole",
+    "cut": "its manifest was changed", "half": "it is not whole",
+    "empty": "it is not whole", "text": "it is not whole", "flipped": "it is not whole",
     "comment": "its manifest was changed",
-    "lzma": "is packed in a way this program never uses",
-    "missing": "No such file",
-    "a folder": "it is not a file",
-    "_newer": "this version reads formats up to",
+    "lzma": "is packed in a way this program never uses", "missing": "No such file",
+    "a folder": "it is not a file", "_newer": "this version reads formats up to",
     "_unknown": "its files are not those that its manifest names",
     "_elsewhere": "a database of it has another tenant's name",
     "_of_another": "a field of it is missing or invalid",
     "_bomb": "does not have the size its manifest gives",
     "_miscounted": "does not match what the archive's manifest says",
-    "_no_database": "is damaged",
-    "_swapped": "audit.jsonl in it was changed",
-    "_of_another_program": "is damaged",
-    "_huge": "does not have the size its manifest gives",
+    "_no_database": "is damaged", "_swapped": "audit.jsonl in it was changed",
+    "_of_another_program": "is damaged", "_huge": "does not have the size its manifest gives",
     "_of_another_format": "it has format 2, from another version of this program",
     "_with_keys_that_are_none": "The keys in the archive cannot be used",
-}
+}  # fmt: skip
 
 
 def test_a_pipe_is_no_archive(path: Path, tmp_path: Path) -> None:

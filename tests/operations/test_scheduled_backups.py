@@ -102,10 +102,8 @@ def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
 
     told = [record for record in caplog.records if record.name == backing_up.__name__]
     assert [record.message for record in told] == [
-        "backups cannot be made now",
-        "the backup failed and will be retried",
-        "backed up",
-    ]
+        "backups cannot be made now", "the backup failed and will be retried", "backed up",
+    ]  # fmt: skip
     assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
 
 

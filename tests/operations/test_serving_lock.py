@@ -1,6 +1,5 @@
 """One service at a time has a database, and says its name."""
 
-import asyncio
 import fcntl
 import os
 import socket
@@ -43,11 +42,11 @@ def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) 
         assert holder(database) not in (None, UNNAMED)
 
 
-def test_a_fault_inside_is_not_taken_for_one_of_the_lock_and_lets_go(tmp_path: Path) -> None:
-    with pytest.raises(ConnectionError), service_lock(tmp_path / "memory.db"):
+def test_a_fault_inside_is_not_taken_for_one_of_the_lock_and_lets_go(path: Path) -> None:
+    with pytest.raises(ConnectionError), service_lock(path):
         raise ConnectionError
 
-    assert holder(tmp_path / "memory.db") is None
+    assert holder(path) is None
 
 
 @pytest.mark.parametrize(
@@ -91,8 +90,8 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_another_ones(
         pass
 
 
-def test_its_turn_tells_for_what_it_waits_and_when_that_is_over(tmp_path: Path) -> None:
-    database, told = tmp_path / "memory.db", list[str]()
+async def test_its_turn_tells_for_what_it_waits_and_when_that_is_over(path: Path) -> None:
+    database, told = path, list[str]()
     first = ExitStack()
     first.enter_context(service_lock(database))
 
@@ -100,11 +99,8 @@ def test_its_turn_tells_for_what_it_waits_and_when_that_is_over(tmp_path: Path) 
         told.append(reason)
         first.close()
 
-    async def wait() -> None:
-        async with service_lock_within(database, timedelta(seconds=10), waits):
-            assert holder(database) is not None
-
-    asyncio.run(wait())
+    async with service_lock_within(database, timedelta(seconds=10), waits):
+        assert holder(database) is not None
     assert (len(told), told[-1]) == (2, "")
     assert told[0].startswith("Another service has the database: ")
 

@@ -37,13 +37,9 @@ ENGINES = partial(SqliteEngine.opened, clock=lambda: START)
 
 @asynccontextmanager
 async def opened(
-    path: Path,
-    *,
-    engines: Engines = ENGINES,
-    has_key: Callable[[TenantId], bool] = lambda _: True,
-    most: int = 16,
-    idle: timedelta = timedelta(minutes=5),
-) -> AsyncIterator[TenantsEngine]:
+    path: Path, *, engines: Engines = ENGINES, has_key: Callable[[TenantId], bool] = lambda _: True,
+    most: int = 16, idle: timedelta = timedelta(minutes=5),
+) -> AsyncIterator[TenantsEngine]:  # fmt: skip
     async with TenantsEngine.opened(path, engines, has_key=has_key, most=most, idle=idle) as engine:
         yield engine
 
@@ -90,10 +86,8 @@ def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> 
         for number, (name, token) in enumerate(keys.items(), start=1):
             with calling(service, token) as client:
                 assert client.get("/stats").json() == {
-                    "total_sessions": 1,
-                    "total_observations": number,
-                    "projects": [f"of {name}"],
-                }
+                    "total_sessions": 1, "total_observations": number, "projects": [f"of {name}"],
+                }  # fmt: skip
                 found = client.get("/search?q=apple").json()
                 assert {hit["content"][:-2] for hit in found} == {f"apple of {name}"}
     folder = tmp_path / "memory.db.tenants"
@@ -101,8 +95,8 @@ def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_the_tenant_is_the_keys_whatever_a_request_says(path: Path) -> None:
+    with serving(path) as service:
         with calling(service, made_key(service.path)) as default:
             default.post("/observations", json=observation("apple"))
         with calling(service, made_key(service.path, tenant="acme")) as client:
@@ -117,19 +111,16 @@ def test_the_tenant_is_the_keys_whatever_a_request_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
-            await saved(engine, ACME)
-            await until(lambda: held_open(tmp_path) == ["memory.db"])
-            assert await count(engine, ACME) == 1
-
-    asyncio.run(use())
+async def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
+        await saved(engine, ACME)
+        await until(lambda: held_open(tmp_path) == ["memory.db"])
+        assert await count(engine, ACME) == 1
     assert held_open(tmp_path) == []
 
 
 @pytest.mark.slow
-def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
+async def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
     going_on, held = threading.Event(), threading.Event()
 
     def slow(tx: Transaction) -> int:
@@ -137,40 +128,31 @@ def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
         assert going_on.wait(20)
         return tx[MemoryTable].count(None)
 
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
-            await saved(engine, ACME)
-            reading = asyncio.create_task(engine.read(ACME, slow))
-            await asyncio.to_thread(held.wait)
-            assert await count(engine, ACME) == 1
-            assert "acme.db" in held_open(tmp_path)
-            going_on.set()
-            assert await reading == 1
-
-    asyncio.run(use())
+    async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
+        await saved(engine, ACME)
+        reading = asyncio.create_task(engine.read(ACME, slow))
+        await asyncio.to_thread(held.wait)
+        assert await count(engine, ACME) == 1
+        assert "acme.db" in held_open(tmp_path)
+        going_on.set()
+        assert await reading == 1
 
 
 @pytest.mark.heavy
-def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", most=1) as engine:
-            await saved(engine, OPERATOR)
-            for caller in (ACME, OTHER, ACME, THIRD, OTHER):
-                await saved(engine, caller)
-                assert held_open(tmp_path) == sorted([f"{caller.tenant}.db", "memory.db"])
-            together = [saved(engine, caller) for caller in (ACME, OTHER, THIRD) * 5]
-            await asyncio.gather(*together)
-            counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
-            assert counts == [1, 7, 7, 6]
-
-    asyncio.run(use())
+async def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db", most=1) as engine:
+        await saved(engine, OPERATOR)
+        for caller in (ACME, OTHER, ACME, THIRD, OTHER):
+            await saved(engine, caller)
+            assert held_open(tmp_path) == sorted([f"{caller.tenant}.db", "memory.db"])
+        together = [saved(engine, caller) for caller in (ACME, OTHER, THIRD) * 5]
+        await asyncio.gather(*together)
+        counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
+        assert counts == [1, 7, 7, 6]
 
 
 @pytest.mark.heavy
-def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(path: Path) -> None:
     asked: list[asyncio.Task[int]] = []
 
     async def use() -> None:
@@ -200,34 +182,30 @@ def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(
 
 
 @pytest.mark.slow
-def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> None:
+async def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> None:
     keys = {ACME.tenant}
     path = tmp_path / "memory.db"
 
-    async def use() -> None:
-        async with opened(path, has_key=keys.__contains__) as engine:
+    async with opened(path, has_key=keys.__contains__) as engine:
+        await saved(engine, ACME)
+        keys.clear()
+        remove(tenant_file(path, ACME.tenant))
+        with pytest.raises(NotFound):
             await saved(engine, ACME)
-            keys.clear()
-            remove(tenant_file(path, ACME.tenant))
-            with pytest.raises(NotFound):
-                await saved(engine, ACME)
-            assert not tenant_file(path, ACME.tenant).exists()
-
-    asyncio.run(use())
+        assert not tenant_file(path, ACME.tenant).exists()
 
 
 @pytest.mark.heavy
-def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db") as engine:
-            await saved(engine, ACME)
-        async with opened(tmp_path / "memory.db", has_key=lambda _: False) as engine:
-            assert await count(engine, Caller(tenant=ACME.tenant)) == 1
+async def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(
+    path: Path,
+) -> None:
+    async with opened(path) as engine:
+        await saved(engine, ACME)
+    async with opened(path, has_key=lambda _: False) as engine:
+        assert await count(engine, Caller(tenant=ACME.tenant)) == 1
 
-    asyncio.run(use())
 
-
-def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_path: Path) -> None:
+async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(path: Path) -> None:
     keys = {ACME.tenant, OTHER.tenant}
     going_on, held = threading.Event(), threading.Event()
 
@@ -235,51 +213,44 @@ def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(tmp_pat
         held.set()
         return going_on.wait(20)
 
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", has_key=keys.__contains__, most=1) as engine:
-            reading = asyncio.create_task(engine.read(OTHER, slow))
-            await asyncio.to_thread(held.wait)
-            waiting = asyncio.create_task(saved(engine, ACME))
-            await asyncio.sleep(0)
-            keys.remove(ACME.tenant)
-            going_on.set()
-            assert await reading
-            with pytest.raises(NotFound):
-                await waiting
-
-    asyncio.run(use())
-    assert not tenant_file(tmp_path / "memory.db", ACME.tenant).exists()
+    async with opened(path, has_key=keys.__contains__, most=1) as engine:
+        reading = asyncio.create_task(engine.read(OTHER, slow))
+        await asyncio.to_thread(held.wait)
+        waiting = asyncio.create_task(saved(engine, ACME))
+        await asyncio.sleep(0)
+        keys.remove(ACME.tenant)
+        going_on.set()
+        assert await reading
+        with pytest.raises(NotFound):
+            await waiting
+    assert not tenant_file(path, ACME.tenant).exists()
 
 
 @pytest.mark.heavy
-def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", most=2) as engine:
-            for caller in (ACME, OTHER, ACME, THIRD):
-                await saved(engine, caller)
-            assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
-
-    asyncio.run(use())
-
-
-@pytest.mark.heavy
-def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", most=2) as engine:
-            await saved(engine, ACME)
-            leaving = asyncio.create_task(count(engine, OTHER))
-            await asyncio.sleep(0)
-            leaving.cancel()
-            await until(lambda: TenantId("other") in {it.tenant for it in engine.callers()})
-            await saved(engine, THIRD)
-            assert held_open(tmp_path) == ["memory.db", "other.db", "third.db"]
-
-    asyncio.run(use())
+async def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path / "memory.db", most=2) as engine:
+        for caller in (ACME, OTHER, ACME, THIRD):
+            await saved(engine, caller)
+        assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
 
 
 @pytest.mark.heavy
-def test_one_that_finds_no_place_in_time_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db", most=2) as engine:
+        await saved(engine, ACME)
+        leaving = asyncio.create_task(count(engine, OTHER))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await until(lambda: TenantId("other") in {it.tenant for it in engine.callers()})
+        await saved(engine, THIRD)
+        assert held_open(tmp_path) == ["memory.db", "other.db", "third.db"]
+
+
+@pytest.mark.heavy
+async def test_one_that_finds_no_place_in_time_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     going_on, held = threading.Event(), threading.Event()
 
@@ -287,87 +258,69 @@ def test_one_that_finds_no_place_in_time_is_refused(
         held.set()
         return going_on.wait(20)
 
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db", most=1) as engine:
-            reading = asyncio.create_task(engine.read(ACME, slow))
-            await asyncio.to_thread(held.wait)
-            with monkeypatch.context() as hurried:
-                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
-                with pytest.raises(Busy):
-                    await count(engine, OTHER)
-            going_on.set()
-            assert await reading
-            assert await count(engine, OTHER) == 0
-
-    asyncio.run(use())
+    async with opened(path, most=1) as engine:
+        reading = asyncio.create_task(engine.read(ACME, slow))
+        await asyncio.to_thread(held.wait)
+        with monkeypatch.context() as hurried:
+            hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
+            with pytest.raises(Busy):
+                await count(engine, OTHER)
+        going_on.set()
+        assert await reading
+        assert await count(engine, OTHER) == 0
 
 
 @pytest.mark.heavy
-def test_a_tenant_whose_file_is_gone_begins_anew(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
-    async def use() -> None:
-        async with opened(path) as engine:
-            await saved(engine, ACME)
-            for file in (path.parent / "memory.db.tenants").iterdir():
-                file.unlink()
-            assert await count(engine, ACME) == 0
-            await saved(engine, ACME)
-            assert await count(engine, ACME) == 1
-
-    asyncio.run(use())
+async def test_a_tenant_whose_file_is_gone_begins_anew(path: Path) -> None:
+    async with opened(path) as engine:
+        await saved(engine, ACME)
+        for file in (path.parent / "memory.db.tenants").iterdir():
+            file.unlink()
+        assert await count(engine, ACME) == 0
+        await saved(engine, ACME)
+        assert await count(engine, ACME) == 1
 
 
 @pytest.mark.heavy
-def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "memory.db"
     broken = tenant_file(path, ACME.tenant)
     broken.parent.mkdir()
     broken.write_text("no database" * 1000)
 
-    async def use() -> None:
-        async with opened(path, most=1) as engine:
-            for _ in range(3):
-                with pytest.raises(Unavailable):
-                    await count(engine, ACME)
-                await saved(engine, OTHER)
-            broken.unlink()
-            assert await count(engine, ACME) == 0
-
-    asyncio.run(use())
+    async with opened(path, most=1) as engine:
+        for _ in range(3):
+            with pytest.raises(Unavailable):
+                await count(engine, ACME)
+            await saved(engine, OTHER)
+        broken.unlink()
+        assert await count(engine, ACME) == 0
     assert "a tenant's database cannot be opened" in [it.message for it in caplog.records]
 
 
-def test_one_who_leaves_stops_nobody_elses_opening(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db") as engine:
-            leaving = asyncio.create_task(count(engine, ACME))
-            await asyncio.sleep(0)
-            staying = asyncio.create_task(count(engine, ACME))
-            await asyncio.sleep(0)
-            leaving.cancel()
-            assert await staying == 0
-
-    asyncio.run(use())
+async def test_one_who_leaves_stops_nobody_elses_opening(path: Path) -> None:
+    async with opened(path) as engine:
+        leaving = asyncio.create_task(count(engine, ACME))
+        await asyncio.sleep(0)
+        staying = asyncio.create_task(count(engine, ACME))
+        await asyncio.sleep(0)
+        leaving.cancel()
+        assert await staying == 0
 
 
 @pytest.mark.heavy
-def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
-    async def use() -> None:
-        async with opened(tmp_path / "memory.db") as engine:
-            for _ in range(3):
-                await saved(engine, ACME)
-                erasure = await engine.write(ACME, erase, MemoryId(1))
-                assert erasure is not None
-                await scrub_all(engine, ACME)
-                for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
-                    file.unlink()
-            assert await count(engine, ACME) == 0
-            await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
-
-    asyncio.run(use())
+async def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        for _ in range(3):
+            await saved(engine, ACME)
+            erasure = await engine.write(ACME, erase, MemoryId(1))
+            assert erasure is not None
+            await scrub_all(engine, ACME)
+            for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
+                file.unlink()
+        assert await count(engine, ACME) == 0
+        await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
     assert held_open(tmp_path) == []
 
 
@@ -377,26 +330,23 @@ def gone_but_open(folder: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_to_count_rows_does_not_keep_a_database_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_to_count_rows_does_not_keep_a_database_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def test() -> None:
-        loop, passed = asyncio.get_running_loop(), 0.0
-        clock = loop.time
-        monkeypatch.setattr(loop, "time", lambda: clock() + passed)
-        async with opened(tmp_path / "memory.db", idle=timedelta(hours=3)) as engine:
-            await saved(engine, ACME)
-            for _ in range(2):
-                assert [rows.memories for rows in await counted(engine)] == [0, 1]
-                passed += 2 * 3600
-            await until(lambda: len(engine.callers()) == 1)
-            assert [rows.memories for rows in await counted(engine)] == [0]
-
-    asyncio.run(test())
+    loop, passed = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+    async with opened(path, idle=timedelta(hours=3)) as engine:
+        await saved(engine, ACME)
+        for _ in range(2):
+            assert [rows.memories for rows in await counted(engine)] == [0, 1]
+            passed += 2 * 3600
+        await until(lambda: len(engine.callers()) == 1)
+        assert [rows.memories for rows in await counted(engine)] == [0]
 
 
 @pytest.mark.heavy
-def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
+async def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     counting, held, going_on = threading.Event(), threading.Event(), threading.Event()
 
@@ -410,16 +360,13 @@ def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Pat
         is_slow = file == tenant_file(path, OTHER.tenant)
         return SqliteEngine.opened(file, clock=slow_clock if is_slow else lambda: START)
 
-    async def use() -> None:
-        async with opened(path, engines=engines, most=2) as engine:
-            await saved(engine, OTHER)
-            await saved(engine, ACME)
-            counting.set()
-            counting_rows = asyncio.create_task(counted(engine))
-            await asyncio.to_thread(held.wait)
-            await saved(engine, THIRD)  # takes the place of ACME
-            await until(lambda: "acme.db" not in held_open(tmp_path))
-            going_on.set()
-            assert [rows.memories for rows in await counting_rows] == [0, 1]
-
-    asyncio.run(use())
+    async with opened(path, engines=engines, most=2) as engine:
+        await saved(engine, OTHER)
+        await saved(engine, ACME)
+        counting.set()
+        counting_rows = asyncio.create_task(counted(engine))
+        await asyncio.to_thread(held.wait)
+        await saved(engine, THIRD)  # takes the place of ACME
+        await until(lambda: "acme.db" not in held_open(tmp_path))
+        going_on.set()
+        assert [rows.memories for rows in await counting_rows] == [0, 1]

@@ -33,12 +33,10 @@ def test_a_released_database_is_as_new(databases: Databases, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "change",
     [
-        "CREATE TABLE agentops.another ()",
-        "ALTER TABLE agentops.tenants RENAME TO others",
-        "ALTER TABLE agentops.tenants RENAME COLUMN tenant TO other",
-        "TRUNCATE agentops.tenants",
+        "CREATE TABLE agentops.another ()", "ALTER TABLE agentops.tenants RENAME TO others",
+        "ALTER TABLE agentops.tenants RENAME COLUMN tenant TO other", "TRUNCATE agentops.tenants",
     ],
-)
+)  # fmt: skip
 def test_one_of_which_more_than_rows_was_changed_is_made_again(
     databases: Databases, tmp_path: Path, change: str
 ) -> None:

@@ -1,10 +1,6 @@
 """What one dialect of memory stores makes, the other reads, over HTTP."""
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from agentops_memory.stores.anthropic import POLICY as ANTHROPIC
 from agentops_memory.stores.cloud import POLICY as SEED
@@ -14,15 +10,9 @@ from ..stores.test_stores_erasing import scrubbed
 from ..support.anthropic_sdk import STORES
 from ..support.erasing import remains
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import Service
 
 OTHERS = "/api/v1/cloud/memory_stores"
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 def sha256(text: str) -> str:
@@ -137,11 +127,7 @@ def test_versions_and_their_redactions_are_told_by_both(service: Service) -> Non
 
     seen = service.http.get(f"{STORES}/{store}/memory_versions/{ours[1]['id']}").json()
     shown = service.http.get(f"{OTHERS}/{store}/versions/{ours[2]['id']}").json()
-    assert (seen["content"], seen["path"], seen["content_size_bytes"]) == (
-        None,
-        None,
-        None,
-    )
+    assert (seen["content"], seen["path"], seen["content_size_bytes"]) == (None, None, None)
     assert seen["redacted_at"] is not None
     assert (shown["redacted"], "content" in shown) == (True, False)
 
@@ -203,9 +189,7 @@ def test_a_path_that_its_placeholders_make_too_long_is_refused_and_never_cut(
     assert answers[1].json()["path"].endswith("]")
 
 
-def test_what_one_dialect_keeps_of_a_redacted_version_the_other_takes_out(
-    service: Service,
-) -> None:
+def test_what_one_dialect_keeps_of_a_redacted_version_the_other_takes_out(service: Service) -> None:
     store = service.http.post(STORES, json={"name": "n"}).json()["id"]
     path = "xylograph/zanzibar"
     held = service.http.post(

@@ -11,7 +11,7 @@ from ..differential.play import play
 
 def test_requests_of_all_protocols_are_answered_alike(tmp_path: Path, postgresql: str) -> None:
     with paired(tmp_path, postgresql) as pair:
-        play(pair, 1, 150)
+        play(pair, 1, 60)
     assert told(pair) == []
 
 

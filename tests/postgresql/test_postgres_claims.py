@@ -61,12 +61,9 @@ BESIDE = {
 @pytest.mark.parametrize("key", [None, "the-key"])
 @pytest.mark.parametrize("work", BESIDE)
 def test_a_write_of_one_project_is_made_beside_others_and_alone_alike(
-    tmp_path: Path,
-    databases: Databases,
-    monkeypatch: pytest.MonkeyPatch,
-    work: str,
+    tmp_path: Path, databases: Databases, monkeypatch: pytest.MonkeyPatch, work: str,
     key: str | None,
-) -> None:
+) -> None:  # fmt: skip
     with furnished(tmp_path / "beside", databases) as one:
         with another_writes(one.url):
             beside = asked(one.http, work, key)
@@ -187,7 +184,5 @@ def exported(one: Pods) -> list[object]:
     rows = one.http.get("/export").json()["observations"]
     history = one.http.get("/observations/1/history").json()
     return [
-        history,
-        *one.http.get("/export").json()["sessions"],
-        *(it | {"uid": ""} for it in rows),
-    ]
+        history, *one.http.get("/export").json()["sessions"], *(it | {"uid": ""} for it in rows),
+    ]  # fmt: skip

@@ -33,10 +33,7 @@ class Cutting(NamedTuple):
 
 @pytest.fixture
 def cutting(tmp_path: Path, postgresql: str) -> Iterator[Cutting]:
-    with (
-        way(postgresql) as carrying,
-        pods(tmp_path / "postgresql", carrying.url, count=1) as one,
-    ):
+    with way(postgresql) as carrying, pods(tmp_path / "postgresql", carrying.url, count=1) as one:
         one.http.get("/stats")  # its connection is not new afterwards
         yield Cutting(one.services[0], carrying, postgresql)
 

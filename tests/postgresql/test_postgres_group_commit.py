@@ -39,18 +39,14 @@ class Kind(NamedTuple):
 
 KINDS = {
     "of one project": Kind(
-        number_of(SCHEMA, "project", "demo"),
-        "/observations",
-        lambda number: observation(f"herons {number}", session_id=f"s{number}"),
-        "memories",
+        number_of(SCHEMA, "project", "demo"), "/observations",
+        lambda number: observation(f"herons {number}", session_id=f"s{number}"), "memories",
     ),
     "of one tenant": Kind(
-        number_of(SCHEMA),
-        f"{H}/memory",
-        lambda number: {"memoryRef": f"mem://{number}", "content": "herons"},
-        "memories",
+        number_of(SCHEMA), f"{H}/memory",
+        lambda number: {"memoryRef": f"mem://{number}", "content": "herons"}, "memories",
     ),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -39,15 +39,12 @@ def three(
         yield [
             stack.enter_context(
                 serving(
-                    tmp_path / name,
-                    clock=clock,
-                    MEMORY_DATABASE_URL=postgresql,
-                    MEMORY_INDEX_CACHE=size,
-                    MEMORY_SWEEP_EVERY="0",
+                    tmp_path / name, clock=clock, MEMORY_DATABASE_URL=postgresql,
+                    MEMORY_INDEX_CACHE=size, MEMORY_SWEEP_EVERY="0",
                 )
             )
             for name, size in (("a", "32MiB"), ("b", "32MiB"), ("none", "0"))
-        ]
+        ]  # fmt: skip
 
 
 @pytest.mark.heavy

@@ -81,10 +81,7 @@ def test_what_is_written_while_words_are_made_again_by_other_rules_stays(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "PORTION", 2)
-    with (
-        served(tmp_path, postgresql) as old,
-        served(tmp_path, postgresql, OTHER) as new,
-    ):
+    with served(tmp_path, postgresql) as old, served(tmp_path, postgresql, OTHER) as new:
         demo, other = (seven_saved(old, project) for project in ("demo", "other"))
         terminal = Terminal(settings(postgresql, OTHER))
         deeds: Iterator[Deed] = iter([
@@ -242,11 +239,7 @@ def served(folder: Path, url: str, without: str = "") -> AbstractContextManager[
 
 
 def settings(url: str, without: str = "") -> dict[str, str]:
-    return {
-        "MEMORY_DATABASE_URL": url,
-        "MEMORY_RECALL_WITHOUT": without,
-        "MEMORY_SWEEP_EVERY": "0",
-    }
+    return {"MEMORY_DATABASE_URL": url, "MEMORY_RECALL_WITHOUT": without, "MEMORY_SWEEP_EVERY": "0"}
 
 
 def assert_is_whole(url: str, features: Features = ALL) -> None:

@@ -162,6 +162,7 @@ def test_hosts_events_have_an_order_that_stays_and_sequences_without_a_gap(
     two.assert_index_is_whole()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("writers", "writes"), SIZES)
 def test_what_a_run_sees_never_changes_once_it_has_begun(
     two: Pods, writers: int, writes: int

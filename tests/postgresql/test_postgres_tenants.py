@@ -1,6 +1,5 @@
 """Tenants of a PostgreSQL database that several services use: each is made, migrated and erased."""
 
-import asyncio
 from datetime import timedelta
 from pathlib import Path
 
@@ -147,14 +146,9 @@ def memories(service: Service, token: str) -> float:
         return measured(service, http)[key("memory_rows", table="memories")]
 
 
-def test_a_tenant_that_no_key_opens_is_not_made(postgresql: str) -> None:
-    async def asked() -> None:
-        async with PostgresEngine.opened(
-            postgresql, clock=Clock(), has_key=lambda _: False
-        ) as engine:
-            with pytest.raises(NotFound, match="There is no such tenant"):
-                await engine.read(Caller(tenant=ACME), lambda tx: tx.now)
-
-    asyncio.run(asked())
+async def test_a_tenant_that_no_key_opens_is_not_made(postgresql: str) -> None:
+    async with PostgresEngine.opened(postgresql, clock=Clock(), has_key=lambda _: False) as engine:
+        with pytest.raises(NotFound, match="There is no such tenant"):
+            await engine.read(Caller(tenant=ACME), lambda tx: tx.now)
     with psycopg.connect(postgresql) as connection:
         assert ACME not in tenants(connection)

@@ -164,15 +164,13 @@ def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
 
 @pytest.mark.heavy
 def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_more(
-    terminal: Terminal, postgresql: str, tmp_path: Path
+    terminal: Terminal, postgresql: str, path: Path
 ) -> None:
     clock = Clock(datetime.now(UTC))  # as the command's
     with serving(
-        tmp_path / "memory.db",
-        clock=clock,
-        MEMORY_DATABASE_URL=postgresql,
+        path, clock=clock, MEMORY_DATABASE_URL=postgresql,
         MEMORY_DATABASE_RETENTION="1d",
-    ) as service:
+    ) as service:  # fmt: skip
         first = erased(service, "one")
         terminal.say("tenants", "rewrite", "default")
         clock.advance(hours=23)
@@ -301,8 +299,7 @@ def test_the_default_tenant_is_not_erased(terminal: Terminal, postgresql: str) -
 
 
 @pytest.mark.heavy
-def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, path: Path) -> None:
     told = []
     for variables in ({"MEMORY_DATABASE_URL": postgresql}, {"MEMORY_DB_PATH": str(path)}):
         with serving(path, clock=None, telemetry=None, **variables) as service:
@@ -342,9 +339,9 @@ def test_a_folder_of_backups_is_refused_beside_a_database(postgresql: str, tmp_p
 
 @pytest.mark.parametrize("command", [("stats",), ("projects", "list"), ("serve",), ("doctor",)])
 def test_a_file_that_is_named_beside_a_database_is_refused(
-    command: tuple[str, ...], terminal: Terminal, tmp_path: Path
+    command: tuple[str, ...], terminal: Terminal, path: Path
 ) -> None:
-    done = terminal.run(*command, "--db", tmp_path / "memory.db")
+    done = terminal.run(*command, "--db", path)
 
     assert done.exit_code == 1
     assert "--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL" in done.output

@@ -248,7 +248,7 @@ def test_a_change_is_refused_for_now_while_the_audit_cannot_be_written(
 
 
 def test_who_begins_with_a_database_waits_for_who_makes_what_is_shared(
-    blank_database: str, tmp_path: Path
+    blank_database: str, path: Path
 ) -> None:
     terminal = Terminal({"MEMORY_DATABASE_URL": blank_database})
     waiting = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
@@ -258,8 +258,7 @@ def test_who_begins_with_a_database_waits_for_who_makes_what_is_shared(
             migrating.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
             made = threads.submit(created, terminal)
             started = threads.submit(
-                running.enter_context,
-                serving(tmp_path / "memory.db", MEMORY_DATABASE_URL=blank_database),
+                running.enter_context, serving(path, MEMORY_DATABASE_URL=blank_database)
             )
             until(lambda: len(rows(blank_database, waiting)) == 2)
         key = made.result()

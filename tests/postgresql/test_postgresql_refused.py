@@ -98,32 +98,41 @@ def test_what_is_no_url(url: str) -> None:
         started(url)
 
 
-def test_a_database_that_is_not_there(blank_database: str) -> None:
+def test_what_cannot_be_connected_to_is_told_in_a_sentence(blank_database: str) -> None:
     sentence = refused(url_of(blank_database, dbname="nowhere"))
 
     assert sentence.startswith("There is no such database: make it, or let MEMORY_DATABASE_URL")
 
-
-def test_a_role_that_is_not_there(blank_database: str) -> None:
     sentence = refused(url_of(blank_database, user="nobody_here"))
 
     assert sentence.startswith("There is no such role: CREATE ROLE makes it")
 
+    sentence = refused(url_of(blank_database, target_session_attrs="standby"))
 
-def test_a_role_that_may_not_log_in(blank_database: str) -> None:
+    assert sentence.startswith("MEMORY_DATABASE_URL asks for a standby")
+
+    with relayed(blank_database, lambda answer: answer) as url:
+        sentence = refused(url_of(url, sslmode="require"))
+
+    assert sentence.startswith("The connection cannot be encrypted as MEMORY_DATABASE_URL has it")
+
+    version = re.compile(rb"(server_version\0)\d\d")
+    with relayed(blank_database, lambda answer: version.sub(rb"\g<1>14", answer)) as url:
+        sentence = refused(url)
+
+    assert sentence == "The database is PostgreSQL 14; the oldest served is 15."
+
+
+def test_a_role_without_the_rights_that_it_needs_is_told_which(blank_database: str) -> None:
     with role(blank_database, "ALTER ROLE {} NOLOGIN") as url:
         assert refused(url).startswith("The role may not log in")
 
+    with role(blank_database) as url:
+        assert refused(url).startswith("The role may not create a schema in the database")
 
-def test_a_role_that_may_not_connect(blank_database: str) -> None:
     name = conninfo_to_dict(blank_database)["dbname"]
     with role(blank_database, f"REVOKE CONNECT ON DATABASE {name} FROM public") as url:
         assert refused(url).startswith("The role may not connect to the database")
-
-
-def test_a_role_that_may_make_no_schema(blank_database: str) -> None:
-    with role(blank_database) as url:
-        assert refused(url).startswith("The role may not create a schema in the database")
 
 
 def test_a_role_that_does_not_own_what_is_there(postgresql: str) -> None:
@@ -152,27 +161,6 @@ def test_a_database_that_is_read_only(blank_database: str) -> None:
     )
 
     assert refused(blank_database).startswith("The database is read-only, as a standby is")
-
-
-def test_a_url_that_asks_for_a_standby(blank_database: str) -> None:
-    sentence = refused(url_of(blank_database, target_session_attrs="standby"))
-
-    assert sentence.startswith("MEMORY_DATABASE_URL asks for a standby")
-
-
-def test_encryption_that_the_server_does_not_have(blank_database: str) -> None:
-    with relayed(blank_database, lambda answer: answer) as url:
-        sentence = refused(url_of(url, sslmode="require"))
-
-    assert sentence.startswith("The connection cannot be encrypted as MEMORY_DATABASE_URL has it")
-
-
-def test_a_server_that_is_too_old(blank_database: str) -> None:
-    version = re.compile(rb"(server_version\0)\d\d")
-    with relayed(blank_database, lambda answer: version.sub(rb"\g<1>14", answer)) as url:
-        sentence = refused(url)
-
-    assert sentence == "The database is PostgreSQL 14; the oldest served is 15."
 
 
 def test_a_schema_of_our_name_that_another_program_made(blank_database: str) -> None:
@@ -241,11 +229,9 @@ def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> Non
     done = run(
         "serve",
         variables={
-            "MEMORY_DATABASE_URL": url,
-            "MEMORY_LISTEN": "127.0.0.1:0",
-            "MEMORY_LOG_LEVEL": "debug",
+            "MEMORY_DATABASE_URL": url, "MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_LOG_LEVEL": "debug",
         },
-    )
+    )  # fmt: skip
 
     assert done.returncode == 1
     told = done.stdout + done.stderr

@@ -39,8 +39,7 @@ def test_without_a_budget_everything_is_in(costs: list[Cost]) -> None:
 
 
 @for_each(
-    "line, tokens, chars",
-    [("- a\n", 1, 4), ("- ab\n", 2, 5), ("- é\n", 2, 4), ("- 😀😀\n", 3, 5)],
+    "line, tokens, chars", [("- a\n", 1, 4), ("- ab\n", 2, 5), ("- é\n", 2, 4), ("- 😀😀\n", 3, 5)]
 )
 def test_a_line_costs_a_token_for_four_bytes_and_a_character_a_code_point(
     line: str, tokens: int, chars: int
@@ -63,11 +62,9 @@ def test_summaries_are_counted_first_then_each_entry_in_its_order(service: Servi
     service.save("x" * 40, title="long", session_id="b")
     service.save("tiny", title="first", session_id="c")
     lines = {
-        "summary": f"- {summary}\n",
-        "first": "- [discovery] first: tiny\n",
-        "long": f"- [discovery] long: {'x' * 40}\n",
-        "last": "- [discovery] last: small\n",
-    }
+        "summary": f"- {summary}\n", "first": "- [discovery] first: tiny\n",
+        "long": f"- [discovery] long: {'x' * 40}\n", "last": "- [discovery] last: small\n",
+    }  # fmt: skip
 
     def told(*names: str) -> dict[str, Any]:
         return {"max_chars": sum(len(lines[name]) for name in names)}
@@ -93,13 +90,9 @@ def test_an_explanation_lists_what_was_left_out(service: Service) -> None:
 
     assert answer["recent_sessions"] == []
     assert answer["explain"]["budget"] == {
-        "max_tokens": 99,
-        "max_chars": 60,
-        "tokens": 14,
-        "chars": 52,
-        "summaries_left_out": 1,
+        "max_tokens": 99, "max_chars": 60, "tokens": 14, "chars": 52, "summaries_left_out": 1,
         "left_out": [{"id": 2, "place": 2, "tokens": 16, "chars": 61}],
-    }
+    }  # fmt: skip
     places = [row["explain"]["place"] for row in answer["recent_observations"]]
     assert places == [1, 3]
 

@@ -87,11 +87,8 @@ def test_global_memories_are_ranked_but_backfilled_last(service: Service) -> Non
     service.save("foreign secret", title="foreign", project="other")
 
     assert _titles(service, query="needle", limit=9) == [
-        "found",
-        "own global",
-        "own old",
-        "foreign global",
-    ]
+        "found", "own global", "own old", "foreign global",
+    ]  # fmt: skip
     assert _titles(service, limit=2) == ["own global", "own old"]
     assert _titles(service, limit=3) == ["own global", "own old", "foreign global"]
 

@@ -61,6 +61,7 @@ def test_what_is_of_an_excluded_type_takes_no_place(service: Service, route: str
     assert set(types(asked(service, route, "audit"))) == DECIDED | everyones
 
 
+@pytest.mark.slow
 @for_each("route", ROUTES)
 @requirement("agentops:types:excluded")
 def test_several_types_are_excluded_and_each_exactly(service: Service, route: str) -> None:

@@ -29,13 +29,10 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         for number in range(60):
             words = [WORDS[(number * step + number // step) % len(WORDS)] for step in (1, 3, 5, 7)]
             running.save(
-                f"{' '.join(words)} again {words[0]}. Note {number}",
-                title=" ".join(words[1:3]),
-                tags=[words[3], words[0]],
-                project=f"p{number % 12}",
-                scope="global" if number % 5 == 0 else "project",
-                session_id=f"s{number % 6}",
-            )
+                f"{' '.join(words)} again {words[0]}. Note {number}", title=" ".join(words[1:3]),
+                tags=[words[3], words[0]], project=f"p{number % 12}",
+                scope="global" if number % 5 == 0 else "project", session_id=f"s{number % 6}",
+            )  # fmt: skip
         yield running
 
 
@@ -79,6 +76,7 @@ def test_the_pieces_of_a_score_make_it_whole(
             assert item["rank"] >= item["score"] - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_the_shares_of_fields_are_those_of_their_weighted_counts(full: Service) -> None:
     for row in explained(full, "/search", q="orders pool", limit=40)["results"]:
@@ -130,15 +128,11 @@ def test_an_answer_says_what_it_looked_for_and_what_it_dropped(service: Service)
     answer = explained(service, "/context", project="demo", query="What is a kafkaa? Roll it.")
 
     assert answer["explain"] == {
-        "method": "fts5_bm25",
-        "terms": [["kafkaa", "kafka"], ["roll"]],
-        "dropped": ["what", "is", "a", "it"],
-        "corrected": {"kafkaa": ["kafka"]},
-        "degraded": False,
-        "timed_out": False,
-        "explained": 1,
+        "method": "fts5_bm25", "terms": [["kafkaa", "kafka"], ["roll"]],
+        "dropped": ["what", "is", "a", "it"], "corrected": {"kafkaa": ["kafka"]}, "degraded": False,
+        "timed_out": False, "explained": 1,
         "budget": {"tokens": 10, "chars": 40, "summaries_left_out": 0, "left_out": []},
-    }
+    }  # fmt: skip
     item = answer["recent_observations"][0]["explain"]
     assert (item["id"], item["place"], item["tier"]) == (1, 1, "any")
     assert item["content_cut"] is False
@@ -210,10 +204,8 @@ def test_a_search_says_which_tier_found_it(service: Service) -> None:
 
     items = {hit["title"]: hit["explain"] for hit in answer["results"]}
     assert {name: (item["method"], item.get("tier")) for name, item in items.items()} == {
-        "keyed": ("topic_key", None),
-        "both": ("fts5_bm25", "every"),
-        "one": ("fts5_bm25", "any"),
-    }
+        "keyed": ("topic_key", None), "both": ("fts5_bm25", "every"), "one": ("fts5_bm25", "any"),
+    }  # fmt: skip
     assert items["keyed"] == {
         "id": 1, "place": 1, "rank": -1000.0, "method": "topic_key", "matched": [],
     }  # fmt: skip

@@ -145,10 +145,8 @@ def test_a_span_says_what_a_budget_left_out() -> None:
     told = packed(Context(summaries=("a", "b" * 90)), budget)
 
     assert recall.budget_span(budget, told) == {
-        "memory.context.max_tokens": 5,
-        "memory.context.max_chars": None,
-        "memory.context.used_tokens": 1,
-        "memory.context.used_chars": 4,
+        "memory.context.max_tokens": 5, "memory.context.max_chars": None,
+        "memory.context.used_tokens": 1, "memory.context.used_chars": 4,
         "memory.context.left_out_count": 1,
-    }
+    }  # fmt: skip
     assert recall.budget_span(Budget(), told) == {}

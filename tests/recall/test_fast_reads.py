@@ -164,8 +164,7 @@ def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
             assert max(counted.statements) == STATEMENTS
 
 
-def test_a_key_of_some_projects_is_answered_for_those(tmp_path: Path, counted: Counted) -> None:
-    path = tmp_path / "memory.db"
+def test_a_key_of_some_projects_is_answered_for_those(path: Path, counted: Counted) -> None:
     with serving(path) as service:
         own, admin = made_key(path, "reader", projects=("heron",)), made_key(path)
         service.http.headers["Authorization"] = f"Bearer {admin}"
@@ -192,14 +191,10 @@ def test_what_is_no_plain_read_goes_the_long_way(tmp_path: Path, counted: Counte
             "/context?project=heron&query=rollback&query=worker",
             "/context?project=heron&query=rollback&explain=true",
             "/context?project=heron&query=rollback&limit=1000",
-            "/context?project=heron&query=rollback&limit=no",
-            "/context?project=heron&q=rollback",
-            "/context?query=rollback",
-            "/context?project=heron",
-            "/search?project=heron&q=a/b",
-            "/search?project=none&q=rollback",
-            "/search?project=heron&q=%FF%00",
-        ):
+            "/context?project=heron&query=rollback&limit=no", "/context?project=heron&q=rollback",
+            "/context?query=rollback", "/context?project=heron", "/search?project=heron&q=a/b",
+            "/search?project=none&q=rollback", "/search?project=heron&q=%FF%00",
+        ):  # fmt: skip
             one, other = both(service, path)
             assert one == other, path
         answer = service.http.get("/context?project=heron&query=x", headers={"Origin": "null"})
@@ -207,9 +202,9 @@ def test_what_is_no_plain_read_goes_the_long_way(tmp_path: Path, counted: Counte
 
 
 def test_requests_of_one_connection_are_answered_in_their_order(
-    tmp_path: Path, counted: Counted
+    path: Path, counted: Counted
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("rollback worker", project="heron")
         fast, slow = "/context?project=heron&query=rollback", "/stats"
         held(service, counted, fast)

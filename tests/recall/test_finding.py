@@ -3,7 +3,6 @@
 # ruff: noqa: RUF001 - signs that look like ASCII ones are what is tested
 
 import re
-from collections.abc import Iterator
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -19,15 +18,11 @@ from ..support.recall import context, search, titles
 from ..support.requirements import requirement
 from ..support.samples import examples, for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as shared
+
+__all__ = ["shared"]
 
 EXAMPLES = examples(60)
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One service for many texts, each in a project of its own."""
-    with serving(tmp_path_factory.mktemp("recall") / "memory.db") as running:
-        yield running
 
 
 def finds(service: Service, content: str, query: str) -> bool:
@@ -85,13 +80,7 @@ IDENTIFIERS = {
 }  # fmt: skip
 LANGUAGES = {
     "数据库连接池耗尽导致请求超时": [
-        "连接池",
-        "数据库",
-        "池",
-        "数",
-        "时",
-        "请求超时。",
-        "连接池耗尽了吗",
+        "连接池", "数据库", "池", "数", "时", "请求超时。", "连接池耗尽了吗",
     ],
     "用SQLite存数据": ["sqlite", "SQLite", "数据", "用sqlite存"],
     "ＳＱＬｉｔｅ　３．４０": ["sqlite", "3.40"],
@@ -117,15 +106,11 @@ LANGUAGES = {
     "“quoted”—dash…end": ["quoted", "dash", "end"],
     "co\u00adoperate zero\u200bwidth": ["cooperate", "zero", "width"],
     "x²+y² №5 ﬁne": ["x2", "no5", "fine"],
-}
+}  # fmt: skip
 NOT_FOUND = {
-    "max_connections": ["min", "onnection"],
-    "数据库": ["据数", "池"],
-    "कि": ["की"],
-    "กา": ["กี"],
-    "concatenate": ["cat"],
-    "words": ["", "?", "…", "❤️", "\u0301"],
-}
+    "max_connections": ["min", "onnection"], "数据库": ["据数", "池"], "कि": ["की"], "กา": ["กี"],
+    "concatenate": ["cat"], "words": ["", "?", "…", "❤️", "\u0301"],
+}  # fmt: skip
 
 
 @requirement("agentops:context:query", "agentops:fault:long-prompts")
@@ -207,9 +192,9 @@ def test_a_text_finds_itself_by_each_of_its_words(
 
 
 def test_a_long_list_reads_no_more_texts_than_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         for number in range(7):
             service.save(f"apple {number}", session_id=f"s{number}")
         rows = [

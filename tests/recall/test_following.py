@@ -26,12 +26,9 @@ def test_a_memory_gains_by_the_next_two_of_its_session(service: Service) -> None
     service.save("apple elsewhere", title="elsewhere", session_id="another")
 
     assert followers(service) == {
-        "first": [(2, 0.1), (3, 0.05)],
-        "second": [(3, 0.1), (4, 0.05)],
-        "third": [(4, 0.1)],
-        "fourth": [],
-        "elsewhere": [],
-    }
+        "first": [(2, 0.1), (3, 0.05)], "second": [(3, 0.1), (4, 0.05)], "third": [(4, 0.1)],
+        "fourth": [], "elsewhere": [],
+    }  # fmt: skip
 
 
 def test_what_it_gains_is_a_part_of_the_score_that_they_have_without_it(service: Service) -> None:
@@ -137,8 +134,8 @@ def test_entries_of_stores_follow_none(service: Service) -> None:
     assert not any("following" in row["explain"] for row in rows)
 
 
-def test_it_can_be_left_out(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT="following") as service:
+def test_it_can_be_left_out(path: Path) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT="following") as service:
         service.save("apple one", title="first")
         service.save("apple two", title="second")
         assert followers(service) == {"first": [], "second": []}

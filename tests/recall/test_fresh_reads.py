@@ -114,9 +114,8 @@ class Writers:
 @pytest.mark.slow
 @pytest.mark.parametrize("rounds", [15, pytest.param(300, marks=pytest.mark.heavy)])
 def test_the_next_answer_holds_what_another_process_has_written(
-    tmp_path: Path, counted: Counted, rounds: int
+    path: Path, counted: Counted, rounds: int
 ) -> None:
-    path = tmp_path / "memory.db"
     with serving(path) as service, second_process(path) as second:
         writers = Writers(service, second, SEED + rounds)
         service.save("zebra", project="heron", title="stays")  # memory answers for such projects

@@ -24,24 +24,17 @@ SEARCH, CONTEXT = "/search?project=heron&q=", "/context?project=heron&query="
 MEBIBYTE = 1 << 20
 
 PROMPTS = {
-    "emoji": "rollback 👩‍👩‍👧‍👦🏳️‍🌈",
-    "right to left": "שלום rollback مرحبا\u202e\u2066",
-    "combining": "r" + "\u0301" * 300 + " rollback\u0489",
-    "chinese": "東京都のrollback手順",
+    "emoji": "rollback 👩‍👩‍👧‍👦🏳️‍🌈", "right to left": "שלום rollback مرحبا\u202e\u2066",
+    "combining": "r" + "\u0301" * 300 + " rollback\u0489", "chinese": "東京都のrollback手順",
     "without letters": "!!! ??? … — \u200b\u2028",
-    "operators": 'rollback OR NOT "x* NEAR(a, b) ^c {title}: AND',
-    "one long word": "a" * 2_000,
-    "many words": "rollback " * 900,
-    "private": "\ue000\uf8ff\U0010ffff rollback",
-}
+    "operators": 'rollback OR NOT "x* NEAR(a, b) ^c {title}: AND', "one long word": "a" * 2_000,
+    "many words": "rollback " * 900, "private": "\ue000\uf8ff\U0010ffff rollback",
+}  # fmt: skip
 ENCODED = {
-    "NUL": "rollback%00%00worker",
-    "lone surrogates": "rollback%ED%A0%80%ED%B0%80",
-    "no UTF-8": "%FF%FE%C0%80rollback",
-    "cut off": "rollback%",
-    "no digits": "rollback%zz%G1",
+    "NUL": "rollback%00%00worker", "lone surrogates": "rollback%ED%A0%80%ED%B0%80",
+    "no UTF-8": "%FF%FE%C0%80rollback", "cut off": "rollback%", "no digits": "rollback%zz%G1",
     "plus": "roll%2Bback++worker+",
-}
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -192,9 +185,9 @@ def test_a_database_that_another_process_locks_is_refused_and_read_again_afterwa
 
 
 @pytest.mark.slow
-def test_a_full_disk_leaves_what_is_in_memory_as_it_was(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_what_is_in_memory_as_it_was(path: Path) -> None:
     large = "rollback " + "what fills a disk " * 2_000
-    with served(tmp_path / "memory.db") as (program, http):
+    with served(path) as (program, http):
         for number in range(5):
             body = observation(f"rollback {number}", project="heron", title=f"t{number}")
             http.post("/observations", json=body).raise_for_status()

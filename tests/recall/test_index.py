@@ -43,23 +43,19 @@ target = st.integers(1, 8)
 
 # What can happen to memories, as a method of History and its arguments.
 SAVED = (
-    text,
-    st.none() | st.sampled_from(["k1", "k2"]),
-    st.sampled_from(["s", "s", "t"]),
+    text, st.none() | st.sampled_from(["k1", "k2"]), st.sampled_from(["s", "s", "t"]),
     st.sampled_from(["demo", "demo", "a", "b", "c"]),
     st.sampled_from(["project", "project", "global", "team"]),
-)
+)  # fmt: skip
 EVENTS = st.one_of(
     st.tuples(st.just("save"), *SAVED),
     st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=1, max_size=8)),
     st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=4, max_size=8)),
-    st.tuples(st.just("amend"), target, text),
-    st.tuples(st.just("tag"), target, text),
+    st.tuples(st.just("amend"), target, text), st.tuples(st.just("tag"), target, text),
     st.tuples(st.just("delete"), target, st.booleans()),
     st.tuples(st.just("restore"), target, st.integers(1, 3)),
-    st.tuples(st.just("reimport"), st.booleans()),
-    st.tuples(st.just("relieve")),
-)
+    st.tuples(st.just("reimport"), st.booleans()), st.tuples(st.just("relieve")),
+)  # fmt: skip
 
 
 @dataclass
@@ -112,10 +108,8 @@ def body(*saved: str | None) -> dict[str, object]:
     content, key, session, project, scope = saved
     title = (content or "")[:3] or "-"
     return observation(content or "", title=title, topic_key=key) | {
-        "session_id": session,
-        "project": project,
-        "scope": scope,
-    }
+        "session_id": session, "project": project, "scope": scope,
+    }  # fmt: skip
 
 
 @pytest.mark.heavy
@@ -166,9 +160,7 @@ def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
     assert_index_is_exact(service.path)
 
 
-def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(
-    service: Service,
-) -> None:
+def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(service: Service) -> None:
     service.save("apple", title="it")
 
     def found(word: str) -> bool:
@@ -210,10 +202,7 @@ def assert_index_is_exact(path: Path) -> None:
 @contextmanager
 def copy(path: Path) -> Iterator[sqlite3.Connection]:
     """A copy of the file, in memory."""
-    with (
-        closing(connect(path)) as original,
-        closing(connect(Path(":memory:"))) as database,
-    ):
+    with closing(connect(path)) as original, closing(connect(Path(":memory:"))) as database:
         original.backup(database)
         yield database
 

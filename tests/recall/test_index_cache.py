@@ -87,13 +87,10 @@ class Play:
         if chance.random() < 0.3:
             asked |= chance.choice(
                 [
-                    {"tag": "worker"},
-                    {"scope": "team"},
-                    {"scope": "global"},
-                    {"explain": True},
+                    {"tag": "worker"}, {"scope": "team"}, {"scope": "global"}, {"explain": True},
                     {"exclude_types": ["discovery"]},
                 ]
-            )
+            )  # fmt: skip
         for side in (self.remote.search, self.remote.context):
             own = self.local.search if side == self.remote.search else self.local.context
             assert await side(query=text, **asked) == await own(query=text, **asked), (
@@ -161,7 +158,7 @@ class Play:
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
-def test_memory_answers_as_the_stored_index(tmp_path: Path, seed: int) -> None:
+def test_memory_answers_as_the_stored_index(path: Path, seed: int) -> None:
     # Without the prior a few memories make words common: BM25 gives them a least worth.
     without = "prior" if seed % 2 else ""
 
@@ -174,15 +171,13 @@ def test_memory_answers_as_the_stored_index(tmp_path: Path, seed: int) -> None:
             for _ in range(STEPS):
                 await play.step()
 
-    with (
-        read_at_once(),
-        serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service,
-    ):
+    with read_at_once(), serving(path, MEMORY_RECALL_WITHOUT=without) as service:
         asyncio.run(whole(service))
 
 
-def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(tmp_path: Path) -> None:
-    path, held = tmp_path / "memory.db", IndexCache(40_000)
+@pytest.mark.slow
+def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(path: Path) -> None:
+    held = IndexCache(40_000)
     clock = Clock()
 
     async def asked(engine: SqliteEngine, times: int = 2, text: str = "zebra") -> int:

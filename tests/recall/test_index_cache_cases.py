@@ -79,12 +79,9 @@ class Sides:
 
 
 def side_by_side(
-    path: Path,
-    play: Callable[[Sides], Coroutine[Any, Any, None]],
-    *,
-    features: frozenset[Feature] = ALL,
-    most: int = 1 << 25,
-) -> None:
+    path: Path, play: Callable[[Sides], Coroutine[Any, Any, None]], *,
+    features: frozenset[Feature] = ALL, most: int = 1 << 25,
+) -> None:  # fmt: skip
     async def whole() -> None:
         clock, cache = Clock(), IndexCache(most)
         async with (
@@ -102,7 +99,7 @@ def side_by_side(
 @pytest.mark.slow
 @pytest.mark.parametrize("later", ["aa", "dd"])
 def test_a_global_memory_has_another_session_when_its_project_was_merged(
-    tmp_path: Path, later: str
+    path: Path, later: str
 ) -> None:
     async def play(sides: Sides) -> None:
         await sides.save("stork", "cc", session="x")
@@ -114,11 +111,11 @@ def test_a_global_memory_has_another_session_when_its_project_was_merged(
         await sides.save("heron egg two", later, scope="global", title="b")
         assert await sides.found("heron", "cc")
 
-    side_by_side(tmp_path / "memory.db", play)
+    side_by_side(path, play)
 
 
 @pytest.mark.parametrize("gone", [changes.forget, changes.erase])
-def test_a_word_with_many_marks_has_a_term_that_goes_with_it(tmp_path: Path, gone: Any) -> None:
+def test_a_word_with_many_marks_has_a_term_that_goes_with_it(path: Path, gone: Any) -> None:
     async def play(sides: Sides) -> None:
         await sides.save("zebra", session="a")
         await sides.save("".join(letter + 12 * ACUTE for letter in "zebra"), session="b")
@@ -128,10 +125,10 @@ def test_a_word_with_many_marks_has_a_term_that_goes_with_it(tmp_path: Path, gon
         await sides.hold("zebra")
         assert await sides.found("zebra") == await sides.found("zebrb")
 
-    side_by_side(tmp_path / "memory.db", play)
+    side_by_side(path, play)
 
 
-def test_words_with_many_marks_take_no_place_of_a_misspelt_one(tmp_path: Path) -> None:
+def test_words_with_many_marks_take_no_place_of_a_misspelt_one(path: Path) -> None:
     async def play(sides: Sides) -> None:
         marked = "".join(it if it == " " else it + 12 * ACUTE for it in "zebra heron stork crane")
         await sides.save(marked)
@@ -140,11 +137,11 @@ def test_words_with_many_marks_take_no_place_of_a_misspelt_one(tmp_path: Path) -
         found = await sides.found("zebra heron stork crane rolback")
         assert dict(found)[2] < 0
 
-    side_by_side(tmp_path / "memory.db", play)
+    side_by_side(path, play)
 
 
 @pytest.mark.heavy
-def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(tmp_path: Path) -> None:
+def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(path: Path) -> None:
     most, slack = 260_000, 5_000
 
     async def play(sides: Sides) -> None:
@@ -156,13 +153,13 @@ def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(tmp_path: Pat
             await sides.found(" ".join(words[at : at + 6]))
             assert sides.cache.size < most + slack
 
-    side_by_side(tmp_path / "memory.db", play, most=most)
+    side_by_side(path, play, most=most)
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("seed", range(2))
 def test_memory_fts5_and_a_look_at_each_text_correct_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(document, "MOST_PROJECTS", 2)
     chance = random.Random(seed)  # noqa: S311 - the same each time
@@ -182,4 +179,4 @@ def test_memory_fts5_and_a_look_at_each_text_correct_alike(
                 words = [mistyped(it, chance) for it in chance.sample(SAID, 6)]
                 assert await sides.corrected(words, name) == by_hand(words, own), words
 
-    side_by_side(tmp_path / "memory.db", play)
+    side_by_side(path, play)

@@ -1,6 +1,5 @@
 """What the service itself moves, sweeps, merges and undoes is in memory as it is in the index."""
 
-import asyncio
 import random
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -181,13 +180,13 @@ def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterat
         pytest.param(3, partial(large_areas, have_numpy=True), marks=pytest.mark.slow),
     ],
 )
-def test_memory_follows_whatever_the_service_does(
+async def test_memory_follows_whatever_the_service_does(
     tmp_path: Path, seed: int, areas: Callable[[], AbstractContextManager[None]]
 ) -> None:
     path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
     held: list[int] = []
 
-    async def whole() -> None:
+    with small_partitions(), read_at_once(), areas():
         async with (
             SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
             SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
@@ -197,9 +196,6 @@ def test_memory_follows_whatever_the_service_does(
                 await play.step()
                 held.append(cache.size)
             assert play.hits > STEPS
-
-    with small_partitions(), read_at_once(), areas():
-        asyncio.run(whole())
     assert sum(size > 0 for size in held) > STEPS / 2
 
 
@@ -213,13 +209,15 @@ async def held(cache: IndexCache, asked: Callable[[], Any]) -> None:
 
 
 @pytest.mark.parametrize("marks", [0, 12])
-def test_a_word_that_is_there_is_known_with_memory_and_without(tmp_path: Path, marks: int) -> None:
+async def test_a_word_that_is_there_is_known_with_memory_and_without(
+    tmp_path: Path, marks: int
+) -> None:
     """However many marks it has: a longer word than those whose terms are kept."""
     word = "".join(letter + "\u0301" * marks for letter in "zebra")
     path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
     filter_ = Filter(project=Project("demo"))
 
-    async def whole() -> None:
+    with read_at_once():
         async with (
             SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
             SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
@@ -236,20 +234,17 @@ def test_a_word_that_is_there_is_known_with_memory_and_without(tmp_path: Path, m
             for words in ("zebra", "zebrc", "zebrb"):
                 assert await told(engine, words) == await told(stored, words)
 
-    with read_at_once():
-        asyncio.run(whole())
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize("areas", [nullcontext, large_areas])
-def test_memory_looks_as_deep_as_the_stored_index(
+async def test_memory_looks_as_deep_as_the_stored_index(
     tmp_path: Path, areas: Callable[[], AbstractContextManager[None]]
 ) -> None:
     """Better ones of another type come first, and many are equally good."""
     path, clock, cache = tmp_path / "memory.db", Clock(), IndexCache()
     contents = [("note", "heron")] * 40 + [("decision", f"heron {'egg ' * 30}")] * 30
 
-    async def whole() -> None:
+    with read_at_once(), areas():
         async with (
             SqliteEngine.opened(path, clock=clock, index_cache=cache) as engine,
             SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
@@ -273,26 +268,20 @@ def test_memory_looks_as_deep_as_the_stored_index(
                     assert len(found) == limit
                     assert found == await told(stored, type_, limit)
 
-    with read_at_once(), areas():
-        asyncio.run(whole())
 
-
-def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(tmp_path: Path) -> None:
-    path, clock = tmp_path / "memory.db", Clock()
+async def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(path: Path) -> None:
+    clock = Clock()
 
     def damaged(tx: Transaction) -> None:
         tx.index.store_stems([MemoryId(1), MemoryId(2)])  # type: ignore[attr-defined]
         statement(tx, "UPDATE memory_stems SET stems = '1 stork' WHERE memory_id = 1")
 
-    async def whole() -> None:
-        async with SqliteEngine.opened(path, clock=clock) as engine:
-            for saved in ("heron nest", "heron egg"):
-                await save(engine, saved)
-            await engine.maintenance.tidy(OPERATOR)
-            assert await engine.maintenance.is_exact(OPERATOR, 0)
-            await engine.write(OPERATOR, damaged)
-            assert not await engine.maintenance.is_exact(OPERATOR, 0)
-            await engine.maintenance.rebuild(OPERATOR, 0)
-            assert await engine.maintenance.is_exact(OPERATOR, 0)
-
-    asyncio.run(whole())
+    async with SqliteEngine.opened(path, clock=clock) as engine:
+        for saved in ("heron nest", "heron egg"):
+            await save(engine, saved)
+        await engine.maintenance.tidy(OPERATOR)
+        assert await engine.maintenance.is_exact(OPERATOR, 0)
+        await engine.write(OPERATOR, damaged)
+        assert not await engine.maintenance.is_exact(OPERATOR, 0)
+        await engine.maintenance.rebuild(OPERATOR, 0)
+        assert await engine.maintenance.is_exact(OPERATOR, 0)

@@ -24,12 +24,6 @@ from ..support.process import run
 from ..support.recall import search, titles
 from ..support.service import Service, observation, serving
 
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 # Other techniques
 
 
@@ -87,13 +81,9 @@ def told(service: Service) -> None:
 
 # What finds which, when nothing is left out.
 WITH_ALL = {
-    "zebra": {"question", "answer"},
-    "walrus": {"name"},
-    "maxconnections": {"name"},
-    "据库": {"pairs"},
-    "friday": {"answer"},
-    "went": {"irregular"},
-}
+    "zebra": {"question", "answer"}, "walrus": {"name"}, "maxconnections": {"name"},
+    "据库": {"pairs"}, "friday": {"answer"}, "went": {"irregular"},
+}  # fmt: skip
 
 
 def found_by_all(service: Service) -> dict[str, set[str]]:
@@ -156,10 +146,8 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
 
     places = "SELECT partition, count(*) FROM spaces WHERE area <> 0 GROUP BY partition"
     assert rows(path, places) == [
-        (0, MOST_PROJECTS),
-        (1, MOST_PROJECTS),
-        (2, 20 - 2 * MOST_PROJECTS),
-    ]
+        (0, MOST_PROJECTS), (1, MOST_PROJECTS), (2, 20 - 2 * MOST_PROJECTS),
+    ]  # fmt: skip
     assert rows(path, "SELECT number FROM partitions") == [(0,), (1,), (2,)]
     assert_index_is_whole(path)
 
@@ -324,8 +312,7 @@ def killed_at(path: Path, point: str) -> None:
 
 
 @pytest.mark.heavy
-def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_process_by_other_rules_is_refused_its_writes(path: Path) -> None:
     with serving(path) as old:
         old.save("secret plan", tags=["hidden"])
         with another(path, MEMORY_RECALL_WITHOUT="context,tags"):
@@ -346,8 +333,7 @@ def test_a_process_by_other_rules_is_refused_its_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("used", [1 << 40, (1 << 40) + 5, 1 << 62])
-def test_a_file_whose_ids_are_too_large_for_the_index_is_refused(tmp_path: Path, used: int) -> None:
-    path = tmp_path / "memory.db"
+def test_a_file_whose_ids_are_too_large_for_the_index_is_refused(path: Path, used: int) -> None:
     with original(path) as old:
         old.observation("zebra")
         old.database.execute("UPDATE observations SET id = ?", (used,))

@@ -16,18 +16,12 @@ from ..support.service import Service, serving
 @pytest.mark.parametrize(
     ("saved", "asked"),
     [
-        ("Ada went to the sea", "where has she gone?"),
-        ("they go", "WENT"),
-        ("the children sang", "a child's singing"),
-        ("It was bought by_then", "buying"),
-        ("people-first", "person"),
-        ("mice.txt", "mouse"),
-        ("I forget it", "for-got"),
-        ("she wént", "go"),
-        ("go", "wént"),
-        ("WENT home", "go"),
+        ("Ada went to the sea", "where has she gone?"), ("they go", "WENT"),
+        ("the children sang", "a child's singing"), ("It was bought by_then", "buying"),
+        ("people-first", "person"), ("mice.txt", "mouse"), ("I forget it", "for-got"),
+        ("she wént", "go"), ("go", "wént"), ("WENT home", "go"),
     ],
-)
+)  # fmt: skip
 def test_a_form_finds_the_others(service: Service, saved: str, asked: str) -> None:
     service.save(saved, title="-")
 
@@ -48,8 +42,8 @@ def test_a_form_that_is_spelt_right_is_corrected_to_nothing(service: Service) ->
     assert search(service, "taught", project="demo") == []
 
 
-def test_forms_can_be_left_as_they_are(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT="irregular-forms") as service:
+def test_forms_can_be_left_as_they_are(path: Path) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT="irregular-forms") as service:
         service.save("gone fishing", title="-")
 
         assert len(search(service, "gone")) == 1

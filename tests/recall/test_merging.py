@@ -61,14 +61,8 @@ def ids_of(found: Sequence[Hit]) -> list[int]:
 
 def hit(id_: int) -> Hit:
     memory = Memory(
-        id=MemoryId(id_),
-        uid=str(id_),
-        session=None,
-        space=Space(project=Project("demo")),
-        key=None,
-        text=Text(type="t", title="t", content="c"),
-        last_seen_at=START,
-        created_at=START,
+        id=MemoryId(id_), uid=str(id_), session=None, space=Space(project=Project("demo")),
+        key=None, text=Text(type="t", title="t", content="c"), last_seen_at=START, created_at=START,
         updated_at=START,
-    )
+    )  # fmt: skip
     return Hit(memory=memory, rank=-1.0, method=Method.FULL_TEXT)

@@ -77,10 +77,8 @@ def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
 
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1500)])
-def test_partitions_of_projects_and_of_stores_have_it(
-    tmp_path: Path, without: str, count: int
-) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
+def test_partitions_of_projects_and_of_stores_have_it(path: Path, without: str, count: int) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
         service.save("one")
         entry(service.http, store(service.http), "a.md", "one")
 
@@ -102,14 +100,14 @@ def test_an_index_with_another_prior_is_rebuilt(service: Service) -> None:
 
 
 @pytest.mark.parametrize("without", ["prior", "typos"])
-def test_the_prior_can_be_left_out(tmp_path: Path, without: str) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_WITHOUT=without) as service:
+def test_the_prior_can_be_left_out(path: Path, without: str) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
         for text in TEXTS:
             service.save(text, session_id=text)
         (_, best), *_ = ranks(service, "Ada")
 
     assert (best > -1e-5) == (without == "prior")
-    with serving(tmp_path / "memory.db") as service:  # the index is rebuilt
+    with serving(path) as service:  # the index is rebuilt
         (_, again), *_ = ranks(service, "Ada")
         assert_index_is_whole(service.path)
     assert again < -1

@@ -29,26 +29,18 @@ def terms(prompt: str) -> list[str]:
 
 SENTENCES = {
     "The pool is exhausted. Restart it!": ["pool exhausted", "restart"],
-    "One? Two; three": ["one", "two", "three"],
-    "a/b.c is 1.2.3": ["b c abc 1 2 3 123"],
+    "One? Two; three": ["one", "two", "three"], "a/b.c is 1.2.3": ["b c abc 1 2 3 123"],
     "first line\nsecond line\r\nthird": ["first line", "second line", "third"],
-    "数据库。连接！池？": ["数据 据库", "连接", "池"],
-    "now...really?!": ["really"],
-    "end. ": ["end"],
-    "so we waited When did it start": ["waited", "start"],
+    "数据库。连接！池？": ["数据 据库", "连接", "池"], "now...really?!": ["really"],
+    "end. ": ["end"], "so we waited When did it start": ["waited", "start"],
     "I know when it began": ["know begin"],
-    "it is said (Why wait) often": ["say wait often"],
-    "word word WORD Word": ["word"],
+    "it is said (Why wait) often": ["say wait often"], "word word WORD Word": ["word"],
     "What did we set max_connections to?": ["set max connections maxconnections"],
-    "what did we do? the pool": ["what did we do", "pool"],
-    "to be or not to be": ["to be or not"],
+    "what did we do? the pool": ["what did we do", "pool"], "to be or not to be": ["to be or not"],
     "is_not": ["isnot"],
-    "HTTPServer fooBar SQL Pool": ["http server httpserver foo bar foobar sql pool"],
-    "": [],
-    "?! ... \u3002 \n": [],
-    "Straße ŒUVRE": ["strasse œuvre"],
-    "❤️python’s “WAL”": ["python wal"],
-}
+    "HTTPServer fooBar SQL Pool": ["http server httpserver foo bar foobar sql pool"], "": [],
+    "?! ... \u3002 \n": [], "Straße ŒUVRE": ["strasse œuvre"], "❤️python’s “WAL”": ["python wal"],
+}  # fmt: skip
 
 
 @for_each("prompt, asked", SENTENCES.items())
@@ -60,7 +52,7 @@ def weights(prompt: str) -> list[float]:
     return [sentence.weight for sentence in understood(prompt).sentences]
 
 
-def test_a_sentence_with_many_words_weighs_less_and_one_that_asks_more() -> None:
+def test_a_sentence_weighs_by_its_words_and_more_when_it_asks() -> None:
     plain, four, asks, begins, fullwidth = weights(
         "Pool. Red green blue yellow. Pool? why pool. 池？"
     )
@@ -69,16 +61,16 @@ def test_a_sentence_with_many_words_weighs_less_and_one_that_asks_more() -> None
     assert four == pytest.approx(4**-0.35)
     assert asks == begins == fullwidth == 1.5
 
-
-def test_a_lone_sentence_weighs_one() -> None:
     assert weights("why is the pool exhausted on staging?") == [1]
 
 
-def test_only_the_first_500_code_points_count() -> None:
+def test_the_first_500_code_points_count_and_repeated_words_take_no_room() -> None:
     assert terms("😀" * (MAX_PROMPT - 4) + "lastbeyond") == ["last"]
 
+    assert terms("pool " * 90 + "timeout") == ["pool timeout"]
 
-def test_a_word_must_occur_and_an_identifier_in_parts_or_joined() -> None:
+
+def test_a_word_must_occur_and_an_identifier_in_its_parts_or_joined() -> None:
     assert understood("the max_connections limit").every == (
         Piece(
             parts=(Term(text="max"), Term(text="connections")),
@@ -87,12 +79,8 @@ def test_a_word_must_occur_and_an_identifier_in_parts_or_joined() -> None:
         Piece(parts=(Term(text="limit"),)),
     )
 
-
-def test_an_identifier_of_stop_words_must_occur_joined() -> None:
     assert understood("is_not").every == (Piece(parts=(), joined=(Term(text="isnot"),)),)
 
-
-def test_one_character_of_a_script_without_spaces_starts_a_word() -> None:
     assert understood("池").sentences == (Sentence((Term(text="池", starts=True),)),)
 
 
@@ -120,10 +108,6 @@ def test_no_prompt_has_more_terms_than_fit() -> None:
         query = understood(prompt)
         assert 40 < sum(len(sentence.terms) for sentence in query.sentences) <= MAX_TERMS
         assert sum(len(piece.terms) for piece in query.every) <= MAX_TERMS
-
-
-def test_repeated_words_take_no_room() -> None:
-    assert terms("pool " * 90 + "timeout") == ["pool timeout"]
 
 
 @EXAMPLES

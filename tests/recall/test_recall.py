@@ -107,11 +107,8 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
         "HTTPServer v1.2.3", "数据库连接池", "pool", "the pool and the load", "a/b", "the", "load",
     ]  # fmt: skip
     asked = [
-        *texts,
-        "Why do saves fail under load?",
-        "pool. size! 数据库 limit",
-        "connections. one",
-    ]
+        *texts, "Why do saves fail under load?", "pool. size! 数据库 limit", "connections. one",
+    ]  # fmt: skip
 
     def answers(service: Service) -> list[bytes]:
         reads = [("/search", "q"), ("/context", "query")]

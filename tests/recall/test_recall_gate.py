@@ -95,13 +95,13 @@ def test_a_project_finds_as_much_alone_as_beside_others(tmp_path: Path, others: 
 
 
 @pytest.mark.slow
-def test_the_figures_see_that_a_technique_is_off(tmp_path: Path) -> None:
-    without = figures_by_kind(asked(tmp_path / "memory.db", OWN, Feature.STOPWORDS))
+def test_the_figures_see_that_a_technique_is_off(path: Path) -> None:
+    without = figures_by_kind(asked(path, OWN, Feature.STOPWORDS))
 
     assert changes(written(TOGETHER), without)["worse"] != []
 
 
-def test_a_budget_is_asked_for_and_its_tokens_are_counted(tmp_path: Path) -> None:
+def test_a_budget_is_asked_for_and_its_tokens_are_counted(path: Path) -> None:
     ids = ("a", "b")
     of = Judged(
         name="two",
@@ -109,7 +109,7 @@ def test_a_budget_is_asked_for_and_its_tokens_are_counted(tmp_path: Path) -> Non
         queries=(Query(project="p", text="queue", relevant=frozenset(ids)),),
     )
 
-    (one,) = asked(tmp_path / "memory.db", of, budgets=(15, None))
+    (one,) = asked(path, of, budgets=(15, None))
 
     within, whole = one.packed
     assert (within.tokens, whole.tokens) == (8, 16)  # each line has 29 bytes
@@ -158,28 +158,22 @@ def test_a_change_is_worse_or_better_and_small_ones_do_not_count() -> None:
     }
 
 
-def test_recall_is_the_share_of_the_relevant_in_the_first_places() -> None:
+def test_recall_ndcg_and_reciprocal_rank_are_as_the_field_has_them() -> None:
     ranking = list("abcdefghij")
 
     assert recall(ranking, {"a", "e", "f", "z"}, 5) == 0.5
     assert recall(ranking, {"a", "e", "f", "z"}, 10) == 0.75
     assert recall([], {"a"}, 5) == 0
 
-
-def test_ndcg_is_one_for_the_best_order_and_less_for_a_later_place() -> None:
     assert ndcg(["a", "b"], {"a", "b"}) == 1
     assert ndcg(["x", "a"], {"a"}) == pytest.approx(0.63093, abs=1e-5)  # 1 / log2(3)
     assert ndcg(["a", "x", "b"], {"a", "b"}) == pytest.approx(1.5 / 1.63093, abs=1e-5)
     assert ndcg(["x"] * 10 + ["a"], {"a"}) == 0
 
-
-def test_ndcg_asks_for_no_more_than_fits_into_ten_places() -> None:
     relevant = [str(number) for number in range(30)]
 
     assert ndcg(relevant[:10], set(relevant)) == 1
 
-
-def test_the_reciprocal_rank_is_that_of_the_first_relevant() -> None:
     assert reciprocal_rank(["x", "x", "a", "b"], {"a", "b"}) == pytest.approx(1 / 3)
     assert reciprocal_rank(["x"] * 10 + ["a"], {"a"}) == 0
 
@@ -226,11 +220,9 @@ def test_a_typo_changes_one_word_of_five_letters_and_not_its_first() -> None:
         assert "o low on s" in typed
 
 
-def test_the_same_seed_makes_the_same_typos() -> None:
+def test_the_same_seed_makes_the_same_typos_in_long_words() -> None:
     assert with_typos(OWN, 1) == with_typos(OWN, 1) != with_typos(OWN, 2)
 
-
-def test_a_text_without_a_long_word_stays_as_it_is() -> None:
     text = "who is it 数据库连接池的上限"
 
     assert mistyped(text, "1") == text

@@ -9,28 +9,14 @@ from ..support.service import Service, observation
 ROWS = 1005
 MIDDLE = 503
 DEFAULT = [
-    "",
-    "0",
-    "-1",
-    "-999",
-    "ten",
-    "1.5",
-    "1e3",
-    "0x10",
-    "१०",
-    "\uff11\uff10",
-    " 5",
-    "%2B5",
-    "5%00",
-]
+    "", "0", "-1", "-999", "ten", "1.5", "1e3", "0x10", "१०", "\uff11\uff10", " 5", "%2B5", "5%00",
+]  # fmt: skip
 DEFAULTS = {
-    "/observations/recent?limit={}": 20,
-    "/sessions/recent?limit={}": 5,
-    "/search?q=word&limit={}": 10,
-    "/context?project=demo&limit={}": 5,
+    "/observations/recent?limit={}": 20, "/sessions/recent?limit={}": 5,
+    "/search?q=word&limit={}": 10, "/context?project=demo&limit={}": 5,
     f"/timeline?observation_id={MIDDLE}&after=1&before={{}}": 3,
     f"/timeline?observation_id={MIDDLE}&before=1&after={{}}": 3,
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow

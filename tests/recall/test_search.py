@@ -14,12 +14,9 @@ def test_a_hit_has_its_text_and_a_negative_rank(service: Service) -> None:
 
     assert keyed.pop("rank") < plain.pop("rank") < 0
     assert keyed == {
-        "id": 1,
-        "type": "decision",
-        "title": "Journal",
-        "content": "WAL lets readers read",
+        "id": 1, "type": "decision", "title": "Journal", "content": "WAL lets readers read",
         "topic_key": "db",
-    }
+    }  # fmt: skip
     assert plain == {"id": 2, "type": "discovery", "title": "another wal", "content": "another wal"}
 
 
@@ -120,16 +117,10 @@ def test_words_are_narrowed_by_what_is_asked(service: Service) -> None:
     service.save("word d", scope="team", title="d", session_id="d")
 
     asked = {
-        "": "abcd",
-        "type=decision": "ac",
-        "tag=t": "b",
-        "scope=team": "d",
-        "scope=project": "abc",
-        "project=Demo": "abd",
-        "project=other&type=decision": "c",
-        "project=nobody": "",
+        "": "abcd", "type=decision": "ac", "tag=t": "b", "scope=team": "d", "scope=project": "abc",
+        "project=Demo": "abd", "project=other&type=decision": "c", "project=nobody": "",
         "limit=2": "ac",
-    }
+    }  # fmt: skip
     for query, titles in asked.items():
         hits = service.http.get(f"/search?q=word&{query}").json()
         assert "".join(sorted(hit["title"] for hit in hits)) == titles, query

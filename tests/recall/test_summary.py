@@ -38,10 +38,8 @@ def test_the_summary_has_one_form(service: Service) -> None:
     for number, (messages, summary) in enumerate(CONVERSATIONS):
         answer = service.http.post(f"/sessions/s{number}/end", json={"messages": messages})
         assert answer.json() == {
-            "session_id": f"s{number}",
-            "summary": summary,
-            "message_count": len(messages),
-        }
+            "session_id": f"s{number}", "summary": summary, "message_count": len(messages),
+        }  # fmt: skip
 
 
 @requirement("agentops:summary:cut")

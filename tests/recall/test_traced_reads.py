@@ -211,10 +211,10 @@ def test_the_sampler_of_the_environment_decides(
 
 @pytest.mark.heavy
 def test_spans_of_memory_reach_every_collector(
-    tmp_path: Path, counted: Counted, each_collector: Collector
+    path: Path, counted: Counted, each_collector: Collector
 ) -> None:
     telemetry = Telemetry.started(each_collector.endpoint, each_collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+    with serving(path, telemetry=telemetry) as service:
         fill(service)
         memory = answered(service, counted, url("/search", {"q": "rollback"}), "2" * 32)
         parents = {"tracestate": "a=1,b=2"} | parent("a" * 32, 1)

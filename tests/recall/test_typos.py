@@ -141,9 +141,7 @@ def test_nothing_is_put_right_where_no_single_project_is_asked(service: Service)
 # How many
 
 
-def test_a_word_stands_for_three_others_at_most_and_those_that_occur_most(
-    service: Service,
-) -> None:
+def test_a_word_stands_for_three_others_at_most_and_those_that_occur_most(service: Service) -> None:
     counts = {"bindo": 3, "bindu": 2, "bindi": 1, "binda": 1, "bindq": 1}
     contents = [f"{word} {n}" for word, count in counts.items() for n in range(count)]
     imported(service, [observation(text, title="-", session_id=text) for text in contents])

@@ -10,38 +10,23 @@ GLOBALS = {"ag", "bg"}
 
 SEEN = {
     "/search?q=word": {
-        "": ALL,
-        "project=a": OWN | {"bg"},
-        "scope=global": GLOBALS,
-        "project=a&scope=global": GLOBALS,
-        "project=none&scope=global": GLOBALS,
-        "project=none": GLOBALS,
-        "scope=team": {"at", "bt"},
-        "project=a&scope=team": {"at"},
+        "": ALL, "project=a": OWN | {"bg"}, "scope=global": GLOBALS,
+        "project=a&scope=global": GLOBALS, "project=none&scope=global": GLOBALS,
+        "project=none": GLOBALS, "scope=team": {"at", "bt"}, "project=a&scope=team": {"at"},
         "project=a&scope=project": {"ap"},
     },
     "/observations/recent?limit=9": {
-        "": ALL,
-        "project=a": OWN,
-        "scope=global": GLOBALS,
-        "project=a&scope=global": GLOBALS,
-        "project=none": set(),
-        "scope=team": {"at", "bt"},
-        "project=a&scope=team": {"at"},
+        "": ALL, "project=a": OWN, "scope=global": GLOBALS, "project=a&scope=global": GLOBALS,
+        "project=none": set(), "scope=team": {"at", "bt"}, "project=a&scope=team": {"at"},
         "project=a&scope=project": {"ap"},
     },
     "/context?limit=9": {
-        "": GLOBALS,
-        "project=a": OWN | {"bg"},
-        "scope=global": GLOBALS,
-        "project=a&scope=global": GLOBALS,
-        "project=none": GLOBALS,
-        "scope=team": set(),
-        "project=a&scope=team": {"at"},
-        "project=a&scope=project": {"ap"},
+        "": GLOBALS, "project=a": OWN | {"bg"}, "scope=global": GLOBALS,
+        "project=a&scope=global": GLOBALS, "project=none": GLOBALS, "scope=team": set(),
+        "project=a&scope=team": {"at"}, "project=a&scope=project": {"ap"},
     },
     "/export?": {"": ALL, "project=a": OWN, "project=none": set()},
-}
+}  # fmt: skip
 SEEN["/context?limit=9&query=word"] = SEEN["/context?limit=9"]
 SEEN["/context?limit=9&query=unheard"] = SEEN["/context?limit=9"]
 

@@ -101,7 +101,7 @@ def test_a_memory_without_any_of_the_words_has_matched_none(service: Service) ->
     for nothing in ("", "?!", "/"):
         assert why_not(service, pear, q=nothing) == {"reason": "no_matched_term"}
     assert why_not(service, pear, "/context", query="apple", limit=1) == {
-        "reason": "no_matched_term",
+        "reason": "no_matched_term"
     }
     assert why_not(service, pear, "/context", query="apple", limit=2) == {
         "reason": "no_matched_term",
@@ -131,12 +131,10 @@ def test_a_memory_that_others_outrank_has_its_place_among_all(
     for place in (3, 9):
         told = why_not(service, ids[place - 1], path, **{name: "apple", "limit": 2})
         assert told == {
-            "reason": "rank",
-            "tier": tier,
-            "place": place,
+            "reason": "rank", "tier": tier, "place": place,
             "score": pytest.approx(ranks[ids[place - 1]]),
             "last_score": pytest.approx(ranks[ids[1]]),
-        }
+        }  # fmt: skip
 
 
 @pytest.mark.slow
@@ -169,9 +167,7 @@ def test_a_memory_of_which_no_sentence_is_among_the_best_has_no_place(service: S
     assert told["last_score"] < told["score"] < 0
 
 
-def test_the_score_of_such_a_memory_is_what_it_would_have_beside_no_other(
-    service: Service,
-) -> None:
+def test_the_score_of_such_a_memory_is_what_it_would_have_beside_no_other(service: Service) -> None:
     for number in range(11):
         saved(service, f"apple {number}")
         saved(service, f"banana {number}")

@@ -82,13 +82,11 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("authorization:  basic ", "dXNl" + "cjpwYXNz" + "==", ""),
         ('"Authorization": "Token ', hexed(40), '"'),
         ("headers.set('Authorization', 'Bearer ", hexed(12), "')"),
-        ("authorization=Bearer%20", mixed(24), "&x=1"),
-        ("then send Bearer ", mixed(32), ""),
+        ("authorization=Bearer%20", mixed(24), "&x=1"), ("then send Bearer ", mixed(32), ""),
         ('{"auths":{"r.example":{"auth":"', plain("ada:correct-horse"), '"}}}'),
         (r'"{\"auth\": \"', plain("ada:correct-horse"), r'\"}"'),
         ("//r.example/:_auth=", plain("ada:hunter2!"), ""),
-        ("Authorization: SSWS ", "00" + mixed(40), ""),
-        ("Authorization: GenieKey ", UUID, ""),
+        ("Authorization: SSWS ", "00" + mixed(40), ""), ("Authorization: GenieKey ", UUID, ""),
         ("Authorization: ", mixed(32), ""),
     ],
     "aws-key-id": [("", prefix + upper(16), "") for prefix in ("AKIA", "ASIA", "ABIA", "ACCA")],
@@ -116,21 +114,17 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("redis://:", "s3cret", "@10.0.0.1:6379/0"),
         ("mongodb+srv://${USER}:", "a,b;c", "@h1:1,h2:2/?x=y"),
         ("Server=db;User Id=sa;Password=", "hunter2", ";Encrypt=yes"),
-        ("Password=", "hunter2", ";Server=db"),
-        ("Driver=x; Pwd=", "{hunter;2}", ";"),
+        ("Password=", "hunter2", ";Server=db"), ("Driver=x; Pwd=", "{hunter;2}", ";"),
         ("jdbc:postgresql://host/db?user=ada&password=", "hunter2", "&ssl=true"),
         ("Server=h; Password = ", "hunter2", "; Database = x"),
-        ("Server=h;Password=", "hun(ter2", ";"),
-        ("postgres://u:", "密码abc", "@h"),
+        ("Server=h;Password=", "hun(ter2", ";"), ("postgres://u:", "密码abc", "@h"),
         ("redis://:", "12345", "@h"),
         ("postgresql+asyncpg://app:", "Xk9/Tq2+Lm4=", "@db.internal:5432/app"),
         ("mongodb+srv://app:", "a/b/c", "@h1,h2/?x=y"),
         ("host=h user=app password=", "hunter2", " dbname=x"),
         ('curl -u "bob:', "Sup3r S3cret" + " pw", '" https://x.example'),
-        ("host=h dbname=x password=", "hunter2", " "),
-        ("password=", "'correct horse'", " host=h"),
-        ("root:", "hunter2x", "@tcp(127.0.0.1:3306)/db"),
-        ("dsn='app:", "hun:ter/2", "@tcp(db)/x'"),
+        ("host=h dbname=x password=", "hunter2", " "), ("password=", "'correct horse'", " host=h"),
+        ("root:", "hunter2x", "@tcp(127.0.0.1:3306)/db"), ("dsn='app:", "hun:ter/2", "@tcp(db)/x'"),
         ("curl -sS -u ada:", "hunter2", " https://example.com"),
         ("curl https://example.com?a=1&b=2 --user 'ada:", "Hunter-2", "'"),
         ("curl -s \\\n  -u ada:", "hunter2", " x"),
@@ -158,10 +152,8 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("", "GR13" + "48941" + mixed(20), ""),
     ],
     "google-key": [
-        ("", "AIza" + "Sy" + mixed(33), ""),
-        ("", "ya29" + ".a0" + mixed(60), ""),
-        ("", "GOCSPX" + "-" + mixed(28), ""),
-        ("", "1/" + "/0" + mixed(30) + "_-" + mixed(30), ""),
+        ("", "AIza" + "Sy" + mixed(33), ""), ("", "ya29" + ".a0" + mixed(60), ""),
+        ("", "GOCSPX" + "-" + mixed(28), ""), ("", "1/" + "/0" + mixed(30) + "_-" + mixed(30), ""),
         ("", "1/" + "/0" + mixed(60), ""),
     ],
     "huggingface-token": [("", "hf_" + mixed(34), "")],
@@ -171,27 +163,17 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("", f"{HEADER}..{mixed(16)}.{mixed(60)}.{mixed(22)}", ""),
     ],
     "labelled-secret": [
-        ("api_key = '", mixed(32), "'"),
-        ('"apiKey": "', hexed(32), '"'),
-        ("CLIENT_SECRET=", mixed(30) + "+/" + mixed(8), ""),
-        ("X-Api-Key: ", mixed(40), ""),
-        ("DB_PASSWORD: ", mixed(24), ""),
-        ("?access_token=", mixed(40), "&page=2"),
+        ("api_key = '", mixed(32), "'"), ('"apiKey": "', hexed(32), '"'),
+        ("CLIENT_SECRET=", mixed(30) + "+/" + mixed(8), ""), ("X-Api-Key: ", mixed(40), ""),
+        ("DB_PASSWORD: ", mixed(24), ""), ("?access_token=", mixed(40), "&page=2"),
         ("auth-token: ", "Rd" + "Tkqbn1vXcLm" + "Hu2pYwaEsF", ""),
-        ("refresh_token => '", hexed(40), "'"),
-        ("MY_SERVICE_TOKEN=", mixed(24), ""),
-        ("    token: ", mixed(48), ""),
-        ("private_token=", mixed(20), "&page=2"),
-        ("API key: `", mixed(24), "`"),
-        ("Set API_KEY=", mixed(24), "."),
-        ("API_KEY=", mixed(24), ": it works"),
-        ("It is API_KEY=", mixed(24), "!"),
-        ("**API Key:** ", mixed(24), ""),
-        ("**api_key**: ", mixed(24), ""),
-        ("API_KEY\uff1a", mixed(24), ""),
-        ('os.environ["API_KEY"] = "', mixed(24), '"'),
-        ("run --api-key ", mixed(24), " x"),
-        ("run --token '", mixed(24), "'"),
+        ("refresh_token => '", hexed(40), "'"), ("MY_SERVICE_TOKEN=", mixed(24), ""),
+        ("    token: ", mixed(48), ""), ("private_token=", mixed(20), "&page=2"),
+        ("API key: `", mixed(24), "`"), ("Set API_KEY=", mixed(24), "."),
+        ("API_KEY=", mixed(24), ": it works"), ("It is API_KEY=", mixed(24), "!"),
+        ("**API Key:** ", mixed(24), ""), ("**api_key**: ", mixed(24), ""),
+        ("API_KEY\uff1a", mixed(24), ""), ('os.environ["API_KEY"] = "', mixed(24), '"'),
+        ("run --api-key ", mixed(24), " x"), ("run --token '", mixed(24), "'"),
         ("STRIPE_SECRET=", mixed(20) + "0" * 11, ""),
     ],
     "memory-key": [("", "amk_" + "ab12cd34" + "_" + mixed(41) + "-_", "")],
@@ -252,51 +234,32 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
     "pypi-token": [("", "pypi-" + "AgEIcHlwaS5vcmc" + mixed(60) + "-_" + mixed(40), "")],
     "sendgrid-key": [("", "SG." + mixed(22) + "." + mixed(43), "")],
     "service-token": [
-        ("", "shp" + "at_" + hexed(32), ""),
-        ("", "lin_" + "api_" + mixed(40), ""),
-        ("", "ntn_" + mixed(46), ""),
-        ("", "dapi" + hexed(32), ""),
+        ("", "shp" + "at_" + hexed(32), ""), ("", "lin_" + "api_" + mixed(40), ""),
+        ("", "ntn_" + mixed(46), ""), ("", "dapi" + hexed(32), ""),
         ("", "glsa_" + mixed(32) + "_" + hexed(8), ""),
-        ("", "glc_" + "eyJ" + mixed(50) + "/" + mixed(30), ""),
-        ("", "sntryu_" + hexed(64), ""),
+        ("", "glc_" + "eyJ" + mixed(50) + "/" + mixed(30), ""), ("", "sntryu_" + hexed(64), ""),
         ("", "sntrys_" + mixed(90) + "_" + mixed(43), ""),
-        ("", "PMAK-" + hexed(24) + "-" + hexed(34), ""),
-        ("", "NRAK-" + upper(27), ""),
-        ("", "ATATT3" + mixed(180) + "=" + upper(8), ""),
-        ("", "sq0" + "atp-" + mixed(22), ""),
+        ("", "PMAK-" + hexed(24) + "-" + hexed(34), ""), ("", "NRAK-" + upper(27), ""),
+        ("", "ATATT3" + mixed(180) + "=" + upper(8), ""), ("", "sq0" + "atp-" + mixed(22), ""),
         ("", "xkeysib-" + hexed(64) + "-" + mixed(16), ""),
-        ("", "pscale_" + "tkn_" + mixed(43), ""),
-        ("", "pul-" + hexed(40), ""),
-        ("", "figd_" + mixed(40), ""),
-        ("", "gsk_" + mixed(52), ""),
-        ("", "xai-" + mixed(80), ""),
-        ("", "r8_" + mixed(37), ""),
-        ("", "pplx-" + mixed(48), ""),
-        ("", "tskey-" + "auth-" + mixed(17) + "-" + mixed(32), ""),
-        ("", "sbp_" + hexed(40), ""),
+        ("", "pscale_" + "tkn_" + mixed(43), ""), ("", "pul-" + hexed(40), ""),
+        ("", "figd_" + mixed(40), ""), ("", "gsk_" + mixed(52), ""), ("", "xai-" + mixed(80), ""),
+        ("", "r8_" + mixed(37), ""), ("", "pplx-" + mixed(48), ""),
+        ("", "tskey-" + "auth-" + mixed(17) + "-" + mixed(32), ""), ("", "sbp_" + hexed(40), ""),
         ("", "sb_" + "secret_" + mixed(22) + "_" + mixed(8), ""),
-        ("", "HRKU-" + "AA" + mixed(58), ""),
-        ("", "dt0c01." + upper(24) + "." + upper(64), ""),
-        ("", "rubygems_" + hexed(48), ""),
-        ("", "lsv2_" + "pt_" + hexed(32) + "_" + hexed(10), ""),
+        ("", "HRKU-" + "AA" + mixed(58), ""), ("", "dt0c01." + upper(24) + "." + upper(64), ""),
+        ("", "rubygems_" + hexed(48), ""), ("", "lsv2_" + "pt_" + hexed(32) + "_" + hexed(10), ""),
         ("", "ops_" + "eyJ" + mixed(250), ""),
         ("", "ABSK" + plain("Bedrock" + "APIKey-x1")[:20] + "eS" + mixed(90), ""),
-        ("", "ATBB" + mixed(32), ""),
-        ("", "ATCTT3" + mixed(170), ""),
-        ("", "CFPAT-" + mixed(43), ""),
-        (mixed(14) + ".", "atlasv1." + mixed(64), ""),
-        ("", "fm2_" + mixed(150), ""),
-        ("", "nvapi-" + mixed(40) + "_-" + mixed(22), ""),
-        ("", "pat" + mixed(14) + "." + hexed(64), ""),
-        ("", "pat-" + "na1-" + UUID, ""),
-        ("", "phx_" + mixed(43), ""),
-        ("", "sk-" + "lf-" + UUID, ""),
+        ("", "ATBB" + mixed(32), ""), ("", "ATCTT3" + mixed(170), ""),
+        ("", "CFPAT-" + mixed(43), ""), (mixed(14) + ".", "atlasv1." + mixed(64), ""),
+        ("", "fm2_" + mixed(150), ""), ("", "nvapi-" + mixed(40) + "_-" + mixed(22), ""),
+        ("", "pat" + mixed(14) + "." + hexed(64), ""), ("", "pat-" + "na1-" + UUID, ""),
+        ("", "phx_" + mixed(43), ""), ("", "sk-" + "lf-" + UUID, ""),
         ("", "snyk_" + "uat." + mixed(8) + ".eyJ" + mixed(60), ""),
         ("", "tvly-" + "dev-" + mixed(32), ""),
-        ("", "sk" + ".eyJ1" + mixed(60) + "." + mixed(22), ""),
-        ("", "vcp" + "_" + mixed(40), ""),
-        ("", "EAA" + "G" + mixed(150), ""),
-        ("", "LTAI" + "5t" + mixed(18), ""),
+        ("", "sk" + ".eyJ1" + mixed(60) + "." + mixed(22), ""), ("", "vcp" + "_" + mixed(40), ""),
+        ("", "EAA" + "G" + mixed(150), ""), ("", "LTAI" + "5t" + mixed(18), ""),
     ],
     "slack-token": [
         ("", "xox" + "b-123456789012-1234567890123-" + mixed(24), ""),
@@ -306,10 +269,8 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
         ("", "xox" + "d-" + mixed(40) + "%2F" + mixed(20), ""),
     ],
     "stripe-key": [
-        ("", "sk_" + "live_" + mixed(24), ""),
-        ("", "sk_" + "live_" + mixed(20) + "0" * 11, ""),
-        ("", "rk_" + "test_" + mixed(24), ""),
-        ("", "whsec_" + mixed(20) + "+/" + mixed(10), ""),
+        ("", "sk_" + "live_" + mixed(24), ""), ("", "sk_" + "live_" + mixed(20) + "0" * 11, ""),
+        ("", "rk_" + "test_" + mixed(24), ""), ("", "whsec_" + mixed(20) + "+/" + mixed(10), ""),
     ],
     "telegram-token": [("bot12345678:", "AA" + mixed(33), "/getMe")],
     "twilio-key": [("", "SK" + hexed(32), "")],
@@ -323,31 +284,21 @@ SAMPLES: dict[str, list[tuple[str, str, str]]] = {
             "",
         ),
     ],
-}
+}  # fmt: skip
 SECRETS = [(kind, secret) for kind, samples in SAMPLES.items() for _, secret, _ in samples]
 
 CONTEXTS = {
-    "alone": "{}",
-    "in prose": "It said {} and then stopped.",
-    "on its own line": "first\n{}\nlast",
-    "between CRLFs": "first\r\n{}\r\nlast",
-    "in quotes": 'export X="{}"',
-    "in apostrophes": "x = '{}'",
-    "in Markdown": "use `{}` here",
-    "in a fence": "```sh\n{}\n```",
-    "in JSON": '{{"a": 1, "b": "{}"}}',
-    "after an escaped line end": r'{{"log": "failed\n{}"}}',
+    "alone": "{}", "in prose": "It said {} and then stopped.", "on its own line": "first\n{}\nlast",
+    "between CRLFs": "first\r\n{}\r\nlast", "in quotes": 'export X="{}"',
+    "in apostrophes": "x = '{}'", "in Markdown": "use `{}` here", "in a fence": "```sh\n{}\n```",
+    "in JSON": '{{"a": 1, "b": "{}"}}', "after an escaped line end": r'{{"log": "failed\n{}"}}',
     "in YAML": "env:\n  - name: X\n    value: {}\n",
     "in an address": "https://example.com/?t={}&x=1",
     "after a percent escape": "https://example.com/?t%3D{}&x=1",
-    "after an escaped sign": r'{{"log": "t\u003d{}"}}',
-    "after a colour": "\x1b[31m{}\x1b[0m",
-    "after the end of a colour": "\x1b[0m{}",
-    "between Chinese": "密钥{}请勿泄露",
-    "after accents and emoji": "clé é{} 🔑",
-    "in brackets": "({})",
-    "in HTML": "<td>{}</td>",
-}
+    "after an escaped sign": r'{{"log": "t\u003d{}"}}', "after a colour": "\x1b[31m{}\x1b[0m",
+    "after the end of a colour": "\x1b[0m{}", "between Chinese": "密钥{}请勿泄露",
+    "after accents and emoji": "clé é{} 🔑", "in brackets": "({})", "in HTML": "<td>{}</td>",
+}  # fmt: skip
 
 
 @for_each("context", CONTEXTS)
@@ -505,8 +456,7 @@ def test_all_secrets_of_a_text_are_taken_out() -> None:
 PRIVATE = {
     "a <private>b</private> c": "a [REDACTED:private] c",
     "<private>b</private><private>d</private>": "[REDACTED:private][REDACTED:private]",
-    "<private></private>": "[REDACTED:private]",
-    "a <private>b\nc": "a [REDACTED:private]",
+    "<private></private>": "[REDACTED:private]", "a <private>b\nc": "a [REDACTED:private]",
     "a <private>": "a [REDACTED:private]",
     "a </private> b <Private\n>c</PRIVATE > d": "a </private> b [REDACTED:private] d",
     "<private>a<private>b</private>c</private>d": "[REDACTED:private]d",
@@ -517,10 +467,9 @@ PRIVATE = {
     "<private>a</private> Local<Private> b": "[REDACTED:private] Local<Private> b",
     "Local<Private> name</private> value": "Local[REDACTED:private] value",
     "Local<private> name": "Local[REDACTED:private]",
-    "Local<PRIVATE> name": "Local[REDACTED:private]",
-    "a <Private> name": "a [REDACTED:private]",
+    "Local<PRIVATE> name": "Local[REDACTED:private]", "a <Private> name": "a [REDACTED:private]",
     "数<Private> name": "数[REDACTED:private]",
-}
+}  # fmt: skip
 
 
 @for_each("text", PRIVATE)
@@ -562,42 +511,28 @@ VALUES = {
     "one that overlaps itself": ([("a", "abcabcabc")], "abcabcabcabc.", "[REDACTED:a]."),
     "one of signs": ([("re", "(a+)+$.*[")], "x(a+)+$.*[y", "x[REDACTED:re]y"),
     "one with a line end": (
-        [("pem", "line one\r\nline two")],
-        "line one\r\nline two",
-        "[REDACTED:pem]",
+        [("pem", "line one\r\nline two")], "line one\r\nline two", "[REDACTED:pem]",
     ),
     "Chinese": ([("zh", "数据库密码一二三")], "是数据库密码一二三。", "是[REDACTED:zh]。"),
     "two with one id": (
-        [("x", "hunter22"), ("x", "swordfish")],
-        "hunter22 swordfish",
-        "[REDACTED:x] [REDACTED:x]",
+        [("x", "hunter22"), ("x", "swordfish")], "hunter22 swordfish", "[REDACTED:x] [REDACTED:x]",
     ),
     "one that is a token": ([("gh", TOKEN)], TOKEN, "[REDACTED:gh]"),
     "one within a token": ([("mid", TOKEN[10:20])], TOKEN, "[REDACTED:github-token]"),
     "one that ends in a token": (
-        [("x", "=token=gh")],
-        f"=token={TOKEN}.",
-        "[REDACTED:github-token].",
+        [("x", "=token=gh")], f"=token={TOKEN}.", "[REDACTED:github-token].",
     ),
     "one that ends in a private part": (
-        [("x", "swordfish<pri")],
-        "swordfish<private>no</private>.",
-        "[REDACTED:private].",
+        [("x", "swordfish<pri")], "swordfish<private>no</private>.", "[REDACTED:private].",
     ),
     "one within a password": (
-        [("x", "hunter22")],
-        "a://u:1hunter22!@h",
-        "a://u:[REDACTED:connection-password]@h",
+        [("x", "hunter22")], "a://u:1hunter22!@h", "a://u:[REDACTED:connection-password]@h",
     ),
     "one within a private key": (
-        [("x", KEY_LINES[0][:30])],
-        armored("PRIVATE KEY", KEY_LINES),
-        "[REDACTED:private-key]",
+        [("x", KEY_LINES[0][:30])], armored("PRIVATE KEY", KEY_LINES), "[REDACTED:private-key]",
     ),
     "one that hid a token": (
-        [("x", "hunter22")],
-        f"AKIA{upper(16)}hunter22",
-        "[REDACTED:aws-key-id][REDACTED:x]",
+        [("x", "hunter22")], f"AKIA{upper(16)}hunter22", "[REDACTED:aws-key-id][REDACTED:x]",
     ),
     "one that is made up by a placeholder": (
         [("x", "hunter22["), ("y", "]swordfish")],
@@ -605,21 +540,17 @@ VALUES = {
         "hunter22[REDACTED:private]swordfish",
     ),
     "one in a foreign placeholder": (
-        [("x", "hunter22")],
-        "[REDACTED:hunter22]",
-        "[REDACTED:[REDACTED:x]]",
+        [("x", "hunter22")], "[REDACTED:hunter22]", "[REDACTED:[REDACTED:x]]",
     ),
     "one that is its own id": (
-        [("hunter22", "hunter22")],
-        "[REDACTED:hunter22]",
-        "[REDACTED:[REDACTED:value]]",
+        [("hunter22", "hunter22")], "[REDACTED:hunter22]", "[REDACTED:[REDACTED:value]]",
     ),
     "one like a placeholder": (
         [("x", "REDACTED"), ("y", "github-token")],
         f"REDACTED {TOKEN} github-token",
         "[REDACTED:x] [REDACTED:github-token] [REDACTED:y]",
     ),
-}
+}  # fmt: skip
 
 
 @for_each("name", VALUES)
@@ -657,12 +588,8 @@ def test_occurrences_that_overlap_are_one(
 
 
 REPEATED = [
-    "a" * 8192,
-    "ab" * 4096,
-    "a" * 8000 + "b",
-    "b" + "a" * 8000,
-    "a" * 4000 + "b" + "a" * 4000,
-]
+    "a" * 8192, "ab" * 4096, "a" * 8000 + "b", "b" + "a" * 8000, "a" * 4000 + "b" + "a" * 4000,
+]  # fmt: skip
 
 
 @pytest.mark.heavy
@@ -690,15 +617,9 @@ def test_rules_of_very_many_values_are_made_and_used_in_time() -> None:
 
 
 IDS = {
-    "db.prod_1-x": "db.prod_1-x",
-    "a b\r\n[c]": "a-b-c-",
-    "": "value",
-    "密钥": "-",
-    "x" * 100: "x" * 64,
-    "my-hunter22": "value",
-    "other-swordfish": "value",
-    TOKEN: "value",
-}
+    "db.prod_1-x": "db.prod_1-x", "a b\r\n[c]": "a-b-c-", "": "value", "密钥": "-",
+    "x" * 100: "x" * 64, "my-hunter22": "value", "other-swordfish": "value", TOKEN: "value",
+}  # fmt: skip
 
 
 @for_each("value_id", IDS)
@@ -708,10 +629,16 @@ def test_a_placeholder_has_only_what_is_safe_of_an_id(value_id: str) -> None:
     assert rules.redacted("hunter22").text == f"[REDACTED:{IDS[value_id]}]"
 
 
-def test_registered_values_and_private_parts_count_as_kinds_of_their_own() -> None:
+def test_registered_values_and_private_parts_are_kinds_that_are_never_allowed() -> None:
     rules = Rules(values=(("a", "hunter22"), ("b", "swordfish")))
 
     assert rules.redacted("hunter22 swordfish <private>x").kinds == {"value": 2, "private": 1}
+
+    rules = Rules(
+        values=(("x", "hunter22"),), allowed=frozenset({"hunter22", "<private>y</private>"})
+    )
+
+    assert rules.redacted("hunter22 <private>y</private>").count == 2
 
 
 OVERLAPS = {
@@ -756,14 +683,6 @@ def test_a_secret_of_an_allowed_kind_stays(kind: str) -> None:
     for parts in SAMPLES[kind]:
         assert rules.redacted("".join(parts)).count == 0
         assert others.redacted("".join(parts)).kinds == {kind: 1}
-
-
-def test_registered_values_and_private_parts_are_never_allowed() -> None:
-    rules = Rules(
-        values=(("x", "hunter22"),), allowed=frozenset({"hunter22", "<private>y</private>"})
-    )
-
-    assert rules.redacted("hunter22 <private>y</private>").count == 2
 
 
 @for_each("kind", ["private", "value", "no-such-kind"])
@@ -857,7 +776,7 @@ HOSTILE = [
 HOSTILE_LENGTH = 100_000  # where time grows with its square, that is half a minute
 
 
-@pytest.mark.parametrize("part", sampled(HOSTILE, 4))
+@pytest.mark.parametrize("part", sampled(HOSTILE, 12))
 def test_hostile_repetition_is_answered_and_settled(part: str) -> None:
     once = redacted(part * (HOSTILE_LENGTH // len(part)))
 
@@ -956,14 +875,12 @@ def test_threads_register_without_losing_a_value() -> None:
     assert len(registry.rules("default", DEFAULT_RULES).values) == len(registry.values(ADA)) == 200
 
 
-def test_kinds_can_be_named_in_a_placeholder_and_nothing_finds_them() -> None:
+def test_a_page_about_kinds_may_itself_be_stored() -> None:
     page = " ".join(f"[REDACTED:{kind}]" for kind in KINDS)
 
     assert PLACEHOLDER.sub("", page).strip() == ""
     assert redacted(page) == Redacted(text=page)
 
-
-def test_the_table_of_kinds_may_itself_be_stored() -> None:
     page = "\n".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
 
     assert redacted(page) == Redacted(text=page)

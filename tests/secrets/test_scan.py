@@ -71,12 +71,10 @@ def test_a_scan_says_what_it_would_take_out_and_changes_nothing(stored: Path) ->
     assert code == 1
     assert said.splitlines() == [
         "observation 1 of demo: github-token 3, aws-key-id 4",
-        "observation 2 of other: github-token 4",
-        "observation 3 of demo: aws-key-id 1",
-        "observation 4 of demo: aws-key-id 1",
-        "session s1 of demo: aws-key-id 1",
+        "observation 2 of other: github-token 4", "observation 3 of demo: aws-key-id 1",
+        "observation 4 of demo: aws-key-id 1", "session s1 of demo: aws-key-id 1",
         "14 secrets found; --redact removes them",
-    ]
+    ]  # fmt: skip
     assert everything(stored.parent) == before
 
 
@@ -236,16 +234,16 @@ def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None
 
 
 def test_long_histories_are_scanned_part_by_part(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scanning, "MAX_PAGE_SIZE", 10_000)
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         for number in range(6):
             for _ in range(3):
                 service.save(f"{number} " * 1500, title="t", topic_key=str(number))
 
     async def pages() -> list[int]:
-        async with opened(tmp_path / "memory.db", clock=lambda: START) as engine:
+        async with opened(path, clock=lambda: START) as engine:
             scan = Scan(engine=engine, rules=default_rules)
             return [page.rows async for page in scan.look(OPERATOR)]
 

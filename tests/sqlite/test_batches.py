@@ -41,8 +41,7 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "LONGEST", timedelta(hours=1))
 
 
-def test_writes_that_wait_together_share_one_commit(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_writes_that_wait_together_share_one_commit(path: Path) -> None:
     names = [str(number) for number in range(20)]
 
     async def test(database: SqliteEngine) -> None:
@@ -56,14 +55,14 @@ def test_writes_that_wait_together_share_one_commit(tmp_path: Path) -> None:
     assert_sound(path, live=21)
 
 
-def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(tmp_path: Path) -> None:
+def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(path: Path) -> None:
     one, other = Seen("one"), Seen("other")
 
     async def test(database: SqliteEngine) -> None:
         await database.write(OPERATOR, one)
         await together(database, [other])
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
     assert one.alone == other.alone == [True]
 
 
@@ -90,7 +89,7 @@ def test_an_answered_write_is_on_disk_although_the_process_ends_there(tmp_path: 
         assert_sound(copies / name / path.name, live=10)
 
 
-def test_each_write_of_a_batch_has_an_instant_of_its_own(tmp_path: Path) -> None:
+def test_each_write_of_a_batch_has_an_instant_of_its_own(path: Path) -> None:
     clock = Clock()
 
     def work(tx: Transaction) -> object:
@@ -101,11 +100,10 @@ def test_each_write_of_a_batch_has_an_instant_of_its_own(tmp_path: Path) -> None
         minutes = [timedelta(minutes=number) for number in range(3)]
         assert await together(database, [work] * 3) == minutes
 
-    run(tmp_path / "memory.db", test, clock)
+    run(path, test, clock)
 
 
-def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(path: Path) -> None:
     one, maker, other = Seen("one"), Seen("maker"), Seen("other")
 
     def making(tx: Transaction) -> object:
@@ -127,9 +125,8 @@ def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(tmp_pa
 
 @pytest.mark.parametrize("bound", ["members", "time"])
 def test_what_a_batch_has_no_room_for_goes_to_the_next_in_order(
-    bound: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    bound: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
     names = [str(number) for number in range(12)]
     if bound == "members":
         monkeypatch.setattr(writer, "MEMBERS", 5)
@@ -146,9 +143,7 @@ def test_what_a_batch_has_no_room_for_goes_to_the_next_in_order(
     assert contents(path) == ["before", *names]
 
 
-def test_a_caller_that_leaves_a_batch_takes_nothing_with_it(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
+def test_a_caller_that_leaves_a_batch_takes_nothing_with_it(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         async with held(database):
             saves = [asyncio.create_task(save(database, str(number))) for number in range(4)]

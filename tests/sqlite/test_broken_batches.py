@@ -75,15 +75,12 @@ FAILURES: list[Work | None] = [
 
 
 RAISING: list[tuple[Work, type[BaseException]]] = [
-    (raising(ValueError("no")), ValueError),
-    (raising(Torn()), Torn),
+    (raising(ValueError("no")), ValueError), (raising(Torn()), Torn),
     (raising(MemoryError()), MemoryError),
     (raising(asyncio.CancelledError()), asyncio.CancelledError),
-    (raising(StopIteration()), RuntimeError),
-    (refused, NotFound),
-    (not_unique, Conflict),
+    (raising(StopIteration()), RuntimeError), (refused, NotFound), (not_unique, Conflict),
     (half_read, ValueError),
-]
+]  # fmt: skip
 
 
 @pytest.mark.heavy
@@ -92,9 +89,8 @@ RAISING: list[tuple[Work, type[BaseException]]] = [
     ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
 )
 def test_a_write_that_raises_before_it_wrote_fails_alone_and_the_others_share_a_commit(
-    failure: Work, raised: type[BaseException], tmp_path: Path
+    failure: Work, raised: type[BaseException], path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     one, other = Seen("one"), Seen("other")
 
     async def test(database: SqliteEngine) -> None:
@@ -118,9 +114,8 @@ def test_a_write_that_raises_before_it_wrote_fails_alone_and_the_others_share_a_
     ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
 )
 def test_a_write_that_raises_after_it_wrote_is_undone_and_the_others_are_run_again(
-    failure: Work, raised: type[BaseException], tmp_path: Path
+    failure: Work, raised: type[BaseException], path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     one, other = Seen("one"), Seen("other")
 
     async def test(database: SqliteEngine) -> None:
@@ -143,9 +138,8 @@ def test_a_write_that_raises_after_it_wrote_is_undone_and_the_others_are_run_aga
     ("failure", "raised"), [(rolling_back, sqlite3.OperationalError), (interrupted, Unavailable)]
 )
 def test_a_write_that_ends_the_transaction_is_refused_and_the_others_are_run_again(
-    failure: Work, raised: type[Exception], tmp_path: Path
+    failure: Work, raised: type[Exception], path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     one, other = Seen("one"), Seen("other")
 
     async def test(database: SqliteEngine) -> None:
@@ -162,9 +156,8 @@ def test_a_write_that_ends_the_transaction_is_refused_and_the_others_are_run_aga
 
 @pytest.mark.slow
 def test_a_batch_that_cannot_be_committed_has_not_happened_and_each_is_run_alone(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "memory.db"
     one, other = Seen("one"), Seen("other")
 
     async def test(database: SqliteEngine) -> None:
@@ -182,10 +175,8 @@ def test_a_batch_that_cannot_be_committed_has_not_happened_and_each_is_run_alone
 
 
 def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
-
     def broken(*_: object, **__: object) -> None:
         raise MemoryError
 
@@ -200,7 +191,7 @@ def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served
     assert contents(path) == ["a", "b", "c"]
 
 
-def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(tmp_path: Path) -> None:
+def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         (serving,) = (task for task in asyncio.all_tasks() if "serve" in repr(task.get_coro()))
         async with held(database):
@@ -213,16 +204,15 @@ def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(tmp_path: Path) 
                 await save(database, "too late")
 
     with pytest.raises(Unavailable):  # the work that held the writer has lost its caller too
-        run(tmp_path / "memory.db", test)
+        run(path, test)
 
 
 @pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_each_answer_tells_what_is_in_the_file_whatever_the_others_do(
-    seed: int, tmp_path: Path
+    seed: int, path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     dice = random.Random(seed)  # noqa: S311 - no secret
     plans = [[dice.choice(FAILURES) for _ in range(15)] for _ in range(20)]
 

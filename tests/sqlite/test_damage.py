@@ -64,9 +64,9 @@ def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
 
 @pytest.mark.slow
 def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
+    with serving_with_a_damaged_index(path) as service:
         assert context(service, "apple 0", limit=2) == ["n2", "n1"]
         answer = until(lambda: saved(service, "pear"))
         assert answer.json()["id"] == 4
@@ -78,22 +78,22 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
     assert told(caplog, "index was damaged and has been rebuilt") == 1
     assert told(caplog, "the database file is damaged") <= 1
 
-    with serving(tmp_path / "memory.db") as service:  # which writes the file anew
+    with serving(path) as service:  # which writes the file anew
         assert titles(search(service, "pear")) == ["pear"]
     assert rows(service.path, "SELECT * FROM remains") == []
     assert_sound(service.path, live=4)
 
 
 def test_who_only_searches_lets_a_damaged_index_be_mended_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving_with_a_damaged_index(tmp_path / "memory.db") as service:
+    with serving_with_a_damaged_index(path) as service:
         assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
         until(lambda: told(caplog, "index was damaged and has been rebuilt"))
         assert titles(search(service, "apple 0", limit=1)) == ["n0"]
 
 
-def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
+async def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
     looks, third = list[Caller](), asyncio.Event()
 
     class Untouched:
@@ -107,18 +107,15 @@ def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
                 third.set()
             return Condition(is_intact=third.is_set())
 
-    async def test() -> None:
-        bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
-        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
-            bell.set(OPERATOR)
-            await third.wait()  # nobody else rings
-            await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
-
-    asyncio.run(test())
+    bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
+    async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+        bell.set(OPERATOR)
+        await third.wait()  # nobody else rings
+        await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
     assert looks == [OPERATOR] * 3
 
 
-def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
+async def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     looks, third = list[Caller](), asyncio.Event()
@@ -130,13 +127,10 @@ def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
                 third.set()
             raise Damaged(DAMAGED["error"])
 
-    async def test() -> None:
-        bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
-        async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
-            bell.set(OPERATOR)
-            await third.wait()
-
-    asyncio.run(test())
+    bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
+    async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+        bell.set(OPERATOR)
+        await third.wait()
     assert caplog.records == []
 
 
@@ -188,9 +182,9 @@ async def mended(path: Path) -> None:
 
 
 def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("apple")
         page = page_of(service.path, "memories")
         before = harmed(service.path, page)
@@ -212,9 +206,9 @@ def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
 
 
 def test_a_sweep_finds_damage_that_nobody_has_met(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
         harmed(service.path, page_of(service.path, "memories_fts_0_config"))
 
@@ -249,9 +243,8 @@ HARMS = (noise, cut, bad_header, bad_schema)
 
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(
-    tmp_path: Path, harm: Callable[[Path], None]
+    path: Path, harm: Callable[[Path], None]
 ) -> None:
-    path = tmp_path / "memory.db"
     with serving(path) as service:
         service.save("apple")
     harm(path)
@@ -284,8 +277,7 @@ def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log
     assert REMEDY in done.stderr
 
 
-def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(path: Path) -> None:
     asyncio.run(filled(path))
 
     async def test() -> None:

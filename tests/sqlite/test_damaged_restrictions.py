@@ -456,9 +456,8 @@ def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
 @pytest.mark.representative(4)
 @pytest.mark.parametrize("table", sorted({it.table for it in CASES}))
 def test_readiness_names_a_damaged_row_after_a_restart_without_a_request(
-    table: str, tmp_path: Path
+    table: str, path: Path
 ) -> None:
-    path = tmp_path / "memory.db"
     case = next(it for it in reversed(CASES) if it.table == table)
     with serving(path) as service, ExitStack() as stack:
         case.made(Place(service, stack))
@@ -514,10 +513,7 @@ def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
         "INSERT INTO partitions (number) VALUES (-1), (1 << 40)",
     ],
 )
-def test_the_doctor_puts_a_project_in_its_place_in_the_index_again(
-    damage: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "memory.db"
+def test_the_doctor_puts_a_project_in_its_place_in_the_index_again(damage: str, path: Path) -> None:
     with serving(path) as service:
         service.save(PEAR)
         service.save(f"a {PEAR} of another scope", scope="personal")
@@ -556,10 +552,7 @@ def test_a_damaged_row_is_left_out_of_lists_and_the_others_are_not(service: Serv
 @pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("content", ["[1]", '{"fruit": ', "", "[confidential]"])
-def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(
-    content: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "memory.db"
+def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(content: str, path: Path) -> None:
     with serving(path) as service:
         ada = Agent(service.http, "ada")
         entry = ada.make()
@@ -577,8 +570,7 @@ def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(
 
 
 @pytest.mark.slow
-def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_no_sweep_removes_what_has_a_damaged_end(path: Path) -> None:
     with serving(path) as service:
         service.save(PEAR, ttl=86_400)
         service.save("deleted")
@@ -596,8 +588,7 @@ def test_no_sweep_removes_what_has_a_damaged_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_sweep_goes_on_beside_a_run_that_is_damaged(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_sweep_goes_on_beside_a_run_that_is_damaged(path: Path) -> None:
     with serving(path) as service:
         for run in ("damaged", "silent"):
             Host(service.http).in_run(run)
@@ -648,15 +639,11 @@ def _detail(service: Service) -> str:
 @for_each(
     "column, of",
     [
-        ("runs.kind", RunKind),
-        ("runs.status", RunStatus),
-        ("run_events.type", RunEventType),
-        ("commitments.state", CommitmentState),
-        ("proposals.state", ProposalState),
-        ("proposals.kind", ArtifactKind),
-        ("ref_entries.method", Method),
+        ("runs.kind", RunKind), ("runs.status", RunStatus), ("run_events.type", RunEventType),
+        ("commitments.state", CommitmentState), ("proposals.state", ProposalState),
+        ("proposals.kind", ArtifactKind), ("ref_entries.method", Method),
     ],
-)
+)  # fmt: skip
 def test_the_engines_know_every_value_that_hosts_have(column: str, of: type[StrEnum]) -> None:
     known: Any = COLUMNS[column]
     assert all(map(known, of))

@@ -20,16 +20,7 @@ from agentops_memory.sqlite.connection import connect
 
 from ..operations.test_doctor import patient
 from ..support.anthropic_sdk import STORES
-from ..support.damaged_values import (
-    Damage,
-    Known,
-    asked,
-    changed,
-    damage,
-    damages,
-    failures,
-    fill,
-)
+from ..support.damaged_values import Damage, Known, asked, changed, damage, damages, failures, fill
 from ..support.process import until
 from ..support.service import START, Service, serving
 from ..support.stores import at, entry, ok, store

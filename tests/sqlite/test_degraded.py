@@ -50,12 +50,12 @@ def test_the_newest_stand_in_for_the_best(hasty: Service) -> None:
 
 
 def test_words_leave_time_for_what_stands_in_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_words(tmp_path / "memory.db", monkeypatch)
+    slow_words(path, monkeypatch)
     for module in (sqlite_search, postgresql_search):
         monkeypatch.setattr(module, "READ_LIMIT", module.AFTERWARDS)
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
+    with serving(path, MEMORY_RECALL_LIMIT="1h") as service:
         service.save("apples grow here", title="best", session_id="s0")
         service.save("newest", title="newest", session_id="s1")
 
@@ -117,8 +117,8 @@ def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
 
 
 @pytest.mark.heavy
-def test_the_limit_ends_with_the_words_however_much_is_read_then(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
+def test_the_limit_ends_with_the_words_however_much_is_read_then(path: Path) -> None:
+    with serving(path, MEMORY_RECALL_LIMIT="0") as service:
         imported(service, [observation(f"apple {number}") for number in range(2000)])
         asked: dict[str, Any] = {"query": "zebra", "project": "demo", "limit": 1000}
         for wanted in ({}, {"explain": "true"}):
@@ -127,11 +127,9 @@ def test_the_limit_ends_with_the_words_however_much_is_read_then(tmp_path: Path)
             assert len(answer.json()["recent_observations"]) > 0
 
 
-def test_with_time_enough_the_best_are_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slow_words(tmp_path / "memory.db", monkeypatch)
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1h") as service:
+def test_with_time_enough_the_best_are_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_words(path, monkeypatch)
+    with serving(path, MEMORY_RECALL_LIMIT="1h") as service:
         service.save("apples", title="best")
         service.save("other", title="newest", session_id="s2")
 
@@ -140,8 +138,8 @@ def test_with_time_enough_the_best_are_found(
         assert explained(service, "/search", q=PROMPT)["explain"]["degraded"] is False
 
 
-def test_only_what_is_inside_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow_words(tmp_path / "memory.db", monkeypatch)
+def test_only_what_is_inside_is_limited(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_words(path, monkeypatch)
     query = understood("apple")
 
     def within(tx: Transaction) -> int:
@@ -156,4 +154,4 @@ def test_only_what_is_inside_is_limited(tmp_path: Path, monkeypatch: pytest.Monk
         for _ in range(3):
             assert await database.read(OPERATOR, within) == 1
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)

@@ -26,8 +26,7 @@ def second(path: Path, **variables: str) -> Iterator[tuple[Program, httpx.Client
         yield process, http
 
 
-def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(path: Path) -> None:
     with serving(path) as first:
         for wait in ("0", "100ms"):
             with second(path, MEMORY_LOCK_WAIT=wait) as (process, _):
@@ -45,8 +44,7 @@ def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(tmp_
         first.save("the first goes on")
 
 
-def test_a_signal_ends_a_service_that_waits_at_once(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_signal_ends_a_service_that_waits_at_once(path: Path) -> None:
     with serving(path), second(path) as (process, _):
         process.line("another service has the database")
         process.send(signal.SIGTERM)
@@ -57,9 +55,8 @@ def test_a_signal_ends_a_service_that_waits_at_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_the_next_service_says_for_whom_it_waits_and_takes_over_all_that_was_saved(
-    tmp_path: Path, end: signal.Signals
+    path: Path, end: signal.Signals
 ) -> None:
-    path = tmp_path / "memory.db"
     with served(path, MEMORY_DRAIN="0") as (first, http), second(path) as (following, probes):
         load = Load(str(http.base_url)).start()
         following.line("another service has the database")

@@ -88,13 +88,13 @@ def test_writes_behind_one_lock_are_refused_together_and_not_one_after_another(
 
 @pytest.mark.slow
 def test_a_full_queue_refuses_what_found_no_place_and_serves_what_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 2)
     monkeypatch.setattr(engine, "QUEUE_TIMEOUT", TIMEOUT)
     monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(minutes=1))
 
-    with serving(tmp_path / "memory.db") as service, ThreadPoolExecutor() as threads:
+    with serving(path) as service, ThreadPoolExecutor() as threads:
         with locked(service.path):
             saves = [threads.submit(save, service, str(number)) for number in range(5)]
             refused = [done.result() for done in islice(as_completed(saves), 3)]

@@ -45,11 +45,6 @@ migrated(Path(sys.argv[1]), datetime.fromisoformat(sys.argv[2]))
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
-@pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder with our migrations, to which a test adds further ones."""
     folder = tmp_path / "migrations"
@@ -77,15 +72,15 @@ def test_its_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
     assert (tmp_path / "some" / "folder" / "memory.db").is_file()
 
 
-def test_an_empty_file_is_a_new_one(path: Path) -> None:
+def test_an_empty_file_is_a_new_one_which_is_written_to_no_more_but_for_wal_mode(
+    path: Path,
+) -> None:
     path.touch()
 
     migrated(path, NOW)
 
     assert "memories" in tables(path)
 
-
-def test_a_current_file_is_not_written_to(path: Path) -> None:
     migrated(path, NOW)
     before = path.read_bytes()
 
@@ -93,8 +88,6 @@ def test_a_current_file_is_not_written_to(path: Path) -> None:
 
     assert path.read_bytes() == before
 
-
-def test_a_file_that_lost_wal_mode_gets_it_back(path: Path) -> None:
     migrated(path, NOW)
     assert rows(path, "PRAGMA journal_mode = DELETE") == [("delete",)]
 
@@ -465,9 +458,7 @@ def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path, n
 
 
 @pytest.mark.slow
-def test_the_originals_file_without_its_full_text_index_is_still_the_originals(
-    path: Path,
-) -> None:
+def test_the_originals_file_without_its_full_text_index_is_still_the_originals(path: Path) -> None:
     with original(path) as old:
         old.observation("zebra")
         for kind, name in (("TRIGGER", "observations_ai"), ("TABLE", "observations_fts")):

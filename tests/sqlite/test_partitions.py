@@ -137,9 +137,7 @@ def test_a_project_that_never_had_memories_finds_the_global_ones(crowd: Service)
 
 
 @pytest.mark.heavy
-def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(
-    crowd: Service,
-) -> None:
+def test_a_search_in_all_projects_finds_each_memory_once_and_the_best_first(crowd: Service) -> None:
     crowd.save("apple apple apple", title="best", project="c")
     hits = search(crowd, "apple", limit=50)
 
@@ -156,14 +154,11 @@ def test_equal_scores_of_several_partitions_are_in_the_order_of_their_ids(
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     ids = [
         service.save(
-            "same words",
-            title="same",
-            project=f"p{number % 4}",
-            session_id=f"s{number}",
+            "same words", title="same", project=f"p{number % 4}", session_id=f"s{number}",
             type=f"t{number}",
         )
         for number in range(12)
-    ]
+    ]  # fmt: skip
 
     hits = search(service, "same words", limit=12)
 

@@ -63,10 +63,8 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     async def mended(maintenance: SqliteMaintenance) -> None:
         assert await maintenance.drifts(Caller()) == {0: 0, 1: drift, 2: 0}
         assert [await maintenance.is_exact(Caller(), number) for number in range(3)] == [
-            True,
-            False,
-            True,
-        ]
+            True, False, True,
+        ]  # fmt: skip
         await maintenance.rebuild(Caller(), 1)
         assert await maintenance.drifts(Caller()) == {0: 0, 1: 0, 2: 0}
         assert await maintenance.is_exact(Caller(), 1)

@@ -1,6 +1,5 @@
 """New memories enter the index at the end of their batch, and nobody can tell the difference."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from contextlib import closing
@@ -69,22 +68,18 @@ def both(*works: Work) -> Work:
 FAIL = raising(ValueError("no"))
 
 
-def test_a_change_finds_what_those_before_it_in_the_batch_have_saved(tmp_path: Path) -> None:
+def test_a_change_finds_what_those_before_it_in_the_batch_have_saved(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         answers = await together(
             database, [saving("apple"), found("apple"), saving("apple pie"), found("apple")]
         )
         assert answers == ["apple", [1], "apple pie", [1, 2]]
 
-    run(tmp_path / "memory.db", test)
-    assert_index_is_whole(tmp_path / "memory.db")
+    run(path, test)
+    assert_index_is_whole(path)
 
 
-def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
-
+def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
         await together(
@@ -104,9 +99,7 @@ def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(
     assert_index_is_whole(path)
 
 
-def test_what_waits_can_be_amended_forgotten_and_erased(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-
+def test_what_waits_can_be_amended_forgotten_and_erased(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
         await together(
@@ -131,29 +124,26 @@ def saving_in(project: str) -> Work:
     return lambda tx: memories.save(tx, draft(project, "apple"), timedelta())
 
 
-def test_a_project_is_renamed_between_its_saves(tmp_path: Path) -> None:
+def test_a_project_is_renamed_between_its_saves(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         await database.write(OPERATOR, saving_in("a"))
         await together(
             database,
             [
-                saving_in("a"),
-                lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
-                saving_in("b"),
-                saving_in("a"),
+                saving_in("a"), lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
+                saving_in("b"), saving_in("a"),
             ],
-        )
+        )  # fmt: skip
         assert await database.read(OPERATOR, found("apple", "b")) == [1, 2, 3]
         assert await database.read(OPERATOR, found("apple", "a")) == [4]
 
-    run(tmp_path / "memory.db", test)
-    assert_index_is_whole(tmp_path / "memory.db")
+    run(path, test)
+    assert_index_is_whole(path)
 
 
 def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
     monkeypatch.setattr(document, "MOST_PROJECTS", 2)
     monkeypatch.setattr(document, "OVERSIZED", 1)
 
@@ -174,9 +164,8 @@ def test_a_project_whose_move_is_undone_is_saved_where_it_lies(
 
 
 def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "memory.db"
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
     monkeypatch.setattr(writer, "MOST_WAITING", 0)
     other = Seen("other")
@@ -196,14 +185,11 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     run(path, test)
     assert other.alone == [False, True]
     assert rows(path, "SELECT content FROM memories ORDER BY id") == [
-        ("before",),
-        ("apple",),
-        ("other",),
-    ]
+        ("before",), ("apple",), ("other",),
+    ]  # fmt: skip
 
 
-def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+async def test_the_quota_counts_what_those_before_in_the_batch_put_in(path: Path) -> None:
     words = " ".join(f"word{n}" for n in range(6000))
 
     async def filled(database: SqliteEngine) -> None:
@@ -222,20 +208,15 @@ def test_the_quota_counts_what_those_before_in_the_batch_put_in(tmp_path: Path) 
         assert sizes[2] == left
         assert sizes[0] - left > 2 * len(words)  # the text, and its words in the index
 
-    async def test() -> None:
-        async with SqliteEngine.opened(path, clock=Clock(), quota=50_000_000) as database:
-            await filled(database)
-
-    asyncio.run(test())
+    async with SqliteEngine.opened(path, clock=Clock(), quota=50_000_000) as database:
+        await filled(database)
 
 
 SAID = st.tuples(
-    st.just("save"),
-    st.sampled_from(["a", "b", "c"]),
+    st.just("save"), st.sampled_from(["a", "b", "c"]),
     st.sampled_from(["yes", "on Friday", "went by HTTPServer", "数据库 café", "long " * 90, ""]),
-    st.sampled_from(["s1", "s2"]),
-    st.sampled_from(["project", "team", "global"]),
-)
+    st.sampled_from(["s1", "s2"]), st.sampled_from(["project", "team", "global"]),
+)  # fmt: skip
 CHANGED = st.tuples(st.sampled_from(["amend", "forget", "erase", "search"]), st.integers(1, 12))
 DEEDS = st.tuples(st.one_of(SAID, SAID, SAID, CHANGED), st.integers(0, 4).map(lambda it: it == 0))
 
@@ -278,12 +259,10 @@ TEXTS = st.text(st.sampled_from("abé数据_. -\nHTTPServer went\u0301"), max_si
 
 @FEW
 @given(
-    title=TEXTS,
-    content=st.one_of(TEXTS, st.text("ab \n", min_size=200, max_size=400)),
-    tags=st.lists(TEXTS, max_size=3),
-    before=st.lists(TEXTS, max_size=2),
+    title=TEXTS, content=st.one_of(TEXTS, st.text("ab \n", min_size=200, max_size=400)),
+    tags=st.lists(TEXTS, max_size=3), before=st.lists(TEXTS, max_size=2),
     features=st.sampled_from([ALL, *(ALL - {it} for it in sorted(Feature))]),
-)
+)  # fmt: skip
 def test_columns_are_those_that_the_view_reads(
     title: str, content: str, tags: list[str], before: list[str], features: frozenset[Feature]
 ) -> None:
@@ -294,13 +273,10 @@ def test_columns_are_those_that_the_view_reads(
                       CASE WHEN borrows(:content) THEN borrowed(:older, :newer) ELSE '' END,
                       indexed_tags(:tags)""",
             {
-                "title": title.encode(),
-                "content": content.encode(),
-                "older": older,
-                "newer": newer,
-                "tags": _array(tags),
+                "title": title.encode(), "content": content.encode(), "older": older,
+                "newer": newer, "tags": _array(tags),
             },
-        ).fetchone()
+        ).fetchone()  # fmt: skip
 
     assert columns(title, content, tags, map(End, before), features) == read
 
@@ -310,10 +286,8 @@ def _array(tags: list[str]) -> bytes:
 
 
 def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "memory.db"
-
     async def test(database: SqliteEngine) -> None:
         for content in ("apple one", "apple two"):
             await save(database, content)
@@ -329,11 +303,7 @@ def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows
     assert_index_is_whole(path)
 
 
-def test_a_session_that_another_process_gave_to_another_project_is_warned_of(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "memory.db"
-
+def test_a_session_that_another_process_gave_to_another_project_is_warned_of(path: Path) -> None:
     def saving_one(tx: Transaction) -> str | None:
         return memories.save(tx, draft("demo", "apple"), timedelta()).warning
 

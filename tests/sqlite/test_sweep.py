@@ -77,8 +77,8 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
 
 
 @pytest.mark.slow
-def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
+def test_a_running_service_mends_its_index_by_itself(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
         service.save("banana")
         damage(service.path)
@@ -87,8 +87,8 @@ def test_a_running_service_mends_its_index_by_itself(tmp_path: Path) -> None:
     assert_index_is_whole(service.path)
 
 
-def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="0") as service:
+def test_a_service_that_must_not_sweep_does_not(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         service.save("apple")
 
     assert_index_is_whole(service.path)
@@ -96,9 +96,8 @@ def test_a_service_that_must_not_sweep_does_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["1.5", "x'ff'"])
 def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
-    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
+    path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         service.save("apple")
         service.save("banana", project="other", session_id="another")
@@ -116,14 +115,14 @@ def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
 
 
 @pytest.mark.slow
-def test_a_sweep_that_fails_does_not_end_the_others(
+async def test_a_sweep_that_fails_does_not_end_the_others(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.save("apple")
     damage(service.path)
     caplog.clear()
 
-    async def locked_out_then_not() -> None:
+    with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(20), opened(service.path) as engine:
             metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
             async with tidying(engine.maintenance, one_tenant, metrics, WorkSignal(), every):
@@ -131,18 +130,15 @@ def test_a_sweep_that_fails_does_not_end_the_others(
                     await until(lambda: bool(caplog.records))
                 await until(lambda: not is_damaged(service.path))
 
-    with caplog.at_level(logging.WARNING):
-        asyncio.run(locked_out_then_not())
-
     assert "the sweep failed; the next one tries again" in [it.message for it in caplog.records]
 
 
 @pytest.mark.heavy
 def test_projects_move_apart_when_they_have_grown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document, "OVERSIZED", 10)
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         for number in range(9):
             service.save(f"apple {number}", project="large")
         for number in range(3):
@@ -222,9 +218,7 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
 
 
 def swept(
-    path: Path,
-    collector: Collector | None,
-    work: Callable[[Maintenance, Metrics], Awaitable[None]],
+    path: Path, collector: Collector | None, work: Callable[[Maintenance, Metrics], Awaitable[None]]
 ) -> None:
     """Let work be done on the file; the collector, if there is one, has what it measured."""
     telemetry = (

@@ -36,7 +36,7 @@ class Torn(BaseException):
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_work_that_raises_has_not_happened_and_the_next_is_undisturbed(
-    failure: BaseException, raised: type[BaseException], tmp_path: Path
+    failure: BaseException, raised: type[BaseException], path: Path
 ) -> None:
     def work(tx: Transaction) -> None:
         memories.save(tx, draft("torn"), timedelta())
@@ -49,12 +49,10 @@ def test_work_that_raises_has_not_happened_and_the_next_is_undisturbed(
         await save(database, "whole")
         assert await count(database) == 1
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
-def test_work_that_ends_its_transaction_itself_leaves_a_connection_that_works(
-    tmp_path: Path,
-) -> None:
+def test_work_that_ends_its_transaction_itself_leaves_a_connection_that_works(path: Path) -> None:
     def work(tx: Transaction) -> None:
         memories.save(tx, draft("torn"), timedelta())
         statement(tx, "ROLLBACK")
@@ -65,11 +63,11 @@ def test_work_that_ends_its_transaction_itself_leaves_a_connection_that_works(
         await save(database, "whole")
         assert await count(database) == 1
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 def test_a_read_sees_the_newest_state_after_one_that_raised_with_a_query_half_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "READERS", 1)
 
@@ -87,19 +85,19 @@ def test_a_read_sees_the_newest_state_after_one_that_raised_with_a_query_half_re
         assert await count(database) == 4
         assert kept.value.args == ("half-way",)
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
-def test_a_read_cannot_write(tmp_path: Path) -> None:
+def test_a_read_cannot_write(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         with pytest.raises(Unavailable, match="read-only"):
             await database.read(OPERATOR, memories.save, draft("no"), timedelta())
         assert await count(database) == 0
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
-def test_a_read_keeps_its_snapshot_while_others_write(tmp_path: Path) -> None:
+def test_a_read_keeps_its_snapshot_while_others_write(path: Path) -> None:
     began, written = threading.Event(), threading.Event()
 
     def work(tx: Transaction) -> tuple[int, int]:
@@ -116,11 +114,11 @@ def test_a_read_keeps_its_snapshot_while_others_write(tmp_path: Path) -> None:
         assert await reading == (0, 0)
         assert await count(database) == 1
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
 def test_a_read_that_takes_too_long_is_stopped_and_its_connection_works_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readers, "READERS", 1)
 
@@ -136,12 +134,10 @@ def test_a_read_that_takes_too_long_is_stopped_and_its_connection_works_again(
                 await database.read(OPERATOR, work)
             assert await count(database) == 1
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)
 
 
-def test_a_write_may_take_longer_than_a_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_may_take_longer_than_a_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "READ_LIMIT", timedelta())
 
     def work(tx: Transaction) -> None:
@@ -153,4 +149,4 @@ def test_a_write_may_take_longer_than_a_read(
         await database.write(OPERATOR, work)
         assert await count(database) == 1
 
-    run(tmp_path / "memory.db", test)
+    run(path, test)

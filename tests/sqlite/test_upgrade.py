@@ -23,11 +23,6 @@ AT_LATER = datetime(2026, 4, 12, 11, tzinfo=UTC)
 S1, S2 = SessionId("s1"), SessionId("s2")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 # What a row becomes
 
 
@@ -37,17 +32,10 @@ def test_a_memory_keeps_its_id_counters_and_dates(path: Path) -> None:
         old.session("s1")
         old.database.execute("INSERT INTO sqlite_sequence VALUES ('observations', 41)")
         old.observation(
-            "Some Content",
-            type="decision",
-            title="The title",
-            tags='["one", "two"]',
-            topic_key="a/b",
-            revision_count=7,
-            duplicate_count=3,
-            promoted_to="elsewhere",
-            last_seen_at="2026-04-12 10:30:00",
-            updated_at=LATER,
-        )
+            "Some Content", type="decision", title="The title", tags='["one", "two"]',
+            topic_key="a/b", revision_count=7, duplicate_count=3, promoted_to="elsewhere",
+            last_seen_at="2026-04-12 10:30:00", updated_at=LATER,
+        )  # fmt: skip
 
     memory = upgraded_memory(path, 42)
 
@@ -69,13 +57,9 @@ def test_a_session_keeps_its_dates_its_summary_and_its_count(path: Path) -> None
 
     project = project_name("demo")
     assert reading(path, lambda tx: tx[SessionTable].get(S1)) == Session(
-        id=S1,
-        project=project,
-        started_at=AT_EARLIER,
-        ended_at=AT_LATER,
-        summary="What was said.",
+        id=S1, project=project, started_at=AT_EARLIER, ended_at=AT_LATER, summary="What was said.",
         message_count=9,
-    )
+    )  # fmt: skip
     assert reading(path, lambda tx: tx[SessionTable].get(S2)) == Session(
         id=S2, project=project, started_at=AT_EARLIER
     )
@@ -137,14 +121,10 @@ def test_every_memory_gets_a_uid_of_its_own_from_its_own_time(path: Path) -> Non
 @pytest.mark.parametrize(
     ("name", "folded"),
     [
-        (" MyApp ", "myapp"),
-        ("MYAPP", "myapp"),
-        ("Cafe\u0301", "caf\u00e9"),
-        ("", "unknown"),
-        ("  ", "unknown"),
-        (None, "unknown"),
+        (" MyApp ", "myapp"), ("MYAPP", "myapp"), ("Cafe\u0301", "caf\u00e9"), ("", "unknown"),
+        ("  ", "unknown"), (None, "unknown"),
     ],
-)
+)  # fmt: skip
 def test_projects_are_folded(path: Path, name: str | None, folded: str) -> None:
     assert upgraded_one(path, "text", project=name).space.project == folded
 
@@ -162,18 +142,11 @@ def test_an_empty_scope_is_the_project(path: Path, scope: str | None, known: str
 @pytest.mark.parametrize(
     ("tags", "known"),
     [
-        (None, ()),
-        ("", ()),
-        ("[]", ()),
-        ('["a", "\u00e9"]', ("a", "\u00e9")),
-        ('["a", 1, null, "b"]', ("a", "b")),
-        ('["\\ud800", "\\u0000"]', ("\ufffd", "\ufffd")),
-        ('{"a": 1}', ()),
-        ("a, b", ()),
-        ("[" * 100_000, ()),
-        (b'["\xff"]', ("\ufffd",)),
+        (None, ()), ("", ()), ("[]", ()), ('["a", "\u00e9"]', ("a", "\u00e9")),
+        ('["a", 1, null, "b"]', ("a", "b")), ('["\\ud800", "\\u0000"]', ("\ufffd", "\ufffd")),
+        ('{"a": 1}', ()), ("a, b", ()), ("[" * 100_000, ()), (b'["\xff"]', ("\ufffd",)),
     ],
-)
+)  # fmt: skip
 def test_tags_are_what_the_array_holds_or_none(
     path: Path, tags: str | bytes | None, known: tuple[str, ...]
 ) -> None:
@@ -185,19 +158,15 @@ def test_tags_are_what_the_array_holds_or_none(
 @pytest.mark.parametrize(
     ("text", "instant"),
     [
-        ("2026-04-12T10:00:00Z", AT_EARLIER),
-        ("2026-04-12 10:00:00", AT_EARLIER),
+        ("2026-04-12T10:00:00Z", AT_EARLIER), ("2026-04-12 10:00:00", AT_EARLIER),
         ("2026-04-12T12:30:00+02:30", AT_EARLIER),
         ("2026-04-12T10:00:00.5Z", AT_EARLIER + timedelta(milliseconds=500)),
         ("2026-04-12T10:00:00.123456789Z", AT_EARLIER + timedelta(microseconds=123456)),
         ("2026-04-12T05:00:00.000001234-05:00", AT_EARLIER + timedelta(microseconds=1)),
-        ("not a time", AT_LATER),
-        ("", AT_LATER),
-        (None, AT_LATER),
-        (b"\xff\x00", AT_LATER),
+        ("not a time", AT_LATER), ("", AT_LATER), (None, AT_LATER), (b"\xff\x00", AT_LATER),
         ("0001-01-01T00:00:00+14:00", AT_LATER),
     ],
-)
+)  # fmt: skip
 def test_times_of_every_form_are_read_and_others_give_way_to_the_next_best(
     path: Path, text: str | bytes | None, instant: datetime
 ) -> None:

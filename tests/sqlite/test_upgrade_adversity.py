@@ -21,11 +21,6 @@ from ..support.samples import sampled
 ROWS = 1000  # more than the cache holds: what is not committed is in the file, or in the log
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 # Damage
 
 

@@ -38,8 +38,8 @@ def test_saves_enter_the_index_together_once_many_wait(
     assert_index_is_whole(service.path)
 
 
-def test_who_asks_the_index_finds_what_waits_and_new_ones_wait_no_more(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", **ONLY_SQL) as service:
+def test_who_asks_the_index_finds_what_waits_and_new_ones_wait_no_more(path: Path) -> None:
+    with serving(path, **ONLY_SQL) as service:
         service.save("apple", title="first")
         assert titles(search(service, "apple")) == ["first"]
         service.save("apple pie", title="second")
@@ -59,8 +59,8 @@ def test_memory_finds_what_waits_without_the_index(counted: Counted, service: Se
 
 
 @pytest.mark.parametrize("variables", [{}, ONLY_SQL], ids=["memory", "index"])
-def test_what_waits_is_changed_and_leaves_like_any_memory(tmp_path: Path, variables: Any) -> None:
-    with serving(tmp_path / "memory.db", **variables) as service:
+def test_what_waits_is_changed_and_leaves_like_any_memory(path: Path, variables: Any) -> None:
+    with serving(path, **variables) as service:
         for title in ("amended", "deleted", "erased", "kept"):
             service.save("apple", title=title, session_id=title)
         service.http.patch("/observations/1", json={"content": "pear"}).raise_for_status()
@@ -73,8 +73,7 @@ def test_what_waits_is_changed_and_leaves_like_any_memory(tmp_path: Path, variab
 
 
 @pytest.mark.parametrize("variables", [{}, ONLY_SQL], ids=["memory", "index"])
-def test_what_another_program_left_waiting_is_found(tmp_path: Path, variables: Any) -> None:
-    path = tmp_path / "memory.db"
+def test_what_another_program_left_waiting_is_found(path: Path, variables: Any) -> None:
     with serving(path, **variables) as service, another(path) as other:
         for number in range(3):
             service.save(f"apple {number}", title=f"one {number}")
@@ -97,10 +96,10 @@ def test_a_start_after_a_kill_finds_what_waited(tmp_path: Path) -> None:
     assert_sound(copied, live=1)
 
 
-def test_the_end_of_a_service_leaves_nothing_waiting(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_the_end_of_a_service_leaves_nothing_waiting(path: Path) -> None:
+    with serving(path) as service:
         service.save("apple")
-    assert indexed(tmp_path / "memory.db") == 1
+    assert indexed(path) == 1
 
 
 @pytest.mark.parametrize("number", [0, 1, 99, 1 << 62, -5])
@@ -125,8 +124,8 @@ def test_while_the_database_is_locked_memory_finds_what_waits(service: Service) 
         assert titles(search(service, "apple", project="demo")) == ["first"]
 
 
-def test_while_it_is_locked_the_index_alone_answers_what_it_has(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", **ONLY_SQL) as service:
+def test_while_it_is_locked_the_index_alone_answers_what_it_has(path: Path) -> None:
+    with serving(path, **ONLY_SQL) as service:
         service.save("apple", title="indexed")
         put_in_index(service.path)
         service.save("apple", title="waits", session_id="another")
@@ -135,8 +134,8 @@ def test_while_it_is_locked_the_index_alone_answers_what_it_has(tmp_path: Path) 
         assert sorted(titles(search(service, "apple"))) == ["indexed", "waits"]
 
 
-def test_a_damaged_project_keeps_no_other_from_the_index(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", **ONLY_SQL) as service:
+def test_a_damaged_project_keeps_no_other_from_the_index(path: Path) -> None:
+    with serving(path, **ONLY_SQL) as service:
         service.save("apple")
         service.save("apple", title="found", project="other", session_id="another")
         with closing(connect(service.path)) as database:

@@ -27,7 +27,7 @@ SLOW = 0.02  # seconds of a read
 
 @pytest.mark.heavy
 def test_the_log_begins_again_while_reads_go_on_and_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wal, "EVERY", 1)
     monkeypatch.setattr(wal, "LONG", LONG)
@@ -40,11 +40,11 @@ def test_the_log_begins_again_while_reads_go_on_and_on(
         assert await count(engine) == SAVES
         assert outcomes.count(True) > 1  # not each time: a busy machine's reads take long
 
-    run(tmp_path / "memory.db", write_among_readers)
+    run(path, write_among_readers)
 
 
 def test_a_log_that_cannot_begin_again_holds_nothing_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(wal, "EVERY", 1)
     monkeypatch.setattr(wal, "LONG", 1)
@@ -62,7 +62,7 @@ def test_a_log_that_cannot_begin_again_holds_nothing_up(
         is_over.set()
         await reading
 
-    run(tmp_path / "memory.db", write_beside_a_long_read)
+    run(path, write_beside_a_long_read)
 
 
 @pytest.mark.slow

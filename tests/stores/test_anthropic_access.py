@@ -133,8 +133,8 @@ def test_projects_and_stores_see_nothing_of_each_other(
 
 
 @pytest.mark.slow
-def test_no_store_crosses_tenants(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_no_store_crosses_tenants(path: Path) -> None:
+    with serving(path) as service:
         ada, bob = (
             calling(service, made_key(service.path, tenant=tenant)) for tenant in ("ada", "bob")
         )

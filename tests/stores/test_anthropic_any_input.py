@@ -1,7 +1,6 @@
 """Any body to any route of the Anthropic dialect, and any text in any parameter."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -12,9 +11,10 @@ from hypothesis import strategies as st
 
 from ..http.test_any_input import EXAMPLES, described, mangled, text, value
 from ..support.anthropic_sdk import STORES
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 
-__all__ = ["described"]
+__all__ = ["described", "service"]
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
 
@@ -36,12 +36,6 @@ WORDS = st.sampled_from(
     ["1", "0", "basic", "full", "/a/", "2030-01-01T12:00:00Z", "0001-01-01T00:00:00-23:59",
      "9999-12-31T23:59:59-23:59", "created", "true", "AAAAAAAAAAAvYQ"]
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -67,20 +61,13 @@ def assert_documented(answer: httpx.Response, operation: dict[str, Any]) -> None
 
 STORE = f"{STORES}/{{memory_store_id}}"
 WRITES = (
-    STORES,
-    STORE,
-    f"{STORE}/memories",
-    f"{STORE}/memories/{{memory_id}}",
+    STORES, STORE, f"{STORE}/memories", f"{STORE}/memories/{{memory_id}}",
     f"{STORE}/memory_versions/{{memory_version_id}}/redact",
-)
+)  # fmt: skip
 READS = (
-    STORES,
-    STORE,
-    f"{STORE}/memories",
-    f"{STORE}/memories/{{memory_id}}",
-    f"{STORE}/memory_versions",
-    f"{STORE}/memory_versions/{{memory_version_id}}",
-)
+    STORES, STORE, f"{STORE}/memories", f"{STORE}/memories/{{memory_id}}",
+    f"{STORE}/memory_versions", f"{STORE}/memory_versions/{{memory_version_id}}",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("template", WRITES)
@@ -98,12 +85,9 @@ def test_any_body_gets_a_documented_answer(
 @EXAMPLES
 @given(chosen=st.data())
 def test_any_parameter_gets_a_documented_answer(
-    service: Service,
-    ids: dict[str, str],
-    described: dict[str, Any],
-    template: str,
+    service: Service, ids: dict[str, str], described: dict[str, Any], template: str,
     chosen: st.DataObject,
-) -> None:
+) -> None:  # fmt: skip
     operation = described[template]["get"]
     raw = st.binary(max_size=12) | text.map(lambda given: given.encode("utf-8", "surrogatepass"))
     query = "&".join(

@@ -50,13 +50,11 @@ def test_a_new_content_is_a_new_version(
     newest, oldest = versions(sdk, notes)
     assert changed == held.model_copy(
         update={
-            "content": "second",
-            "content_sha256": hashlib.sha256(b"second").hexdigest(),
-            "content_size_bytes": 6,
-            "updated_at": START + timedelta(minutes=1),
+            "content": "second", "content_sha256": hashlib.sha256(b"second").hexdigest(),
+            "content_size_bytes": 6, "updated_at": START + timedelta(minutes=1),
             "memory_version_id": newest.id,
         }
-    )
+    )  # fmt: skip
     assert held.memory_version_id == oldest.id
     assert sdk.beta.memory_stores.memories.retrieve(held.id, memory_store_id=notes.id) == changed
 
@@ -74,10 +72,8 @@ def test_a_new_path_keeps_the_id_and_what_is_not_said(
     assert (both.id, both.path, both.content) == (held.id, "/c", None)
     assert paths(sdk, notes) == ["/c"]
     assert [(v.operation, v.path) for v in versions(sdk, notes)] == [
-        ("modified", "/c"),
-        ("modified", "/a/b"),
-        ("created", "/a"),
-    ]
+        ("modified", "/c"), ("modified", "/a/b"), ("created", "/a"),
+    ]  # fmt: skip
     memory(sdk, notes, "/a")  # which is free again
 
 
@@ -108,12 +104,9 @@ def test_a_change_that_expects_what_is_there_is_made(
     sdk: anthropic.Anthropic, notes: Store, held: Memory
 ) -> None:
     changed = sdk.beta.memory_stores.memories.update(
-        held.id,
-        memory_store_id=notes.id,
-        content="second",
-        path="/b",
+        held.id, memory_store_id=notes.id, content="second", path="/b",
         precondition={"type": "content_sha256", "content_sha256": held.content_sha256},
-    )
+    )  # fmt: skip
 
     assert (changed.path, changed.content_size_bytes) == ("/b", 6)
 
@@ -127,13 +120,11 @@ def test_a_change_that_expects_another_content_is_not_made(
 
     error = refusal(
         lambda: memories.update(
-            held.id,
-            memory_store_id=notes.id,
-            content="second",
+            held.id, memory_store_id=notes.id, content="second",
             precondition={"type": "content_sha256", "content_sha256": sha256},
         ),
         anthropic.ConflictError,
-    )
+    )  # fmt: skip
 
     assert error == {
         "type": "memory_precondition_failed_error",

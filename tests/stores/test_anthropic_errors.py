@@ -22,25 +22,16 @@ from ..support.refusals import codes
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 
-__all__ = ["sdk"]
+__all__ = ["sdk", "service"]
 
 REQUEST_ID = re.compile(r"req_[0-9a-f]{32}")
 MEBIBYTE = 1 << 20
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
-
-
 def envelope(type_: str, message: str, request_id: str) -> dict[str, object]:
-    return {
-        "type": "error",
-        "error": {"type": type_, "message": message},
-        "request_id": request_id,
-    }
+    return {"type": "error", "error": {"type": type_, "message": message}, "request_id": request_id}
 
 
 @for_each(
@@ -128,8 +119,8 @@ def test_a_conflict_is_asked_once(service: Service) -> None:
 
 
 @requirement("anthropic:sdk:exceptions")
-def test_each_refusal_is_the_exception_that_the_package_has_for_it(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_each_refusal_is_the_exception_that_the_package_has_for_it(path: Path) -> None:
+    with serving(path) as service:
         admin, reader = (made_key(service.path, role) for role in ("admin", "reader"))
         some = made_key(service.path, "admin", projects=("billing",))
         with (
@@ -213,8 +204,8 @@ def test_a_body_that_stops_coming_is_408_in_the_envelope(
     assert answer.json["request_id"] == answer.headers["request-id"]
 
 
-def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="1/h") as service:
+def test_a_key_that_asks_too_often_is_told_when_to_come_again(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="1/h") as service:
         service.http.get(STORES)
         answer = service.http.get(STORES)
 
@@ -223,13 +214,8 @@ def test_a_key_that_asks_too_often_is_told_when_to_come_again(tmp_path: Path) ->
 
 
 @requirement("anthropic:limits")
-def test_a_tenant_that_stores_as_much_as_it_may_is_refused_once(tmp_path: Path) -> None:
-    with (
-        serving(
-            tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1024)
-        ) as service,
-        client(service) as sdk,
-    ):
+def test_a_tenant_that_stores_as_much_as_it_may_is_refused_once(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service, client(service) as sdk:
         notes = store(sdk)
 
         def fill() -> None:

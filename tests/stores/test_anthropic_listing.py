@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -13,18 +12,13 @@ from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 from ..support.anthropic_sdk import STORES, async_client, client, memory, paths, refusal, sdk, store
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 
-__all__ = ["sdk"]
+__all__ = ["sdk", "service"]
 
 # In the order of their bytes: a slash comes after a dot and before a digit.
 TREE = ["/B", "/a.md", "/a/1", "/a/b/2", "/a/b/c/3", "/a/z", "/a0", "/ab/4", "/é", "/日"]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +75,10 @@ def test_any_other_prefix_is_refused(service: Service, notes: Store, prefix: str
     ("prefix", "expected"),
     [
         ("/", ["/B", "/a.md", "/a/", "/a0", "/ab/", "/é", "/日"]),
-        ("/a/", ["/a/1", "/a/b/", "/a/z"]),
-        ("/a/b/", ["/a/b/2", "/a/b/c/"]),
-        ("/a/b/c/", ["/a/b/c/3"]),
-        ("/none/", []),
+        ("/a/", ["/a/1", "/a/b/", "/a/z"]), ("/a/b/", ["/a/b/2", "/a/b/c/"]),
+        ("/a/b/c/", ["/a/b/c/3"]), ("/none/", []),
     ],
-)
+)  # fmt: skip
 @requirement("anthropic:listing:depth")
 def test_at_depth_one_what_lies_deeper_is_its_folder(
     sdk: anthropic.Anthropic, notes: Store, prefix: str, expected: list[str]
@@ -140,9 +132,7 @@ def test_an_event_loop_turns_the_pages_too(service: Service, notes: Store) -> No
 
 
 @requirement("anthropic:paging")
-def test_a_cursor_stays_where_it_was_while_memories_come_and_go(
-    sdk: anthropic.Anthropic,
-) -> None:
+def test_a_cursor_stays_where_it_was_while_memories_come_and_go(sdk: anthropic.Anthropic) -> None:
     notes = planted(sdk)
     memories = sdk.beta.memory_stores.memories
     page = memories.list(notes.id, limit=3)
@@ -158,9 +148,7 @@ def test_a_cursor_stays_where_it_was_while_memories_come_and_go(
 
 
 @requirement("anthropic:paging")
-def test_a_cursor_of_a_folder_goes_on_behind_all_that_is_in_it(
-    sdk: anthropic.Anthropic,
-) -> None:
+def test_a_cursor_of_a_folder_goes_on_behind_all_that_is_in_it(sdk: anthropic.Anthropic) -> None:
     notes = planted(sdk)
     page = sdk.beta.memory_stores.memories.list(notes.id, depth=1, limit=3)
     assert page.data[-1].path == "/a/"

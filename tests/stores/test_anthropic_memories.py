@@ -1,7 +1,6 @@
 """Memories of the Anthropic dialect: written at paths, read, deleted."""
 
 import hashlib
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -21,18 +20,13 @@ from ..support.anthropic_sdk import (
 )
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 
-__all__ = ["sdk"]
+__all__ = ["sdk", "service"]
 
 NOON = "2030-01-01T12:00:00.000000Z"
 LONGEST = 102_400  # bytes of a content
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 def sha256(text: str) -> str:
@@ -44,13 +38,9 @@ def create(service: Service, store: str, **fields: object) -> httpx.Response:
 
 
 @requirement(
-    "anthropic:sdk:create-memory",
-    "anthropic:fields",
-    "anthropic:ids",
-    "anthropic:times",
-    "anthropic:paths:slash",
-    "anthropic:head",
-)
+    "anthropic:sdk:create-memory", "anthropic:fields", "anthropic:ids", "anthropic:times",
+    "anthropic:paths:slash", "anthropic:head",
+)  # fmt: skip
 def test_a_memory_is_made_at_a_path(service: Service, sdk: anthropic.Anthropic) -> None:
     held = store(sdk)
 
@@ -58,17 +48,11 @@ def test_a_memory_is_made_at_a_path(service: Service, sdk: anthropic.Anthropic) 
 
     assert made.status_code == 200
     assert made.json() == {
-        "id": made.json()["id"],
-        "type": "memory",
-        "memory_store_id": held.id,
-        "memory_version_id": versions(sdk, held)[0].id,
-        "path": "/a/b.md",
-        "content": None,
-        "content_sha256": sha256("héllo"),
-        "content_size_bytes": 6,
-        "created_at": NOON,
+        "id": made.json()["id"], "type": "memory", "memory_store_id": held.id,
+        "memory_version_id": versions(sdk, held)[0].id, "path": "/a/b.md", "content": None,
+        "content_sha256": sha256("héllo"), "content_size_bytes": 6, "created_at": NOON,
         "updated_at": NOON,
-    }
+    }  # fmt: skip
     assert made.json()["id"].startswith("mem_")
 
 
@@ -130,30 +114,17 @@ BYTES = "path: it has at most 1,024 bytes, the leading '/' included."
     "path, sentence",
     [
         ("a", "path: String should match pattern '^/'"),
-        ("", "path: String should match pattern '^/'"),
-        ("/", SEGMENT),
-        ("//a", SEGMENT),
-        ("/a//b", SEGMENT),
-        ("/a/", SEGMENT),
-        ("/./a", SEGMENT),
-        ("/a/..", SEGMENT),
+        ("", "path: String should match pattern '^/'"), ("/", SEGMENT), ("//a", SEGMENT),
+        ("/a//b", SEGMENT), ("/a/", SEGMENT), ("/./a", SEGMENT), ("/a/..", SEGMENT),
         ("/" + "/".join("abcdefghijklmnopqrstu"), "path has at most 20 segments."),
         ("/" + "x" * 1024, "path: String should have at most 1024 characters"),
         ("/" + "é" * 512, BYTES),
-        ("/e\u0301", "path: it must be in Unicode's normalization form C."),
-        ("/a\0", CONTROL),
-        ("/a\n", CONTROL),
-        ("/\x7f", CONTROL),
-        ("/\x85", CONTROL),
-        ("/a\u200b", FORMAT),
-        ("/\u202ea", FORMAT),
-        ("/a\u2028b", FORMAT),
-        ("/a\u2029b", FORMAT),
-        ("/\U000e0001", FORMAT),
-        (None, "path: Field required"),
-        (7, "path: Input should be a valid string"),
+        ("/e\u0301", "path: it must be in Unicode's normalization form C."), ("/a\0", CONTROL),
+        ("/a\n", CONTROL), ("/\x7f", CONTROL), ("/\x85", CONTROL), ("/a\u200b", FORMAT),
+        ("/\u202ea", FORMAT), ("/a\u2028b", FORMAT), ("/a\u2029b", FORMAT), ("/\U000e0001", FORMAT),
+        (None, "path: Field required"), (7, "path: Input should be a valid string"),
     ],
-)
+)  # fmt: skip
 @requirement("anthropic:paths:rules", "anthropic:paths:dots")
 def test_any_other_path_is_refused_of_a_new_memory_and_of_a_renamed_one(
     service: Service, sdk: anthropic.Anthropic, path: object, sentence: str
@@ -211,14 +182,11 @@ def test_any_other_content_is_refused(
 @for_each(
     "body",
     [
-        b'{"path": "/a", "content": "\\ud800"}',
-        b'{"path": "/\\udfff", "content": "x"}',
-        b'{"path": "/a", "content": "\\u0000"}',
-        b'{"path": "/a", "content": "caf\xe9"}',
-        b'{"path": "/caf\xe9", "content": "x"}',
-        b'{"path": "/a", "content": "x", "caf\xe9": 1}',
+        b'{"path": "/a", "content": "\\ud800"}', b'{"path": "/\\udfff", "content": "x"}',
+        b'{"path": "/a", "content": "\\u0000"}', b'{"path": "/a", "content": "caf\xe9"}',
+        b'{"path": "/caf\xe9", "content": "x"}', b'{"path": "/a", "content": "x", "caf\xe9": 1}',
     ],
-)
+)  # fmt: skip
 @requirement("anthropic:body:strict")
 def test_what_could_not_be_stored_as_it_is_is_refused(
     service: Service, sdk: anthropic.Anthropic, body: bytes
@@ -271,12 +239,10 @@ def test_a_path_that_is_taken_or_leads_through_a_memory_is_refused(
         made
         == renamed
         == {
-            "type": "memory_path_conflict_error",
-            "message": "Another memory has this path.",
-            "conflicting_memory_id": there.id,
-            "conflicting_path": held_path,
+            "type": "memory_path_conflict_error", "message": "Another memory has this path.",
+            "conflicting_memory_id": there.id, "conflicting_path": held_path,
         }
-    )
+    )  # fmt: skip
     assert paths(sdk, held) == [held_path, "/other"]
 
 

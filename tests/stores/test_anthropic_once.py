@@ -1,6 +1,7 @@
 """Writes of the Anthropic dialect under an idempotency key are done once."""
 
 import anthropic
+import pytest
 
 from ..support.anthropic_access import every_request
 from ..support.anthropic_sdk import (
@@ -59,6 +60,7 @@ def test_a_store_comes_as_it_was_made_although_it_is_archived(service: Service) 
     assert made() == first
 
 
+@pytest.mark.slow
 def test_every_write_is_described_with_a_key(service: Service) -> None:
     described = service.http.get("/openapi.json").json()["paths"]
 

@@ -52,11 +52,9 @@ def key(service: Service) -> str:
 
 
 @requirement(
-    "anthropic:sdk:newest-release",
-    "anthropic:sdk:async",
-    "anthropic:sdk:keys",
+    "anthropic:sdk:newest-release", "anthropic:sdk:async", "anthropic:sdk:keys",
     "anthropic:sdk:base-url",
-)
+)  # fmt: skip
 def test_the_newest_release_does_every_call(service: Service, key: str) -> None:
     scenario.main(anthropic.__version__, f"{service.url}/anthropic", key)
 
@@ -81,8 +79,8 @@ def test_an_older_release_does_every_call(service: Service, key: str, older: Pat
 
 @pytest.mark.parametrize("header", ["x-api-key", "authorization"])
 @requirement("anthropic:sdk:ignored", "anthropic:sdk:keys")
-def test_what_a_release_adds_changes_nothing(tmp_path: Path, header: str) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_what_a_release_adds_changes_nothing(path: Path, header: str) -> None:
+    with serving(path) as service:
         token = made_key(service.path)
         key = {header: token if header == "x-api-key" else f"Bearer {token}"}
         more = {

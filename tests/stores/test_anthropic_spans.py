@@ -11,26 +11,16 @@ ABOUT_A_VERSION = ABOUT_A_MEMORY - {"memory.entry.size"}
 ABOUT_A_LIST = {"memory.store.id", "memory.result_count"}
 ABOUT_A_STORE = {"memory.store.id"}
 SAID = {
-    "create_store": ABOUT_A_STORE,
-    "list_stores": {"memory.result_count"},
-    "get_store": ABOUT_A_STORE,
-    "update_store": ABOUT_A_STORE,
-    "archive_store": ABOUT_A_STORE,
-    "delete_store": ABOUT_A_STORE,
-    "create_memory": ABOUT_A_MEMORY,
-    "list_memories": ABOUT_A_LIST,
-    "get_memory": ABOUT_A_MEMORY,
-    "update_memory": ABOUT_A_MEMORY,
-    "delete_memory": {"memory.store.id", "memory.entry.id"},
-    "list_versions": ABOUT_A_LIST,
-    "get_version": ABOUT_A_VERSION,
-    "redact_version": ABOUT_A_VERSION,
-}
+    "create_store": ABOUT_A_STORE, "list_stores": {"memory.result_count"},
+    "get_store": ABOUT_A_STORE, "update_store": ABOUT_A_STORE, "archive_store": ABOUT_A_STORE,
+    "delete_store": ABOUT_A_STORE, "create_memory": ABOUT_A_MEMORY, "list_memories": ABOUT_A_LIST,
+    "get_memory": ABOUT_A_MEMORY, "update_memory": ABOUT_A_MEMORY,
+    "delete_memory": {"memory.store.id", "memory.entry.id"}, "list_versions": ABOUT_A_LIST,
+    "get_version": ABOUT_A_VERSION, "redact_version": ABOUT_A_VERSION,
+}  # fmt: skip
 
 
-def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(
-    tmp_path: Path,
-) -> None:
+def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         store = service.http.post(STORES, json={"name": "hippopotamus"}).json()["id"]
         url = f"{STORES}/{store}/memories"

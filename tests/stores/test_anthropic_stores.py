@@ -27,12 +27,9 @@ NOON = "2030-01-01T12:00:00.000000Z"
 
 
 @requirement(
-    "anthropic:sdk:create-store",
-    "anthropic:sdk:base-url",
-    "anthropic:stores:fields",
-    "anthropic:fields",
-    "anthropic:ids",
-)
+    "anthropic:sdk:create-store", "anthropic:sdk:base-url", "anthropic:stores:fields",
+    "anthropic:fields", "anthropic:ids",
+)  # fmt: skip
 def test_a_store_is_made_with_what_was_said_and_nothing_else(service: Service) -> None:
     made = service.http.post(
         STORES, json={"name": "notes", "description": "of Ada", "metadata": {"user": "ada"}}
@@ -40,24 +37,33 @@ def test_a_store_is_made_with_what_was_said_and_nothing_else(service: Service) -
 
     assert made.status_code == 200
     assert made.json() == {
-        "id": made.json()["id"],
-        "type": "memory_store",
-        "name": "notes",
-        "description": "of Ada",
-        "metadata": {"user": "ada"},
-        "created_at": NOON,
-        "updated_at": NOON,
-        "archived_at": None,
-    }
+        "id": made.json()["id"], "type": "memory_store", "name": "notes", "description": "of Ada",
+        "metadata": {"user": "ada"}, "created_at": NOON, "updated_at": NOON, "archived_at": None,
+    }  # fmt: skip
     kind, _, digits = made.json()["id"].partition("_")
     assert (kind, len(digits), int(digits, 16) > 0) == ("memstore", 32, True)
 
 
-def test_a_store_needs_only_a_name_which_another_may_have_too(sdk: anthropic.Anthropic) -> None:
+@requirement("anthropic:sdk:get-store", "anthropic:stores:limits", "anthropic:metadata:limits")
+def test_a_store_needs_only_a_name_and_is_found_again_up_to_its_limits(
+    sdk: anthropic.Anthropic,
+) -> None:
     one, other = store(sdk, "notes"), store(sdk, "notes")
 
     assert one.id != other.id
     assert (one.name, one.description, one.metadata, one.archived_at) == ("notes", "", {}, None)
+
+    made = store(sdk)
+
+    assert sdk.beta.memory_stores.retrieve(made.id) == made
+
+    pairs = {"é" * 63 + "abcdefghijklmnop"[n]: "ü" * 512 for n in range(16)}
+
+    made = sdk.beta.memory_stores.create(name="é" * 255, description="ü" * 1024, metadata=pairs)
+
+    assert (len(made.name), len(made.description), made.metadata) == (255, 1024, pairs)
+
+    assert store(sdk, "  Ada's  notes ").name == "  Ada's  notes "
 
 
 @requirement("anthropic:times")
@@ -67,13 +73,6 @@ def test_an_instant_has_its_microseconds(service: Service) -> None:
     made = service.http.post(STORES, json={"name": "notes"}).json()
 
     assert made["created_at"] == "2030-01-01T12:00:00.123456Z"
-
-
-@requirement("anthropic:sdk:get-store")
-def test_a_store_is_found_again(sdk: anthropic.Anthropic) -> None:
-    made = store(sdk)
-
-    assert sdk.beta.memory_stores.retrieve(made.id) == made
 
 
 LIMITS: list[tuple[dict[str, Any], str]] = [
@@ -135,15 +134,6 @@ def test_a_new_store_has_a_name_and_at_most_sixteen_pairs_of_texts(
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
 
 
-@requirement("anthropic:stores:limits", "anthropic:metadata:limits")
-def test_a_limit_itself_may_be_reached(sdk: anthropic.Anthropic) -> None:
-    pairs = {"é" * 63 + "abcdefghijklmnop"[n]: "ü" * 512 for n in range(16)}
-
-    made = sdk.beta.memory_stores.create(name="é" * 255, description="ü" * 1024, metadata=pairs)
-
-    assert (len(made.name), len(made.description), made.metadata) == (255, 1024, pairs)
-
-
 def test_every_fault_is_named_and_no_key_of_metadata_is_repeated(service: Service) -> None:
     body = {"name": 1, "description": 2, "metadata": {"hunter2": 3, "hunter3": 4}}
 
@@ -153,10 +143,6 @@ def test_every_fault_is_named_and_no_key_of_metadata_is_repeated(service: Servic
     assert answer.json()["error"]["message"] == (
         f"name: {fault}; description: {fault}; metadata: {fault}"
     )
-
-
-def test_a_name_is_kept_as_it_was_sent(sdk: anthropic.Anthropic) -> None:
-    assert store(sdk, "  Ada's  notes ").name == "  Ada's  notes "
 
 
 @requirement("anthropic:sdk:update-store", "anthropic:metadata:patch")

@@ -51,13 +51,9 @@ def notes(service: Service, sdk: anthropic.Anthropic) -> Store:
 
 
 @requirement(
-    "anthropic:sdk:list-versions",
-    "anthropic:versions:prefix",
-    "anthropic:versions:operations",
-    "anthropic:versions:deleted",
-    "anthropic:fields",
-    "anthropic:times",
-)
+    "anthropic:sdk:list-versions", "anthropic:versions:prefix", "anthropic:versions:operations",
+    "anthropic:versions:deleted", "anthropic:fields", "anthropic:times",
+)  # fmt: skip
 def test_each_change_is_a_version_and_the_newest_comes_first(
     service: Service, notes: Store
 ) -> None:
@@ -158,20 +154,11 @@ def test_a_redacted_version_says_only_that_it_was(
     service.clock.advance(minutes=1)
 
     assert redacted == {
-        "id": created.id,
-        "type": "memory_version",
-        "memory_store_id": notes.id,
-        "memory_id": created.memory_id,
-        "operation": "created",
-        "path": None,
-        "content": None,
-        "content_sha256": None,
-        "content_size_bytes": None,
-        "created_at": at(0),
-        "created_by": None,
-        "redacted_at": at(3),
-        "redacted_by": None,
-    }
+        "id": created.id, "type": "memory_version", "memory_store_id": notes.id,
+        "memory_id": created.memory_id, "operation": "created", "path": None, "content": None,
+        "content_sha256": None, "content_size_bytes": None, "created_at": at(0), "created_by": None,
+        "redacted_at": at(3), "redacted_by": None,
+    }  # fmt: skip
     again = service.http.post(f"{url}/redact", json={})
     assert (again.status_code, again.json()) == (200, redacted)
     assert service.http.get(url).json() == redacted
@@ -207,8 +194,8 @@ def test_a_deletion_can_be_redacted_for_its_path(sdk: anthropic.Anthropic, notes
 
 
 @requirement("anthropic:versions:actors", "anthropic:versions:filters")
-def test_a_version_says_with_which_key_it_was_made_and_redacted(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_version_says_with_which_key_it_was_made_and_redacted(path: Path) -> None:
+    with serving(path) as service:
         ada, bob = (made_key(service.path, role) for role in ("writer", "admin"))
         with client(service, ada) as hers, client(service, bob) as his:
             notes = store(hers)

@@ -1,6 +1,5 @@
 """Memory stores join a context: what they and the project find becomes one list."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +17,10 @@ from ..support.callers import calling, made_key
 from ..support.engines import is_postgresql
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 from ..support.stores import NEVER, entry, store
 
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
+__all__ = ["service"]
 
 
 @pytest.fixture(scope="module")
@@ -47,23 +43,16 @@ def context(http: httpx.Client, **query: object) -> list[tuple[str, str]]:
     return [(line["type"], line["title"]) for line in answer.json()["recent_observations"]]
 
 
-def test_lists_are_merged_by_reciprocal_rank_and_ties_break_by_id(
+def test_lists_are_merged_by_reciprocal_rank_whatever_the_order_of_the_names(
     service: Service, stores: tuple[str, str]
 ) -> None:
     told = context(service.http, project="zoo", query="zebra", stores=",".join(stores), limit=5)
 
     assert told == [
-        ("discovery", "zebra zebra stripes"),
-        ("memory", "notes/zebra.md"),
-        ("memory", "one.md"),
-        ("discovery", "a zebra among many o"),
-        ("memory", "notes/far.md"),
-    ]
+        ("discovery", "zebra zebra stripes"), ("memory", "notes/zebra.md"), ("memory", "one.md"),
+        ("discovery", "a zebra among many o"), ("memory", "notes/far.md"),
+    ]  # fmt: skip
 
-
-def test_the_order_in_which_stores_are_named_decides_nothing(
-    service: Service, stores: tuple[str, str]
-) -> None:
     one, other = (
         context(service.http, project="zoo", query="zebra", stores=",".join(ids), limit=9)[:5]
         for ids in (stores, (*reversed(stores), stores[0]))
@@ -78,22 +67,25 @@ def test_what_is_left_is_filled_with_the_newest_of_the_project_then_of_the_store
     query = {"project": "zoo", "query": "lion", "limit": 9}
 
     assert context(service.http, **query, stores=stores[1]) == [
-        ("memory", "lion.md"),
-        ("discovery", "hens"),
-        ("discovery", "a zebra among many o"),
-        ("discovery", "zebra zebra stripes"),
-        ("memory", "one.md"),
-    ]
+        ("memory", "lion.md"), ("discovery", "hens"), ("discovery", "a zebra among many o"),
+        ("discovery", "zebra zebra stripes"), ("memory", "one.md"),
+    ]  # fmt: skip
 
 
-def test_stores_do_without_a_project_and_without_a_query(
+def test_stores_do_without_a_project_and_put_words_right_by_themselves(
     service: Service, stores: tuple[str, str]
 ) -> None:
-    assert context(service.http, stores=stores[1]) == [
-        ("memory", "lion.md"),
-        ("memory", "one.md"),
-    ]
+    assert context(service.http, stores=stores[1]) == [("memory", "lion.md"), ("memory", "one.md")]
     assert context(service.http, stores=stores[1], query="zebra", limit=1) == [("memory", "one.md")]
+
+    assert context(service.http, stores=stores[1], query="lionn", limit=1) == [
+        ("memory", "lion.md")
+    ]
+
+    assert context(service.http, query="zebra", stores=f",{stores[1]},,", limit=1) == [
+        ("memory", "one.md")
+    ]
+    assert context(service.http, project="zoo", stores=",", limit=1) == [("discovery", "hens")]
 
 
 def test_stores_that_are_not_named_join_nothing(service: Service, stores: tuple[str, str]) -> None:
@@ -106,14 +98,6 @@ def test_stores_that_are_not_named_join_nothing(service: Service, stores: tuple[
     }
     assert context(service.http, query="zebra") == []
     assert stores
-
-
-def test_a_misspelt_word_is_put_right_by_each_place_alone(
-    service: Service, stores: tuple[str, str]
-) -> None:
-    assert context(service.http, stores=stores[1], query="lionn", limit=1) == [
-        ("memory", "lion.md")
-    ]
 
 
 def test_each_tells_where_it_comes_from_and_what_found_it(
@@ -160,15 +144,8 @@ def test_what_is_no_store_is_refused(service: Service, ids: str, status: int, sa
     assert said in answer.json()["error"]
 
 
-def test_empty_names_are_none(service: Service, stores: tuple[str, str]) -> None:
-    assert context(service.http, query="zebra", stores=f",{stores[1]},,", limit=1) == [
-        ("memory", "one.md")
-    ]
-    assert context(service.http, project="zoo", stores=",", limit=1) == [("discovery", "hens")]
-
-
-def test_a_deleted_store_is_not_there_any_more(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
+def test_a_deleted_store_is_not_there_any_more(path: Path) -> None:
+    with serving(path) as service:
         made = store(service.http)
         entry(service.http, made, "a.md", "zebra")
         service.http.delete(f"/api/v1/cloud/memory_stores/{made['id']}")
@@ -178,8 +155,7 @@ def test_a_deleted_store_is_not_there_any_more(tmp_path: Path) -> None:
         assert answer.status_code == 404
 
 
-def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_key_for_some_projects_sees_no_store(path: Path) -> None:
     everything, some = made_key(path), made_key(path, projects=("zoo",))
     other = made_key(path, tenant="acme")
     with serving(path) as service, calling(service, everything) as whole:
@@ -195,7 +171,7 @@ def test_a_key_for_some_projects_sees_no_store(tmp_path: Path) -> None:
 
 
 def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted_in_stores(
         self: SqliteSearch, query: Query, seen: Filter, limit: int
@@ -206,7 +182,7 @@ def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(
 
     search: Any = PostgresSearch if is_postgresql() else SqliteSearch
     best = search.best
-    with serving(tmp_path / "memory.db") as service:
+    with serving(path) as service:
         service.save("zebra", title="best")
         service.save("hens", title="newest")
         home = store(service.http)

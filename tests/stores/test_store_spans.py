@@ -149,10 +149,7 @@ def test_an_error_in_a_step_marks_the_step_too(collector: Collector, tmp_path: P
     with pytest.raises(Unavailable):
         trace(collector, tmp_path, work)
 
-    assert [span.name for span in collector.spans if span.failed] == [
-        "store.insert",
-        "store.again",
-    ]
+    assert [span.name for span in collector.spans if span.failed] == ["store.insert", "store.again"]
 
 
 def test_the_steps_of_a_long_transaction_are_bounded(collector: Collector, tmp_path: Path) -> None:

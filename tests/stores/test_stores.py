@@ -31,49 +31,47 @@ from ..support.stores import (
 
 
 @requirement(
-    "stores:base",
-    "stores:no-version-header",
-    "stores:create",
-    "stores:store:fields",
-    "stores:metadata:default",
-    "stores:decided:description",
-)
+    "stores:base", "stores:no-version-header", "stores:create", "stores:store:fields",
+    "stores:metadata:default", "stores:decided:description",
+)  # fmt: skip
 def test_a_new_store_is_active_and_empty(service: Service) -> None:
     answer = service.http.post("/api/v1/cloud/memory_stores", json={"name": "Notes"})
 
     made = ok(answer, 201)
     assert made == {
-        "id": made["id"],
-        "type": "memory_store",
-        "name": "Notes",
-        "description": "",
-        "status": "active",
-        "entry_count": 0,
-        "total_size": 0,
-        "metadata": {},
-        "created_at": "2030-01-01T12:00:00.000000Z",
-        "updated_at": "2030-01-01T12:00:00.000000Z",
-    }
+        "id": made["id"], "type": "memory_store", "name": "Notes", "description": "",
+        "status": "active", "entry_count": 0, "total_size": 0, "metadata": {},
+        "created_at": "2030-01-01T12:00:00.000000Z", "updated_at": "2030-01-01T12:00:00.000000Z",
+    }  # fmt: skip
 
 
-@requirement("stores:get")
-def test_a_store_is_read_as_it_was_made(service: Service) -> None:
+@requirement(
+    "stores:get", "stores:store:trimmed", "stores:create:names-repeat", "stores:unknown-fields"
+)
+def test_a_store_is_read_as_it_was_made_of_a_trimmed_name_and_what_is_known(
+    service: Service,
+) -> None:
     made = store(service.http, "Notes", description="Of the team", metadata={"team": "a"})
 
     assert ok(service.http.get(at(made))) == made
     assert (made["description"], made["metadata"]) == ("Of the team", {"team": "a"})
 
-
-@requirement("stores:store:trimmed")
-def test_the_name_and_the_description_are_trimmed(service: Service) -> None:
     made = store(service.http, " \t\u3000My notes\n", description="\n of mine \n")
 
     assert (made["name"], made["description"]) == ("My notes", "of mine")
 
-
-@requirement("stores:create:names-repeat")
-def test_two_stores_may_have_one_name(service: Service) -> None:
     assert store(service.http, "Same")["id"] != store(service.http, "Same")["id"]
+
+    made = store(service.http, description=None, metadata=None)
+
+    assert (made["description"], made["metadata"]) == ("", {})
+
+    made = store(service.http, id="memstore_mine", status="archived", more={"a": [1]})
+    written = entry(service.http, made, "a", size=5, version=7)
+    after = update(service.http, made, written, "Other", more=None)
+
+    assert (made["status"], written["version"], after["version"]) == ("active", 1, 2)
+    assert made["id"] != "memstore_mine"
 
 
 @requirement("stores:create:name-missing", "stores:error:400", "stores:error:param")
@@ -99,22 +97,6 @@ def test_a_field_of_another_type_is_refused_by_its_name(
     answer = service.http.post(STORES, json={"name": "a", field: value})
 
     assert fault(answer) == invalid(field)
-
-
-def test_null_is_as_absent(service: Service) -> None:
-    made = store(service.http, description=None, metadata=None)
-
-    assert (made["description"], made["metadata"]) == ("", {})
-
-
-@requirement("stores:unknown-fields")
-def test_unknown_fields_are_ignored(service: Service) -> None:
-    made = store(service.http, id="memstore_mine", status="archived", more={"a": [1]})
-    written = entry(service.http, made, "a", size=5, version=7)
-    after = update(service.http, made, written, "Other", more=None)
-
-    assert (made["status"], written["version"], after["version"]) == ("active", 1, 2)
-    assert made["id"] != "memstore_mine"
 
 
 @requirement("stores:ids", "stores:ids-in-order")
@@ -194,11 +176,9 @@ def test_a_store_is_archived_once(service: Service) -> None:
 
 
 @requirement(
-    "stores:archive:allowed",
-    "stores:decided:archived-writes",
-    "stores:decided:archived-delete",
+    "stores:archive:allowed", "stores:decided:archived-writes", "stores:decided:archived-delete",
     "stores:decided:archived-redact",
-)
+)  # fmt: skip
 def test_what_is_in_an_archived_store_is_read_and_redacted_and_nothing_else(
     service: Service,
 ) -> None:
@@ -245,17 +225,12 @@ def test_a_deleted_store_is_gone_with_all_that_is_below_it(
     everything = ids(http.get(STORES, params={"include_archived": "true"}))
     assert everything == [kept["id"]]
     for method, path in [
-        ("GET", at(made)),
-        ("POST", at(made, "archive")),
-        ("DELETE", at(made)),
-        ("GET", at(made, "memories")),
-        ("GET", entry_at(made, written)),
-        ("DELETE", entry_at(made, written)),
-        ("GET", at(made, "versions")),
-        ("GET", version_at(made, version)),
-        ("POST", f"{version_at(made, version)}/redact"),
+        ("GET", at(made)), ("POST", at(made, "archive")), ("DELETE", at(made)),
+        ("GET", at(made, "memories")), ("GET", entry_at(made, written)),
+        ("DELETE", entry_at(made, written)), ("GET", at(made, "versions")),
+        ("GET", version_at(made, version)), ("POST", f"{version_at(made, version)}/redact"),
         ("GET", f"{at(made, 'search')}?q=hello"),
-    ]:
+    ]:  # fmt: skip
         told = refusal(http.request(method, path))
         assert told == (404, "not_found_error", f"MemoryStore '{made['id']}' was not found.", None)
     assert ok(http.get(entry_at(kept, other))) == other

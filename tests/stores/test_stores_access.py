@@ -151,24 +151,20 @@ def beside(service: Service) -> tuple[Service, Object, Object, int]:
 
 
 @requirement("stores:apart")
-def test_no_route_of_agentops_reaches_an_entry(
-    beside: tuple[Service, Object, Object, int],
-) -> None:
+def test_no_route_of_agentops_reaches_an_entry(beside: tuple[Service, Object, Object, int]) -> None:
     service, home, made, number = beside
     http, never = service.http, 999_999
 
     for method, path, body in [
-        ("GET", "/observations/{}", None),
-        ("GET", "/observations/{}/history", None),
+        ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
         ("PATCH", "/observations/{}", {"title": "mine"}),
-        ("POST", "/observations/{}/restore", {"revision": 1}),
-        ("DELETE", "/observations/{}", None),
+        ("POST", "/observations/{}/restore", {"revision": 1}), ("DELETE", "/observations/{}", None),
         ("DELETE", "/observations/{}?hard=true", None),
         ("GET", "/timeline?observation_id={}", None),
         ("GET", "/observations/recent?before_id={}", None),
         ("GET", f"/search?q={WORD}&explain=true&why_not={{}}", None),
         ("GET", f"/context?project=demo&query={WORD}&why_not={{}}", None),
-    ]:
+    ]:  # fmt: skip
         told, known = (http.request(method, path.format(id_), json=body) for id_ in (number, never))
         assert told.status_code == known.status_code
         assert told.text.replace(f'"id":{number},', f'"id":{never},') == known.text
@@ -218,9 +214,7 @@ def test_a_key_for_some_projects_reads_on_beside_stores(closed: Service) -> None
 
 
 @requirement("stores:apart")
-def test_no_store_shows_a_memory_of_a_project(
-    beside: tuple[Service, Object, Object, int],
-) -> None:
+def test_no_store_shows_a_memory_of_a_project(beside: tuple[Service, Object, Object, int]) -> None:
     service, home, made, _ = beside
     service.save(f"Another {WORD}, for all.", scope="global", topic_key="notes/b")
     uids = [row["uid"] for row in service.http.get("/export").json()["observations"]]

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -12,30 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ..http.test_any_input import EXAMPLES, described, text, value
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.stores import NEVER, STORES, entry, entry_at, ok, refusal, store, update, versions
 
-__all__ = ["described"]
+__all__ = ["described", "service"]
 
 FIELDS = ("name", "description", "metadata", "path", "content", "version", "content_sha256", "more")
 fitting = st.fixed_dictionaries(
     {"name": text, "path": text, "content": text},
     optional={
-        "description": text,
-        "metadata": st.dictionaries(text, text, max_size=3),
-        "version": st.integers(),
-        "content_sha256": text | st.just("a" * 64),
+        "description": text, "metadata": st.dictionaries(text, text, max_size=3),
+        "version": st.integers(), "content_sha256": text | st.just("a" * 64),
     },
-)
+)  # fmt: skip
 record = fitting | st.dictionaries(st.sampled_from(FIELDS), value, max_size=8)
 encoded = (record | value).map(lambda given: json.dumps(given).encode())
 body = encoded | st.binary(max_size=60)
 mangled = st.builds(
-    lambda whole, at, part: whole[:at] + part + whole[at:],
-    body,
-    st.integers(0, 99),
+    lambda whole, at, part: whole[:at] + part + whole[at:], body, st.integers(0, 99),
     st.binary(max_size=3),
-)
+)  # fmt: skip
 
 BODIES = [
     ("POST", STORES),
@@ -43,20 +40,10 @@ BODIES = [
     ("PUT", f"{STORES}/{{store_id}}/memories/{{entry_id}}"),
 ]
 READS = [
-    STORES,
-    f"{STORES}/{{store_id}}",
-    f"{STORES}/{{store_id}}/search",
-    f"{STORES}/{{store_id}}/memories",
-    f"{STORES}/{{store_id}}/memories/{{entry_id}}",
-    f"{STORES}/{{store_id}}/versions",
-    f"{STORES}/{{store_id}}/versions/{{version_id}}",
-]
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
+    STORES, f"{STORES}/{{store_id}}", f"{STORES}/{{store_id}}/search",
+    f"{STORES}/{{store_id}}/memories", f"{STORES}/{{store_id}}/memories/{{entry_id}}",
+    f"{STORES}/{{store_id}}/versions", f"{STORES}/{{store_id}}/versions/{{version_id}}",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -79,13 +66,9 @@ def assert_documented(answer: httpx.Response, operation: Mapping[str, Any]) -> N
 @EXAMPLES
 @given(content=body | mangled)
 def test_any_body_gets_a_documented_answer(
-    service: Service,
-    described: dict[str, Any],
-    known: dict[str, str],
-    method: str,
-    template: str,
+    service: Service, described: dict[str, Any], known: dict[str, str], method: str, template: str,
     content: bytes,
-) -> None:
+) -> None:  # fmt: skip
     answer = service.http.request(method, template.format(**known), content=content)
 
     assert_documented(answer, described[template][method.lower()])
@@ -95,12 +78,9 @@ def test_any_body_gets_a_documented_answer(
 @EXAMPLES
 @given(given_=st.data())
 def test_any_parameter_gets_a_documented_answer(
-    service: Service,
-    described: dict[str, Any],
-    known: dict[str, str],
-    template: str,
+    service: Service, described: dict[str, Any], known: dict[str, str], template: str,
     given_: st.DataObject,
-) -> None:
+) -> None:  # fmt: skip
     operation = described[template]["get"]
     raw = st.binary(max_size=12) | text.map(lambda given: given.encode("utf-8", "surrogatepass"))
     ids = st.sampled_from([*known.values(), f"mem_{NEVER}"]).map(str.encode)

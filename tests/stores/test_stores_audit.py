@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from ..support.anthropic_sdk import STORES as THEIR_STORES
 from ..support.callers import audit, calling, made_key
 from ..support.service import serving
@@ -17,11 +15,6 @@ def noted(path: Path) -> list[tuple[object, object]]:
 
 
 NOUNS = ("store", "version")
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 def test_a_redaction_is_noted_once_however_often_it_is_asked_for(path: Path) -> None:
@@ -51,11 +44,9 @@ def test_a_deletion_is_noted_once_and_not_under_a_key_that_was_used(path: Path) 
         key = {"Idempotency-Key": "k1"}
 
         asked = [
-            http.delete(at(homes[0]), headers=key),
-            http.delete(at(homes[0]), headers=key),
-            http.delete(at(homes[1]), headers=key),
-            http.delete(at(homes[0])),
-        ]
+            http.delete(at(homes[0]), headers=key), http.delete(at(homes[0]), headers=key),
+            http.delete(at(homes[1]), headers=key), http.delete(at(homes[0])),
+        ]  # fmt: skip
 
         assert [answer.status_code for answer in asked] == [204, 204, 409, 404]
         assert ids(http.get(STORES)) == [homes[1]["id"]]

@@ -1,6 +1,5 @@
 """Memory stores in the domain, over the engine itself."""
 
-import asyncio
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -27,14 +26,9 @@ from ..support.engine import opened
 from ..support.service import Clock
 
 POLICY = Policy(
-    paths_nest=True,
-    unchanged_is_change=True,
-    done_is_done=False,
-    repeats_are_refused=True,
-    archived_keeps_entries=True,
-    current_is_redacted=True,
-    redaction_takes_all=False,
-)
+    paths_nest=True, unchanged_is_change=True, done_is_done=False, repeats_are_refused=True,
+    archived_keeps_entries=True, current_is_redacted=True, redaction_takes_all=False,
+)  # fmt: skip
 
 
 class Given(Body):
@@ -60,7 +54,7 @@ async def new_store(engine: SqliteEngine) -> StoreId:
     return (await stores.create(over(engine), OPERATOR, Given(name="Notes"))).value.id
 
 
-def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -> None:
+def test_a_caller_of_some_projects_finds_its_own_beside_stores(path: Path) -> None:
     part = Caller(projects=Patterns(("demo*",)))
 
     async def look(engine: SqliteEngine) -> None:
@@ -75,19 +69,19 @@ def test_a_caller_of_some_projects_finds_its_own_beside_stores(tmp_path: Path) -
         assert (await engine.read(part, totals, None)).projects == (Project("demo"),)
         assert NO_PROJECT not in (await engine.read(OPERATOR, totals, None)).projects
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
-def test_a_store_is_searched_before_anything_is_in_it(tmp_path: Path) -> None:
+def test_a_store_is_searched_before_anything_is_in_it(path: Path) -> None:
     async def look(engine: SqliteEngine) -> None:
         store = await new_store(engine)
         assert not (await Recall(engine=engine).search_store(OPERATOR, store, "apple", 9)).hits
 
-    engines.run(tmp_path / "memory.db", look)
-    assert_index_is_whole(tmp_path / "memory.db")
+    engines.run(path, look)
+    assert_index_is_whole(path)
 
 
-def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> None:
+def test_an_unknown_entry_of_an_archived_store_is_unknown(path: Path) -> None:
     async def look(engine: SqliteEngine) -> None:
         store, own = await new_store(engine), over(engine)
         await stores.archive(own, OPERATOR, store)
@@ -98,12 +92,10 @@ def test_an_unknown_entry_of_an_archived_store_is_unknown(tmp_path: Path) -> Non
             with pytest.raises(NotFound):
                 await change
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
-def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
-    tmp_path: Path,
-) -> None:
+def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(path: Path) -> None:
     name = "postgres://a:b1C2d3@c " * 2
 
     async def look(engine: SqliteEngine) -> None:
@@ -113,7 +105,7 @@ def test_a_name_is_as_long_as_the_policy_lets_it_be_also_without_its_secrets(
         amended = await stores.amend(own, OPERATOR, made.value.id, Given(name=name))
         assert (amended.redacted, len(amended.value.name)) == (2, len(name))
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
 @pytest.mark.representative(2)
@@ -129,20 +121,17 @@ def test_a_path_is_refused_in_the_domain_whatever_the_dialect(tmp_path: Path, pa
     engines.run(tmp_path / "memory.db", look)
 
 
-def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path: Path) -> None:
+def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(path: Path) -> None:
     part, never = Caller(projects=Patterns(("demo*",))), EntryId("none")
     draft = Given(path="a", content="b")
 
     async def look(engine: SqliteEngine) -> None:
         store, own = await new_store(engine), over(engine)
         for asked in (
-            stores.create(own, part, Given(name="a")),
-            engine.read(part, stores.known_store, store),
+            stores.create(own, part, Given(name="a")), engine.read(part, stores.known_store, store),
             engine.read(part, stores.list_stores, limit=9),
-            stores.amend(own, part, store, Given(name="a")),
-            stores.archive(own, part, store),
-            stores.delete(own, part, store),
-            entries.create(own, part, store, draft),
+            stores.amend(own, part, store, Given(name="a")), stores.archive(own, part, store),
+            stores.delete(own, part, store), entries.create(own, part, store, draft),
             engine.read(part, entries.known_entry, store, never),
             engine.read(part, entries.list_entries, store, limit=9),
             engine.read(part, entries.tree, store, limit=9),
@@ -152,46 +141,38 @@ def test_a_caller_of_some_projects_is_denied_whatever_it_asks_of_stores(tmp_path
             engine.read(part, versions.list_versions, store, limit=9),
             versions.redact(own, part, store, VersionId("none")),
             Recall(engine=engine).search_store(part, store, "apple", 9),
-        ):
+        ):  # fmt: skip
             with pytest.raises(Denied):
                 await asked
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)
 
 
-def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
+async def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
     tmp_path: Path,
 ) -> None:
     clock, path = Clock(), tmp_path / "memory.db"
 
-    async def change() -> None:
-        async with (
-            opened(path, clock=clock) as one,
-            opened(path, clock=clock) as other,
-        ):
-            store = await new_store(one)
-            both = over(one), over(other)
-            made = (
-                await entries.create(both[0], OPERATOR, store, Given(path="a", content="0"))
-            ).value
-            for number in range(1, 30):
-                clock.advance(milliseconds=-1 if number % 3 else 2)
-                content = Given(content=str(number))
-                await entries.amend(both[number % 2], OPERATOR, store, made.id, content)
+    async with opened(path, clock=clock) as one, opened(path, clock=clock) as other:
+        store = await new_store(one)
+        both = over(one), over(other)
+        made = (await entries.create(both[0], OPERATOR, store, Given(path="a", content="0"))).value
+        for number in range(1, 30):
+            clock.advance(milliseconds=-1 if number % 3 else 2)
+            content = Given(content=str(number))
+            await entries.amend(both[number % 2], OPERATOR, store, made.id, content)
 
-            async def page(after: str | None = None) -> list[Version]:
-                shown = await one.read(
-                    OPERATOR, versions.list_versions, store, entry=made.id, limit=15,
-                    with_content=True, after=after,
-                )  # fmt: skip
-                return shown.items
+        async def page(after: str | None = None) -> list[Version]:
+            shown = await one.read(
+                OPERATOR, versions.list_versions, store, entry=made.id, limit=15,
+                with_content=True, after=after,
+            )  # fmt: skip
+            return shown.items
 
-            told = [*(newest := await page()), *await page(after=newest[-1].id)]
-            assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
-            whole = await one.read(OPERATOR, versions.list_versions, store, limit=100)
-            assert [version.id for version in whole.items] == [version.id for version in told]
-
-    asyncio.run(change())
+        told = [*(newest := await page()), *await page(after=newest[-1].id)]
+        assert [version.content for version in told] == [str(n) for n in range(29, -1, -1)]
+        whole = await one.read(OPERATOR, versions.list_versions, store, limit=100)
+        assert [version.id for version in whole.items] == [version.id for version in told]
 
 
 def test_a_tree_is_that_of_its_paths(tmp_path: Path) -> None:
@@ -233,7 +214,7 @@ def items_of(paths: list[str], prefix: str, *, is_shallow: bool) -> list[str]:
     return sorted(set(items))
 
 
-def test_what_is_in_a_deleted_store_is_in_no_list_any_more(tmp_path: Path) -> None:
+def test_what_is_in_a_deleted_store_is_in_no_list_any_more(path: Path) -> None:
     def told(tx: Transaction, store: StoreId) -> list[object]:
         return [
             *stores_of(tx, Page(limit=9)).items,
@@ -260,4 +241,4 @@ def test_what_is_in_a_deleted_store_is_in_no_list_any_more(tmp_path: Path) -> No
             with pytest.raises(NotFound):
                 await asked
 
-    engines.run(tmp_path / "memory.db", look)
+    engines.run(path, look)

@@ -1,13 +1,13 @@
 """Entries of memory stores: written at paths, read, replaced, deleted."""
 
 import hashlib
-from collections.abc import Iterator
 
 import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.service import lasting as service
 from ..support.stores import (
     NEVER,
     Object,
@@ -25,20 +25,10 @@ from ..support.stores import (
     versions,
 )
 
+__all__ = ["service"]
+
 TAKEN = (409, "conflict_error", "Version or state conflict.", None)
 RELATIVE = "Field 'path' must be a relative path (cannot start with '/')."
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
-
-
-@pytest.fixture
-def home(service: Service) -> Object:
-    """A store to write to."""
-    return store(service.http)
 
 
 @requirement(
@@ -50,18 +40,12 @@ def test_a_new_entry_is_answered_with_its_content(service: Service, home: Object
     made = ok(service.http.post(at(home, "memories"), json=body), 201)
 
     assert made == {
-        "id": made["id"],
-        "type": "memory",
-        "store_id": home["id"],
-        "path": "notes/today.md",
+        "id": made["id"], "type": "memory", "store_id": home["id"], "path": "notes/today.md",
         "size": 11,
         "content_sha256": "64ec88ca00b268e5ba1a35678a1b5316d212f4f366b2477232534a8aeca37f3c",
-        "version": 1,
-        "metadata": {"kind": "note"},
-        "content": "Hello world",
-        "created_at": "2030-01-01T12:00:00.000000Z",
-        "updated_at": "2030-01-01T12:00:00.000000Z",
-    }
+        "version": 1, "metadata": {"kind": "note"}, "content": "Hello world",
+        "created_at": "2030-01-01T12:00:00.000000Z", "updated_at": "2030-01-01T12:00:00.000000Z",
+    }  # fmt: skip
     assert ok(service.http.get(entry_at(home, made))) == made
 
 
@@ -167,7 +151,7 @@ def test_any_other_path_is_kept_as_it_is(service: Service, home: Object, path: s
 
 
 @requirement("stores:entries:path-taken", "stores:decided:conflict-type")
-def test_a_path_is_taken_once(service: Service, home: Object) -> None:
+def test_a_path_is_taken_once_in_one_store_alone(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a/b")
 
     body = {"path": "a/b", "content": "Other"}
@@ -176,8 +160,6 @@ def test_a_path_is_taken_once(service: Service, home: Object) -> None:
     assert len(versions(service.http, home)) == 1
     assert ok(service.http.get(at(home)))["entry_count"] == 1
 
-
-def test_a_path_is_taken_in_one_store_alone(service: Service, home: Object) -> None:
     entry(service.http, home, "a")
 
     assert entry(service.http, store(service.http, "Other"), "a")["version"] == 1
@@ -217,12 +199,10 @@ def test_an_update_replaces_the_content_and_nothing_else(service: Service, home:
     after = update(service.http, home, made, "Hello world")
 
     assert after == made | {
-        "content": "Hello world",
-        "size": 11,
+        "content": "Hello world", "size": 11,
         "content_sha256": "64ec88ca00b268e5ba1a35678a1b5316d212f4f366b2477232534a8aeca37f3c",
-        "version": 2,
-        "updated_at": "2030-01-01T12:00:01.000000Z",
-    }
+        "version": 2, "updated_at": "2030-01-01T12:00:01.000000Z",
+    }  # fmt: skip
     assert ok(service.http.get(entry_at(home, made))) == after
 
 

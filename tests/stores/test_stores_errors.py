@@ -23,6 +23,7 @@ from ..support.refusals import codes
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 from ..support.stores import (
     NEVER,
     PREFIX,
@@ -39,15 +40,11 @@ from ..support.stores import (
     versions,
 )
 
+__all__ = ["service"]
+
 INVALID = "invalid_request_error"
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
 NOTHING_THERE = (404, "not_found_error", "There is nothing at this path.", None)
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @requirement("stores:error:envelope", "stores:base")
@@ -216,13 +213,9 @@ def test_a_key_counts_in_authorization_alone(closed: tuple[Service, str]) -> Non
     unknown = f"{PREFIX}/nothing"
 
     for headers in [
-        {},
-        {"x-api-key": token},
-        {"authorization": token},
-        {"authorization": f"Basic {token}"},
-        {"authorization": "Bearer wrong"},
-        {"authorization": "Bearer wrong", "x-api-key": token},
-    ]:
+        {}, {"x-api-key": token}, {"authorization": token}, {"authorization": f"Basic {token}"},
+        {"authorization": "Bearer wrong"}, {"authorization": "Bearer wrong", "x-api-key": token},
+    ]:  # fmt: skip
         for answer in [
             service.http.get(path, headers=headers),
             service.http.get(unknown, headers=headers),
@@ -242,9 +235,9 @@ def test_an_open_service_lets_anybody_in(service: Service, headers: dict[str, st
 
 
 @requirement("stores:rate-limit")
-def test_a_key_that_asks_too_often_is_told_to_wait(tmp_path: Path) -> None:
+def test_a_key_that_asks_too_often_is_told_to_wait(path: Path) -> None:
     with (
-        serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="1/h") as service,
+        serving(path, MEMORY_RATE_LIMIT="1/h") as service,
         calling(service, made_key(service.path)) as client,
     ):
         assert client.get(STORES).status_code == 200
@@ -263,9 +256,9 @@ def test_a_page_from_elsewhere_is_refused_in_the_same_shape(service: Service) ->
         assert answer.json()["request_id"] == "abc"
 
 
-def test_an_allowed_page_reads_the_id_of_its_request(tmp_path: Path) -> None:
+def test_an_allowed_page_reads_the_id_of_its_request(path: Path) -> None:
     page = "https://console.example"
-    with serving(tmp_path / "memory.db", MEMORY_ALLOWED_ORIGINS=page) as service:
+    with serving(path, MEMORY_ALLOWED_ORIGINS=page) as service:
         answer = service.http.get(STORES, headers={"origin": page})
 
     assert "X-Request-Id" in answer.headers["access-control-expose-headers"]
@@ -276,8 +269,8 @@ def test_an_allowed_page_reads_the_id_of_its_request(tmp_path: Path) -> None:
 
 @pytest.mark.sqlite_files
 @requirement("stores:error:envelope")
-def test_while_it_is_upgraded_all_is_to_be_tried_again(tmp_path: Path) -> None:
-    with starting(filled(tmp_path / "memory.db")) as (_, http, _lock):
+def test_while_it_is_upgraded_all_is_to_be_tried_again(path: Path) -> None:
+    with starting(filled(path)) as (_, http, _lock):
         answer = http.get(STORES)
 
     sentence = "The service is starting; try again."
@@ -299,10 +292,8 @@ def test_a_database_that_another_holds_is_to_be_tried_again(service: Service) ->
 
 @pytest.mark.slow
 @requirement("stores:error:envelope")
-def test_a_full_tenant_is_told_so(tmp_path: Path) -> None:
-    with serving(
-        tmp_path / "memory.db", MEMORY_TENANT_QUOTA=quota(tmp_path / "memory.db", 1100)
-    ) as service:
+def test_a_full_tenant_is_told_so(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1100)) as service:
         home = store(service.http)
         made = entry(service.http, home, "first")
         for number in range(100):

@@ -1,6 +1,5 @@
 """A write to a store that has an idempotency key is done once, and answered as before."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -12,18 +11,15 @@ import pytest
 from ..support.callers import calling, made_key
 from ..support.requirements import requirement
 from ..support.service import Service, serving
+from ..support.service import lasting as service
 from ..support.stores import NEVER, STORES, at, entry, entry_at, fault, ok, store, update
+
+__all__ = ["service"]
 
 KEYS = count()
 CONFLICT = (409, "conflict_error", None)
 ERASED = "This was done, and what it was answered is erased."
 REUSED = "Idempotency key reused with a different request body."
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 class Write(NamedTuple):
@@ -45,25 +41,19 @@ def writes(http: httpx.Client) -> dict[str, Write]:
         "archive": Write("POST", at(made[0], "archive"), {}, STORES),
         "delete store": Write("DELETE", at(made[1]), None, STORES),
         "create": Write(
-            "POST",
-            at(made[2], "memories"),
-            {"path": "b.md", "content": "é", "metadata": {"c": "d"}},
-            at(made[2], "versions"),
+            "POST", at(made[2], "memories"),
+            {"path": "b.md", "content": "é", "metadata": {"c": "d"}}, at(made[2], "versions"),
         ),
         "update": Write(
-            "PUT",
-            entry_at(made[3], entries[3]),
-            {"content": "next", "version": 1},
+            "PUT", entry_at(made[3], entries[3]), {"content": "next", "version": 1},
             at(made[3], "versions"),
         ),
         "delete": Write("DELETE", entry_at(made[4], entries[4]), None, at(made[4], "versions")),
         "redact": Write(
-            "POST",
-            at(made[5], "versions", newest[5]["id"], "redact"),
-            None,
+            "POST", at(made[5], "versions", newest[5]["id"], "redact"), None,
             at(made[5], "versions"),
         ),
-    }
+    }  # fmt: skip
 
 
 def ask(http: httpx.Client, write: Write, key: str, body: object = None) -> httpx.Response:
@@ -75,8 +65,7 @@ def ask(http: httpx.Client, write: Write, key: str, body: object = None) -> http
 @pytest.mark.representative(2)
 @requirement("stores:idempotency:again")
 @pytest.mark.parametrize(
-    "name",
-    ["create store", "archive", "delete store", "create", "update", "delete", "redact"],
+    "name", ["create store", "archive", "delete store", "create", "update", "delete", "redact"]
 )
 def test_the_same_request_again_has_the_same_answer_and_is_not_done_again(
     service: Service, name: str
@@ -161,6 +150,7 @@ def test_a_store_that_is_gone_is_still_not_there_under_a_new_key(service: Servic
     assert fault(ask(service.http, write, f"gone-{next(KEYS)}"))[0] == 404
 
 
+@pytest.mark.slow
 def test_many_at_once_are_one(service: Service) -> None:
     write, key = writes(service.http)["create"], f"many-{next(KEYS)}"
 
@@ -174,8 +164,7 @@ def test_many_at_once_are_one(service: Service) -> None:
 
 
 @requirement("stores:idempotency:holder")
-def test_a_key_is_its_holders_alone(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_key_is_its_holders_alone(path: Path) -> None:
     tokens = [made_key(path), made_key(path)]
     with serving(path) as service:
         ids = set()

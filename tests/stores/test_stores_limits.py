@@ -2,38 +2,18 @@
 
 import json
 import random
-from collections.abc import Iterator
 
 import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.stores import (
-    STORES,
-    Object,
-    at,
-    entry,
-    entry_at,
-    fault,
-    invalid,
-    ok,
-    refusal,
-    store,
-)
+from ..support.service import Service
+from ..support.service import lasting as service
+from ..support.stores import STORES, Object, at, entry, entry_at, fault, invalid, ok, refusal
+
+__all__ = ["service"]
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
-
-
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
 
 
 @requirement("stores:store:limits")
@@ -143,12 +123,10 @@ def test_a_body_has_so_many_bytes(service: Service) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("path", "a{}b"),
-        ("content", "a{}b"),
-        ("metadata", {"k": "a{}b"}),
+        ("path", "a{}b"), ("content", "a{}b"), ("metadata", {"k": "a{}b"}),
         ("metadata", {"a{}b": "v"}),
     ],
-)
+)  # fmt: skip
 @requirement("stores:content:exact")
 def test_an_entry_is_stored_as_it_was_sent_or_not_at_all(
     service: Service, home: Object, field: str, value: str | Object, sign: str

@@ -1,6 +1,6 @@
 """Lists of the Memory Stores API: their pages, their order, and what they leave out."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -10,7 +10,8 @@ from agentops_memory.recall.text.instants import Uids
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import START, Service, serving
+from ..support.service import START, Service
+from ..support.service import lasting as shared
 from ..support.stores import (
     NEVER,
     STORES,
@@ -27,18 +28,13 @@ from ..support.stores import (
     update,
 )
 
+__all__ = ["shared"]
+
 Listed = tuple[str, list[str]]
 """The path of a list, and the ids in it, newest first."""
 
 SORTS = ("stores", "entries", "versions")
 NONE: dict[str, Any] = {"data": [], "first_id": None, "last_id": None, "has_more": False}
-
-
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """For what is refused whatever is stored."""
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture(params=SORTS)
@@ -93,7 +89,7 @@ def test_an_empty_list_has_no_ends(service: Service, listed: Callable[[int], Lis
     assert ok(service.http.get(path)) == NONE
 
 
-@pytest.mark.representative(2)
+@pytest.mark.representative(1)
 @requirement("stores:paging:limit", "stores:paging:limit-capped")
 def test_a_page_has_20_items_and_never_more_than_100(
     service: Service, listed: Callable[[int], Listed]
@@ -245,15 +241,8 @@ def test_a_flag_that_is_neither_true_nor_false_is_refused(shared: Service, flag:
 @requirement("stores:list:name")
 def test_stores_are_found_by_the_beginning_of_their_names(service: Service) -> None:
     names = (
-        "Notes",
-        "notebook",
-        "My notes",
-        "\u00c4pfel",
-        "Stra\u00dfe",
-        "100%",
-        "100 more",
-        "no_e",
-    )
+        "Notes", "notebook", "My notes", "\u00c4pfel", "Stra\u00dfe", "100%", "100 more", "no_e",
+    )  # fmt: skip
     made = {store(service.http, name)["id"]: name for name in names}
 
     def found(prefix: str) -> list[str]:

@@ -1,6 +1,5 @@
 """What an update expects is compared and written at once, however many race."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
@@ -8,7 +7,8 @@ import pytest
 
 from ..support.database import assert_index_is_whole
 from ..support.requirements import requirement
-from ..support.service import PLAIN, Service, serving
+from ..support.service import PLAIN, Service
+from ..support.service import lasting as service
 from ..support.stores import (
     Object,
     at,
@@ -18,25 +18,15 @@ from ..support.stores import (
     invalid,
     ok,
     refusal,
-    store,
     update,
     versions,
 )
 
+__all__ = ["service"]
+
 RACERS = 50
 CONFLICT = (409, "conflict_error", "Version or state conflict.", None)
 OTHER = "0" * 64
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        yield running
-
-
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
 
 
 @pytest.mark.slow

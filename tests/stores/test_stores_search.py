@@ -23,11 +23,6 @@ from ..support.stores import (
 )
 
 
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
-
-
 def found(service: Service, home: Object, text: str, **asked: str) -> list[Object]:
     """The hits of a search."""
     told = ok(service.http.get(at(home, "search"), params={"q": text, **asked}))

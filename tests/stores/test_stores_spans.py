@@ -44,19 +44,16 @@ def test_each_operation_says_what_it_was_about(tmp_path: Path) -> None:
     told: dict[str, dict[str, object]] = {
         "get_store": within | {"memory.store.entry_count": 1},
         "archive_store": within | {"memory.store.entry_count": 0},
-        "list_entries": within | {"memory.page.result_count": 1},
-        "get_version": version,
+        "list_entries": within | {"memory.page.result_count": 1}, "get_version": version,
         "search_store": within | {"memory.search.query": "whales", "memory.search.result_count": 1},
         "create_store": within | {"memory.store.entry_count": 0},
         "create_entry": about | {"memory.entry.version": 1, "memory.entry.size": 16},
         "update_entry": about | {"memory.entry.version": 2, "memory.entry.size": 16},
         "get_entry": about | {"memory.entry.version": 2},
-        "list_versions": within | {"memory.page.result_count": 2},
-        "redact_version": version,
-        "list_stores": {"memory.page.result_count": 1},
-        "delete_entry": about,
+        "list_versions": within | {"memory.page.result_count": 2}, "redact_version": version,
+        "list_stores": {"memory.page.result_count": 1}, "delete_entry": about,
         "delete_store": within,
-    }
+    }  # fmt: skip
     served = {
         operation["operationId"]
         for path, methods in paths.items()

@@ -34,11 +34,6 @@ from ..support.stores import (
 from .test_stores_domain import noted
 
 
-@pytest.fixture
-def home(service: Service) -> Object:
-    return store(service.http)
-
-
 @requirement("stores:versions:list", "stores:version:fields", "stores:entries:delete-version")
 def test_each_change_leaves_a_version(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", "Hello world")
@@ -51,17 +46,11 @@ def test_each_change_leaves_a_version(service: Service, home: Object) -> None:
 
     def version(number: int, action: str, size: int, sha256: str) -> Object:
         return {
-            "id": told[2 - number]["id"],
-            "type": "memory_version",
-            "store_id": home["id"],
-            "entry_id": made["id"],
-            "entry_path": "a",
-            "size": size,
-            "content_sha256": sha256,
-            "action": action,
-            "redacted": False,
+            "id": told[2 - number]["id"], "type": "memory_version", "store_id": home["id"],
+            "entry_id": made["id"], "entry_path": "a", "size": size, "content_sha256": sha256,
+            "action": action, "redacted": False,
             "created_at": f"2030-01-01T12:00:0{number}.000000Z",
-        }
+        }  # fmt: skip
 
     assert told == [
         version(2, "deleted", 0, ""),
@@ -164,8 +153,7 @@ def test_a_deletion_can_be_redacted_and_says_no_more_than_before(
     assert (redacted["action"], redacted["size"], redacted["content_sha256"]) == ("deleted", 0, "")
 
 
-def test_a_version_that_lost_more_than_its_content_has_empty_fields(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_a_version_that_lost_more_than_its_content_has_empty_fields(path: Path) -> None:
     with serving(path) as service:
         home = store(service.http)
         entry(service.http, home, "a")

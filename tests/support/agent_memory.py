@@ -1,11 +1,10 @@
 """An agent's memory session in a test: over a real service, on a way that can be closed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +14,7 @@ from agentops_memory_client import AsyncMemoryClient
 from agentops_memory_client.runtime import ChatMessage, MemorySession, ToolCall, WorkingMemory
 
 from .asking import over
-from .service import Service, serving
+from .service import Service
 
 TIMEOUT = timedelta(seconds=10)
 MAKE = ToolCall(id="1", name="bash", arguments={"command": "make"})
@@ -42,12 +41,6 @@ class Way:
     def taken(self, path: str) -> list[httpx.Request]:
         """The requests to a path that ends so."""
         return [request for request in self.requests if request.url.path.endswith(path)]
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 @pytest.fixture

@@ -92,9 +92,7 @@ def hosted(
     """An agent whose host starts `agentops-memory mcp` with these arguments."""
     given, told = command(["mcp", *arguments], variables)
     program = StdioServerParameters(
-        command=sys.executable,
-        args=["-m", "agentops_memory", *given],
-        env=dict(environment(told)),
+        command=sys.executable, args=["-m", "agentops_memory", *given], env=dict(environment(told))
     )
     with (
         start_blocking_portal() as portal,

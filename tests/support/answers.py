@@ -40,13 +40,11 @@ class Writer:
         """The answers of a service to the same requests."""
         return {
             name: http.request(
-                it.method,
-                it.url.raw_path.decode(),
-                content=it.content,
+                it.method, it.url.raw_path.decode(), content=it.content,
                 headers={key: it.headers[key] for key in it.headers if key != "host"},
             )
             for name, (it, _) in self.sent.items()
-        }
+        }  # fmt: skip
 
     def assert_same(self, http: httpx.Client) -> None:
         for name, answer in self.again(http).items():

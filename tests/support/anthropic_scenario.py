@@ -62,11 +62,8 @@ def _versions(sdk: Any, store: str) -> None:
     history = sdk.beta.memory_stores.memory_versions
     listed = list(history.list(store, limit=1))
     assert [(version.operation, version.path) for version in listed] == [
-        ("deleted", "/d"),
-        ("created", "/d"),
-        ("modified", "/a/c.md"),
-        ("created", "/a/b.md"),
-    ]
+        ("deleted", "/d"), ("created", "/d"), ("modified", "/a/c.md"), ("created", "/a/b.md"),
+    ]  # fmt: skip
     first = history.retrieve(listed[3].id, memory_store_id=store)
     assert first.content == "first"
     assert [one.id for one in history.list(store, operation="modified")] == [listed[2].id]

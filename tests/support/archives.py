@@ -44,11 +44,9 @@ def all_rows(path: Path) -> Rows:
 
 
 def repacked(
-    archive: Path,
-    to: Path,
-    change: Callable[[dict[str, bytes], dict[str, Any]], None],
+    archive: Path, to: Path, change: Callable[[dict[str, bytes], dict[str, Any]], None],
     **options: Any,
-) -> Path:
+) -> Path:  # fmt: skip
     """A copy of the archive with other members and another manifest, signed as ours are."""
     with zipfile.ZipFile(archive) as source:
         members = {name: source.read(name) for name in source.namelist()}

@@ -64,13 +64,9 @@ class Road:
 
 @contextmanager
 def asking(
-    kind: str,
-    url: str = "http://memory.test",
-    *,
-    road: Answering | None = None,
-    time: Time | None = None,
-    **options: Any,
-) -> Iterator[MemoryClient]:
+    kind: str, url: str = "http://memory.test", *, road: Answering | None = None,
+    time: Time | None = None, **options: Any,
+) -> Iterator[MemoryClient]:  # fmt: skip
     """A client of either kind, of which every answer is waited for."""
     transport = None if road is None else httpx.MockTransport(road)
     time = time or Time()

@@ -25,14 +25,9 @@ def key_file(path: Path) -> KeyRegistry:
 
 
 def made_key(
-    path: Path,
-    role: str = "admin",
-    tenant: str = "default",
-    projects: tuple[str, ...] = ("*",),
-    *,
-    agents: tuple[str, ...] = (),
-    coordinates: bool = False,
-) -> str:
+    path: Path, role: str = "admin", tenant: str = "default", projects: tuple[str, ...] = ("*",), *,
+    agents: tuple[str, ...] = (), coordinates: bool = False,
+) -> str:  # fmt: skip
     """A new key of the service whose database is at the path, as a caller sends it."""
     token = made_in(key_file(path), role, tenant, projects, agents=agents, coordinates=coordinates)
     _until_heard(path, token, works=True)
@@ -40,26 +35,16 @@ def made_key(
 
 
 def made_in(
-    registry: KeyRegistry,
-    role: str,
-    tenant: str,
-    projects: tuple[str, ...],
-    *,
-    agents: tuple[str, ...] = (),
-    coordinates: bool = False,
-) -> str:
+    registry: KeyRegistry, role: str, tenant: str, projects: tuple[str, ...], *,
+    agents: tuple[str, ...] = (), coordinates: bool = False,
+) -> str:  # fmt: skip
     """A new key, which a service on PostgreSQL knows within a second."""
     name = f"{role} of {tenant}"
     spoken = agent_patterns(agents)
     key, token = issued(
-        name,
-        TenantId(tenant),
-        Role(role),
-        patterns(projects),
-        START,
-        agents=spoken,
+        name, TenantId(tenant), Role(role), patterns(projects), START, agents=spoken,
         coordinates=coordinates,
-    )
+    )  # fmt: skip
     registry.create(key, at=START, by=OPERATOR)
     return token
 

@@ -29,10 +29,7 @@ SWITCHES: Mapping[str, Values] = {
     "monitor": {
         "serviceMonitor": {"enabled": True, "bearerTokenSecret": {"name": "prometheus-key"}}
     },
-    "ingress": {
-        "auth": "keys",
-        "ingress": {"enabled": True, "hosts": ["memory.example"]},
-    },
+    "ingress": {"auth": "keys", "ingress": {"enabled": True, "hosts": ["memory.example"]}},
     "no-policy": {"networkPolicy": {"enabled": False}},
     "database": {"database": {"existingSecret": "memory-database"}},
     "replicas": {"replicaCount": 3},
@@ -46,9 +43,7 @@ REST: Values = {
     "image": {"repository": "registry.example/agentops-memory", "digest": f"sha256:{'0' * 64}"},
     "imagePullSecrets": [{"name": "registry"}],
     "persistence": {
-        "size": 5368709120,
-        "storageClass": "true",
-        "accessModes": ["ReadWriteOncePod"],
+        "size": 5368709120, "storageClass": "true", "accessModes": ["ReadWriteOncePod"],
         "annotations": {"backup": "daily", "helm.sh/resource-policy": "delete"},
     },
     "backup": {"every": "1h30m", "keep": 48, "size": 10737418240, "storageClass": "0"},
@@ -85,12 +80,10 @@ REST: Values = {
     "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
     "priorityClassName": "1000",
     "litestream": {
-        "tenants": ["acme", "0"],
-        "replica": {"region": "eu-central-1"},
-        "existingSecret": "0",
+        "tenants": ["acme", "0"], "replica": {"region": "eu-central-1"}, "existingSecret": "0",
         "port": 9000,
     },
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,13 +252,11 @@ ON_FILES: Mapping[str, Values] = {
     "takeover": SWITCHES["takeover"],
     "litestream": SWITCHES["litestream"],
     "stopped": {
-        "replicaCount": 0,
-        "persistence": {"enabled": False},
-        "drainSeconds": 0,
+        "replicaCount": 0, "persistence": {"enabled": False}, "drainSeconds": 0,
         "serviceAccount": {"create": False},
     },
     "everything": merged(*(SWITCHES[name] for name in EVERYTHING), REST),
-}
+}  # fmt: skip
 ON_DATABASE: Mapping[str, Values] = {
     "database": merged(
         SWITCHES["database"], SWITCHES["replicas"], {"settings": {"MEMORY_RATE_LIMIT": "100/s"}}

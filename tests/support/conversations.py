@@ -22,10 +22,8 @@ def result(id: str) -> ChatMessage:  # noqa: A002
 
 
 messages = st.one_of(
-    st.builds(ChatMessage.system, TEXTS),
-    st.builds(ChatMessage.user, TEXTS),
-    st.builds(ChatMessage.assistant, TEXTS),
-    st.builds(ChatMessage.tool, IDS, TEXTS),
+    st.builds(ChatMessage.system, TEXTS), st.builds(ChatMessage.user, TEXTS),
+    st.builds(ChatMessage.assistant, TEXTS), st.builds(ChatMessage.tool, IDS, TEXTS),
     st.builds(ChatMessage.assistant, TEXTS, st.lists(IDS.map(call), min_size=1, max_size=3)),
-)
+)  # fmt: skip
 conversations = st.lists(messages, max_size=24)

@@ -138,9 +138,7 @@ def host_questions(known: KnownHosts) -> dict[str, tuple[str, ...]]:
     }  # fmt: skip
 
 
-def host_changes(
-    known: KnownHosts,
-) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
+def host_changes(known: KnownHosts) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
     """Requests that change them."""
     put = {"memoryRef": REF, "content": "a green apple", "tags": ["fruit"]}
     yield "POST", f"{H}/memory", put, "put"

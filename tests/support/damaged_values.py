@@ -34,11 +34,9 @@ from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, upda
 NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
 FLIPPED = "char((unicode(VALUE) | 1) - (unicode(VALUE) & 1)) || substr(VALUE, 2)"  # a bit
 WRONG: dict[str, tuple[str, ...]] = {
-    "TEXT": (NO_TEXT, "x'00ff'", "5"),
-    "INTEGER": ("1 << 62", "-(1 << 62)", "'x'", "1.5", "x'ff'"),
-    "BLOB": ("'x'", "7"),
-    "REAL": ("'x'", "x'ff'"),
-}
+    "TEXT": (NO_TEXT, "x'00ff'", "5"), "INTEGER": ("1 << 62", "-(1 << 62)", "'x'", "1.5", "x'ff'"),
+    "BLOB": ("'x'", "7"), "REAL": ("'x'", "x'ff'"),
+}  # fmt: skip
 """What a value of each type becomes, and cannot be."""
 
 
@@ -139,15 +137,9 @@ def fill(path: Path) -> Known:
         database.executescript(ERASED)
         database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")
     return Known(
-        memories=[int(str(it)) for it in (kept, deleted, again)],
-        erasure=receipt,
-        store=own["id"],
-        entry=first["id"],
-        version=version,
-        note=note,
-        intents=intents,
-        hosts=hosts,
-    )
+        memories=[int(str(it)) for it in (kept, deleted, again)], erasure=receipt, store=own["id"],
+        entry=first["id"], version=version, note=note, intents=intents, hosts=hosts,
+    )  # fmt: skip
 
 
 SENSITIVITY = {Tier.WORKING: "confidential", Tier.EPISODIC: "internal", Tier.SEMANTIC: "public"}

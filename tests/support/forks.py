@@ -28,13 +28,9 @@ class Forked:
     """A process that runs Python code in a fork of the nursery; used as a `Popen` is."""
 
     def __init__(
-        self,
-        code: str,
-        arguments: Sequence[str],
-        variables: Mapping[str, str],
-        *,
+        self, code: str, arguments: Sequence[str], variables: Mapping[str, str], *,
         cwd: Path | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         folder = str(cwd or Path.cwd())
         order = {"code": code, "arguments": arguments, "variables": variables, "cwd": folder}
         (self.stdout, printed), (self.stderr, complained) = _pipe(), _pipe()

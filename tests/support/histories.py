@@ -19,12 +19,10 @@ SCOPES = ("project", "project", "project", "team", "global")
 TENANTS = ("default", "acme")
 
 KEYS = {
-    "admin": ("admin", "default", ("*",)),
-    "herons": ("reader", "default", ("heron*",)),
-    "some": ("writer", "default", ("stork", "c?ane")),
-    "acme": ("admin", "acme", ("*",)),
+    "admin": ("admin", "default", ("*",)), "herons": ("reader", "default", ("heron*",)),
+    "some": ("writer", "default", ("stork", "c?ane")), "acme": ("admin", "acme", ("*",)),
     "herons of acme": ("reader", "acme", ("heron*",)),
-}
+}  # fmt: skip
 """Role, tenant and projects of those who ask, by name."""
 
 Question = tuple[str, str]
@@ -35,14 +33,11 @@ def any_observation(
     chance: random.Random, words: Sequence[str], projects: Sequence[str]
 ) -> dict[str, Any]:
     return observation(
-        any_text(chance, words),
-        project=chance.choice(projects),
-        scope=chance.choice(SCOPES),
-        type=chance.choice(["note", "decision"]),
-        session_id=f"s{chance.randrange(4)}",
+        any_text(chance, words), project=chance.choice(projects), scope=chance.choice(SCOPES),
+        type=chance.choice(["note", "decision"]), session_id=f"s{chance.randrange(4)}",
         topic_key=chance.choice([None, None, "a/b", "c"]),
         tags=chance.choices(words, k=chance.randrange(3)),
-    )
+    )  # fmt: skip
 
 
 def any_text(chance: random.Random, words: Sequence[str]) -> str:

@@ -27,13 +27,9 @@ class Losses:
         self._properties = properties
 
     def __call__(
-        self,
-        fault: str,
-        *,
-        acknowledged: Collection[Hashable],
-        found: Collection[Hashable],
+        self, fault: str, *, acknowledged: Collection[Hashable], found: Collection[Hashable],
         remark: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Tell what was acknowledged, and what of it is found again after the fault."""
         lost = set(acknowledged) - set(found)
         again = len(acknowledged) - len(lost)

@@ -13,13 +13,9 @@ NOBODY = 65534
 
 # The profile `restricted` of Kubernetes, with a read-only root and the user of the image.
 RESTRICTED_POD = {
-    "runAsNonRoot": True,
-    "runAsUser": NOBODY,
-    "runAsGroup": NOBODY,
-    "fsGroup": NOBODY,
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+    "runAsNonRoot": True, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
+    "fsGroupChangePolicy": "OnRootMismatch", "seccompProfile": {"type": "RuntimeDefault"},
+}  # fmt: skip
 RESTRICTED_CONTAINER = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,

@@ -10,11 +10,9 @@ from .service import Service
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 PROCESS = (
-    "process_cpu_seconds_total",
-    "process_open_fds",
-    "process_resident_memory_bytes",
+    "process_cpu_seconds_total", "process_open_fds", "process_resident_memory_bytes",
     "process_start_time_seconds",
-)
+)  # fmt: skip
 
 MEASURES = {it.name: (it.kind, tuple(it.labels)) for it in measures.MEASURES}
 

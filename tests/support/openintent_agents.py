@@ -35,12 +35,9 @@ class Agent:
 
     def body(self, **fields: object) -> Json:
         return {
-            "agent_id": self.id,
-            "namespace": "notes",
-            "key": "apple",
-            "value": {"colour": "green"},
+            "agent_id": self.id, "namespace": "notes", "key": "apple", "value": {"colour": "green"},
             "memory_type": "episodic",
-        } | fields
+        } | fields  # fmt: skip
 
     def make(self, **fields: object) -> Json:
         """A new entry."""

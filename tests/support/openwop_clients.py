@@ -7,11 +7,11 @@ import pytest
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.openwop import OpenWopMemory
 
-from .asking import KINDS, asking
+from .asking import asking
 from .service import Service
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=["blocking", pytest.param("awaiting", marks=pytest.mark.slow)])
 def kind(request: pytest.FixtureRequest) -> str:
     kind: str = request.param
     return kind

@@ -15,11 +15,9 @@ Route = tuple[str, str]
 def closed(required: Json, **optional: Json) -> Json:
     """An object with these members, and perhaps those, and no others."""
     return {
-        "type": "object",
-        "required": [*required],
-        "properties": {**required, **optional},
+        "type": "object", "required": [*required], "properties": {**required, **optional},
         "additionalProperties": False,
-    }
+    }  # fmt: skip
 
 
 def listed(name: str, item: Json, **beside: Json) -> Json:
@@ -50,13 +48,11 @@ FAULT = closed({"code": TEXT, "message": TEXT}, details=OBJECT)
 
 ENTRY = closed(
     {
-        "id": {**TEXT, "maxLength": 1500},
-        "content": {"type": "string"},
-        "tags": of({"type": "string", "maxLength": 256}),
-        "createdAt": TIME,
+        "id": {**TEXT, "maxLength": 1500}, "content": {"type": "string"},
+        "tags": of({"type": "string", "maxLength": 256}), "createdAt": TIME,
     },
     expiresAt=TIME,
-)
+)  # fmt: skip
 
 KINDS = one_of("agent-pack", "workflow-chain-pack", "prompt-template", "automation")
 CONDITION = one_of("time", "predicate")
@@ -235,14 +231,12 @@ _INDEXED = closed({
     "from": TIME, "to": TIME, "createdAt": TIME,
 })  # fmt: skip
 _PROPOSALS: dict[Route, Json] = {
-    ("POST", "/proposals"): PROPOSAL,
-    ("GET", "/proposals"): listed("proposals", PROPOSAL),
-    ("GET", "/proposals/{proposalId}"): PROPOSAL,
-    ("PATCH", "/proposals/{proposalId}"): PROPOSAL,
+    ("POST", "/proposals"): PROPOSAL, ("GET", "/proposals"): listed("proposals", PROPOSAL),
+    ("GET", "/proposals/{proposalId}"): PROPOSAL, ("PATCH", "/proposals/{proposalId}"): PROPOSAL,
     ("DELETE", "/proposals/{proposalId}"): PROPOSAL,
     ("POST", "/proposals/{proposalId}/apply"): closed({"installedArtifactRef": TEXT}),
     ("POST", "/proposals/{proposalId}/reject"): PROPOSAL,
-}
+}  # fmt: skip
 _OURS: dict[Route, Json] = {
     **_PROPOSALS,
     ("GET", "/memory"): _ENTRIES,

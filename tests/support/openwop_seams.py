@@ -18,16 +18,10 @@ from .service import Service, speaking
 
 OTHER = "conformance-other"
 FIXTURES = (
-    "conformance-noop",
-    "conformance-idempotent",
-    "conformance-agent-memory-roundtrip",
-    "conformance-agent-memory-redaction",
-    "conformance-agent-memory-ttl",
-)
-ACROSS = (
-    "conformance-agent-memory-injection-budget",
-    "conformance-agent-memory-cross-tenant",
-)
+    "conformance-noop", "conformance-idempotent", "conformance-agent-memory-roundtrip",
+    "conformance-agent-memory-redaction", "conformance-agent-memory-ttl",
+)  # fmt: skip
+ACROSS = ("conformance-agent-memory-injection-budget", "conformance-agent-memory-cross-tenant")
 ROUTES = (  # each seam, with what stands for its variables
     ("POST", "/runs"),
     ("GET", "/runs/x"),
@@ -157,10 +151,7 @@ class Suite:
 def driven(path: Path, **variables: Any) -> Iterator[Suite]:
     """A service with its seams on, and a suite that brings a writer's key."""
     token = made_key(path, "writer")
-    with (
-        speaking(with_seams, path, variables) as service,
-        calling(service, token) as http,
-    ):
+    with speaking(with_seams, path, variables) as service, calling(service, token) as http:
         yield Suite(service=service, http=http)
 
 

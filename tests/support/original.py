@@ -78,36 +78,23 @@ class Original:
         self._insert(
             "sessions",
             {
-                "id": session_id,
-                "project": "demo",
-                "started_at": EARLIER,
-                "ended_at": LATER,
-                "summary": "Session: 2 messages (1 user, 1 assistant). ",
-                "message_count": 2,
+                "id": session_id, "project": "demo", "started_at": EARLIER, "ended_at": LATER,
+                "summary": "Session: 2 messages (1 user, 1 assistant). ", "message_count": 2,
                 **columns,
             },
-        )
+        )  # fmt: skip
 
     def observation(self, content: str | bytes, **columns: Value) -> int:
         """A live observation, and its id."""
         return self._insert(
             "observations",
             {
-                "session_id": "s1",
-                "type": "discovery",
-                "title": "A title",
-                "content": content,
-                "project": "demo",
-                "scope": "project",
-                "normalized_hash": "0" * 64,
-                "revision_count": 1,
-                "duplicate_count": 1,
-                "last_seen_at": EARLIER,
-                "created_at": EARLIER,
-                "updated_at": EARLIER,
-                **columns,
+                "session_id": "s1", "type": "discovery", "title": "A title", "content": content,
+                "project": "demo", "scope": "project", "normalized_hash": "0" * 64,
+                "revision_count": 1, "duplicate_count": 1, "last_seen_at": EARLIER,
+                "created_at": EARLIER, "updated_at": EARLIER, **columns,
             },
-        )
+        )  # fmt: skip
 
     def _insert(self, table: str, columns: dict[str, Value]) -> int:
         # Bytes are text that need not be UTF-8, as a driver stores what it is given.

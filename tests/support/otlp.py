@@ -222,20 +222,13 @@ def _spans(request: ExportTraceServiceRequest) -> Iterator[ReceivedSpan]:
 
 def _span(span: Span, resource: Attributes) -> ReceivedSpan:
     return ReceivedSpan(
-        name=span.name,
-        trace=span.trace_id.hex(),
-        id=span.span_id.hex(),
-        parent=span.parent_span_id.hex(),
-        state=span.trace_state,
-        is_server=span.kind == Span.SPAN_KIND_SERVER,
-        began=span.start_time_unix_nano,
-        ended=span.end_time_unix_nano,
-        failed=span.status.code == span.status.STATUS_CODE_ERROR,
-        status=span.status.message,
-        attributes=_attributes(span.attributes),
-        events=_events(span.events),
-        resource=resource,
-    )
+        name=span.name, trace=span.trace_id.hex(), id=span.span_id.hex(),
+        parent=span.parent_span_id.hex(), state=span.trace_state,
+        is_server=span.kind == Span.SPAN_KIND_SERVER, began=span.start_time_unix_nano,
+        ended=span.end_time_unix_nano, failed=span.status.code == span.status.STATUS_CODE_ERROR,
+        status=span.status.message, attributes=_attributes(span.attributes),
+        events=_events(span.events), resource=resource,
+    )  # fmt: skip
 
 
 def _events(events: Sequence[Span.Event]) -> tuple[Event, ...]:

@@ -95,14 +95,12 @@ class Place:
     def body(self, party: Party, project: str, session: str) -> dict[str, object]:
         number = self.chance.randrange(6)
         return {
-            "session_id": session,
-            "project": project,
-            "type": f"type {party.word}",
+            "session_id": session, "project": project, "type": f"type {party.word}",
             "title": f"apple {number} {party.word}",
             "content": f"The apple {number} is {party.word}, and so is the pear.",
             "tags": [party.word],
             "topic_key": f"fruit/{number}" if self.chance.random() < 0.4 else None,
-        }
+        }  # fmt: skip
 
 
 def same(one: httpx.Response, other: httpx.Response, *, ids: tuple[int, int] = (0, 0)) -> None:

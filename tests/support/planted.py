@@ -168,8 +168,7 @@ def requests(of: Stock) -> list[Request]:
         f"{HOSTS}/proposals", f"{HOSTS}/artifacts",
     ]  # fmt: skip
     return [
-        *(("GET", path, None) for path in reads),
-        ("POST", "/observations", memory("content 1")),
+        *(("GET", path, None) for path in reads), ("POST", "/observations", memory("content 1")),
         ("POST", "/observations", memory("new")),
         ("PATCH", "/observations/2", {"title": text("title")}),
         ("POST", "/observations/4/restore", {"revision": 1}),
@@ -177,18 +176,15 @@ def requests(of: Stock) -> list[Request]:
         ("POST", "/import", {"observations": [memory("imported")]}),
         ("DELETE", f"/projects/{MARK}?hard=true&dry_run=true", None),
         ("POST", f"{store}/memories", {"path": f"{MARK}/a", "content": text("taken")}),
-        ("PUT", entry, {"content": text("two")}),
-        ("POST", f"{HOSTS}/proposals", proposal()),
+        ("PUT", entry, {"content": text("two")}), ("POST", f"{HOSTS}/proposals", proposal()),
         ("POST", AGENTS_MEMORY, note(Tier.EPISODIC)),
         ("POST", f"{AGENTS_MEMORY}/batch", {"entries": [note(Tier.SEMANTIC, "other")]}),
         ("POST", f"{HOSTS}/consolidate", {"memoryRef": MARK}),
         ("POST", f"{HOSTS}/distill", {"memoryRef": MARK, "recursive": True}),
         ("POST", f"{HOSTS}/forget", {"subject": MARK, "dryRun": True}),
-        ("POST", f"{HOSTS}/forget", {"subject": f"{MARK}/nobody"}),
-        tool("mem_search", query=MARK),
-        tool("mem_context"),
-        message("resources/read", uri="memory://context"),
-    ]
+        ("POST", f"{HOSTS}/forget", {"subject": f"{MARK}/nobody"}), tool("mem_search", query=MARK),
+        tool("mem_context"), message("resources/read", uri="memory://context"),
+    ]  # fmt: skip
 
 
 def refusable(of: Stock) -> list[Request]:

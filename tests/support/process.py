@@ -102,12 +102,9 @@ class Program:
 
 @contextmanager
 def program(
-    *arguments: str,
-    variables: Mapping[str, str] = NOTHING,
-    cwd: Path | None = None,
-    within: Sequence[str] = (),
-    code: str = PROGRAM,
-) -> Iterator[Program]:
+    *arguments: str, variables: Mapping[str, str] = NOTHING, cwd: Path | None = None,
+    within: Sequence[str] = (), code: str = PROGRAM,
+) -> Iterator[Program]:  # fmt: skip
     """The program with these arguments and variables; killed at the end if it still runs.
 
     It is a fork of a process that has loaded it already, unless `within` is a command that
@@ -148,11 +145,9 @@ def served(
 
 
 def run(
-    *arguments: str,
-    variables: Mapping[str, str] = NOTHING,
-    cwd: Path | None = None,
+    *arguments: str, variables: Mapping[str, str] = NOTHING, cwd: Path | None = None,
     code: str = PROGRAM,
-) -> subprocess.CompletedProcess[str]:
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
     """The program, run to its end."""
     with program(*arguments, variables=variables, cwd=cwd, code=code) as done:
         ended = done.wait()

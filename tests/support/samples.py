@@ -14,13 +14,9 @@ NIGHTLY = "nightly"  # the profile of Hypothesis: --hypothesis-profile=nightly
 
 
 def sampled(
-    cases: Iterable[Any],
-    of: int,
-    *,
-    first: int = 0,
-    kept: Collection[pytest.MarkDecorator] = (),
+    cases: Iterable[Any], of: int, *, first: int = 0, kept: Collection[pytest.MarkDecorator] = (),
     id_: Callable[[Any], str] | None = None,
-) -> list[ParameterSet]:
+) -> list[ParameterSet]:  # fmt: skip
     """Every so many-th case, with these marks, and all between them as heavy.
 
     The cases of a kind that one in so many represents: neighbours are damaged, said or hidden by
@@ -98,12 +94,9 @@ def examples(number: int) -> settings:
     """So many examples of a property at night, other ones each time; else the same few of them."""
     nightly = settings.get_current_profile_name() == NIGHTLY
     return settings(
-        max_examples=number if nightly else max(3, number // 5),
-        derandomize=not nightly,
-        deadline=None,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
+        max_examples=number if nightly else max(3, number // 5), derandomize=not nightly,
+        deadline=None, database=None, suppress_health_check=list(HealthCheck),
+    )  # fmt: skip
 
 
 def budgets() -> None:

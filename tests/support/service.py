@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 
 from agentops_memory.openwop import routes as openwop
 from agentops_memory.postgresql.engine import PostgresEngine
@@ -67,21 +68,14 @@ class Service:
 def observation(content: str, **fields: object) -> dict[str, object]:
     """The body of a save."""
     return {
-        "session_id": "s1",
-        "type": "discovery",
-        "title": content[:60],
-        "content": content,
+        "session_id": "s1", "type": "discovery", "title": content[:60], "content": content,
         "project": "demo",
-    } | fields
+    } | fields  # fmt: skip
 
 
 @contextmanager
 def serving(
-    path: Path,
-    *,
-    clock: Clock | None = None,
-    telemetry: Telemetry | None = None,
-    **variables: str,
+    path: Path, *, clock: Clock | None = None, telemetry: Telemetry | None = None, **variables: str
 ) -> Iterator[Service]:
     """A service over the file, with environment variables (`MEMORY_DEDUPE_WINDOW="1h"`).
 
@@ -91,6 +85,13 @@ def serving(
         yield service
 
 
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service of a module, whose tests do not hinder each other; it may take another name."""
+    with serving(tmp_path_factory.mktemp("lasting") / "memory.db") as running:
+        yield running
+
+
 def own_protocols(_: Settings) -> openwop.OpenWopOperations:
     """What the service itself speaks."""
     return openwop.operations
@@ -98,13 +99,9 @@ def own_protocols(_: Settings) -> openwop.OpenWopOperations:
 
 @contextmanager
 def speaking(
-    protocols: Protocols,
-    path: Path,
-    variables: Mapping[str, str],
-    *,
-    clock: Clock | None = None,
+    protocols: Protocols, path: Path, variables: Mapping[str, str], *, clock: Clock | None = None,
     telemetry: Telemetry | None = None,
-) -> Iterator[Service]:
+) -> Iterator[Service]:  # fmt: skip
     """The same, with other protocols."""
     own_clock = clock or Clock()
     environment = {"MEMORY_LISTEN": "127.0.0.1:0", **engines.storage_at(path), **variables}
@@ -136,11 +133,7 @@ class _Runner:
     """The service's event loop, on a thread of its own."""
 
     def __init__(
-        self,
-        environment: dict[str, str],
-        clock: Clock,
-        telemetry: Telemetry,
-        protocols: Protocols,
+        self, environment: dict[str, str], clock: Clock, telemetry: Telemetry, protocols: Protocols
     ) -> None:
         self._settings = settings(environment)
         self._protocols = protocols
@@ -176,12 +169,9 @@ class _Runner:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         clock = self._clock
         async with running(
-            self._settings,
-            self._telemetry,
-            self._protocols(self._settings),
-            clock=clock,
+            self._settings, self._telemetry, self._protocols(self._settings), clock=clock,
             elapsed=clock.elapsed,
-        ) as service:
+        ) as service:  # fmt: skip
             self._url = f"http://{service.address}"
             self._ready.set()
             await self._stop.wait()

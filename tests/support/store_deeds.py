@@ -9,20 +9,16 @@ NOBODYS = {"store": f"memstore_{NEVER}", "memory": f"mem_{NEVER}", "version": f"
 
 # Every way to name a store, or what is in one.
 ROUTES: list[tuple[str, str, dict[str, object] | None]] = [
-    ("GET", "/{store}", None),
-    ("POST", "/{store}/archive", None),
-    ("DELETE", "/{store}", None),
-    ("GET", "/{store}/search?q=apple", None),
-    ("GET", "/{store}/memories", None),
+    ("GET", "/{store}", None), ("POST", "/{store}/archive", None), ("DELETE", "/{store}", None),
+    ("GET", "/{store}/search?q=apple", None), ("GET", "/{store}/memories", None),
     ("POST", "/{store}/memories", {"path": "a", "content": "mine"}),
     ("GET", "/{store}/memories/{memory}", None),
     ("PUT", "/{store}/memories/{memory}", {"content": "mine"}),
-    ("DELETE", "/{store}/memories/{memory}", None),
-    ("GET", "/{store}/versions", None),
+    ("DELETE", "/{store}/memories/{memory}", None), ("GET", "/{store}/versions", None),
     ("GET", "/{store}/versions?entry_id={memory}", None),
     ("GET", "/{store}/versions/{version}", None),
     ("POST", "/{store}/versions/{version}/redact", None),
-]
+]  # fmt: skip
 
 
 def make_store(_: Place, me: Party) -> None:

@@ -157,14 +157,12 @@ class Chance:
         siblings = [it.id for it in self.state.of_intent(intent)]
         parents = [None, *siblings, *([self.task()] if self.is_rare() else [])]
         return TaskBody(
-            intent_id=intent,
-            id=self.chance.choice([None, None, self.chance.choice(CHOSEN)]),
+            intent_id=intent, id=self.chance.choice([None, None, self.chance.choice(CHOSEN)]),
             parent_task_id=self.chance.choice(parents),
             assigned_agent=self.chance.choice([None, *TEAM, ADA, BOB]),
             status=self.chance.choice([*[TaskStatus.PENDING] * 9, *TaskStatus]).value,
-            memory_policy=self.policy(),
-            name="read",
-        )
+            memory_policy=self.policy(), name="read",
+        )  # fmt: skip
 
     def task_change(self, task: Task, agent: AgentId) -> TaskChangeBody:
         """A change; the agent of the task more often says what it may."""

@@ -178,14 +178,11 @@ def words(events: Sequence[AgentEvent]) -> list[str]:
     """Events as text, in no order: what one change tells has none."""
     return sorted(
         Told(
-            type=it.type,
-            payload=it.payload,
-            stream=it.agent_id,
-            actor=it.actor,
+            type=it.type, payload=it.payload, stream=it.agent_id, actor=it.actor,
             log=IntentId(it.intent_id) if it.intent_id and it.binding else None,
         ).words
         for it in events
-    )
+    )  # fmt: skip
 
 
 def differences(shown: dict[AgentId, Any], due: dict[AgentId, Any]) -> list[str]:

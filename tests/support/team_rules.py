@@ -38,12 +38,9 @@ class Entries:
     capacities: Capacities
 
     def create(
-        self,
-        agent: AgentId,
-        draft: AgentEntryBody,
-        made: Iterator[AgentEntry],
+        self, agent: AgentId, draft: AgentEntryBody, made: Iterator[AgentEntry],
         but: Sequence[str] = (),
-    ) -> AgentEntry:
+    ) -> AgentEntry:  # fmt: skip
         """The entry that there should be, under the next id that the service has given."""
         state, place = self.state, place_of(agent, draft)
         if not state.writes(agent, place):
@@ -64,25 +61,14 @@ class Entries:
         ends_at = instant_if_any(draft.expires_at)
         entry = AgentEntry.model_construct(
             id=AgentEntryId(f"none {len(state.told)}") if given is None else given.id,
-            memory=MemoryId(0) if given is None else given.memory,
-            agent_id=place.owner or agent,
-            namespace=place.namespace,
-            key=place.key,
-            value=draft.value,
-            memory_type=place.tier,
-            tags=tuple(draft.tags),
-            pinned=draft.pinned,
-            priority=Priority[draft.priority.upper()],
-            sensitivity=draft.sensitivity and Sensitivity(draft.sensitivity),
-            ttl=draft.ttl,
+            memory=MemoryId(0) if given is None else given.memory, agent_id=place.owner or agent,
+            namespace=place.namespace, key=place.key, value=draft.value, memory_type=place.tier,
+            tags=tuple(draft.tags), pinned=draft.pinned, priority=Priority[draft.priority.upper()],
+            sensitivity=draft.sensitivity and Sensitivity(draft.sensitivity), ttl=draft.ttl,
             is_own_expiry=ends_at is not None,
-            expires_at=ends_at or (now + LASTS if draft.ttl == TTL else None),
-            scope=labels,
-            created_by=agent,
-            version=1,
-            created_at=now,
-            updated_at=now,
-        )
+            expires_at=ends_at or (now + LASTS if draft.ttl == TTL else None), scope=labels,
+            created_by=agent, version=1, created_at=now, updated_at=now,
+        )  # fmt: skip
         state.rows[entry.id], state.accessed[entry.id] = entry, now
         self.note(entry, "memory.created", agent)
         return entry

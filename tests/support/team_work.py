@@ -76,15 +76,10 @@ class Work:
         if draft.id in state.tasks:
             raise AlreadyThere
         made = Task.whole(
-            details='{"name":"read"}',
-            id=draft.id or given,
-            intent_id=intent,
-            parent_task_id=named,
-            assigned_agent=draft.assigned_agent,
-            status=TaskStatus(draft.status),
-            memory_policy=draft.memory_policy,
-            created_at=self._now,
-        )
+            details='{"name":"read"}', id=draft.id or given, intent_id=intent, parent_task_id=named,
+            assigned_agent=draft.assigned_agent, status=TaskStatus(draft.status),
+            memory_policy=draft.memory_policy, created_at=self._now,
+        )  # fmt: skip
         return self._stands(made, None, agent, "task.created")
 
     def amend_task(self, agent: AgentId, id_: TaskId, change: TaskChangeBody, version: int) -> Task:
@@ -165,13 +160,9 @@ class Work:
             raise Denied("")
 
     def _tell(
-        self,
-        type_: str,
-        payload: dict[str, object],
-        actor: AgentId,
-        intent: IntentId,
+        self, type_: str, payload: dict[str, object], actor: AgentId, intent: IntentId,
         stream: AgentId | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.state.told.append(
             Told(type=type_, payload=payload, stream=stream, actor=actor, log=intent)
         )
@@ -191,10 +182,8 @@ class Work:
         previous = None if before is None else before.assigned_agent
         if task.assigned_agent != previous:
             moved: dict[str, object] = {
-                "task_id": task.id,
-                "agent": task.assigned_agent,
-                "previous_agent": previous,
-            }
+                "task_id": task.id, "agent": task.assigned_agent, "previous_agent": previous,
+            }  # fmt: skip
             self._tell("agent_assigned", moved, actor, task.intent_id)
         self._bind(task)
         if is_over:

@@ -140,10 +140,8 @@ def python(program: str, *arguments: str) -> "subprocess.Popen[str]":
     """A process of its own that runs the program."""
     return subprocess.Popen(
         [sys.executable, "-c", inspect.cleandoc(program), *arguments],
-        env=os.environ | PATIENT | {"PYTHONPATH": SOURCES},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+        env=os.environ | PATIENT | {"PYTHONPATH": SOURCES}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -71,13 +71,9 @@ def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> 
     )
 
     assert json.loads(JsonFormatter().format(record)) == {
-        "time": "2030-01-01T00:00:00.123Z",
-        "level": "INFO",
-        "logger": OURS,
-        "message": "swept it",
-        "expired": 3,
-        "project": "検索",
-    }
+        "time": "2030-01-01T00:00:00.123Z", "level": "INFO", "logger": OURS, "message": "swept it",
+        "expired": 3, "project": "検索",
+    }  # fmt: skip
 
 
 @for_each("at", [0.0, 1893456000.0004, 1893456000.9994, 1893456000.9999999])
@@ -122,14 +118,11 @@ def circle() -> list[object]:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (Path("a/file"), "a/file"),
-        (Broken(), "<Broken>"),
-        (circle(), "[[...]]"),
-        (float("nan"), "nan"),
-        ({(1, 2): 3}, "{(1, 2): 3}"),
+        (Path("a/file"), "a/file"), (Broken(), "<Broken>"), (circle(), "[[...]]"),
+        (float("nan"), "nan"), ({(1, 2): 3}, "{(1, 2): 3}"),
         ({"deep": [Path("a")]}, {"deep": ["a"]}),
     ],
-)
+)  # fmt: skip
 def test_any_value_can_be_a_field(lines: Lines, value: object, shown: object) -> None:
     log.info("odd", extra={"value": value})
 
@@ -262,26 +255,19 @@ def test_a_library_may_say_what_it_likes_but_no_text_that_it_was_given(lines: Li
     theirs = logging.getLogger("a.library")
     for message, arguments in {
         "Failed to export %s after %d tries: %s": ("spans", 3, KeyError(QUOTED)),
-        "%(what)s failed": ({"what": QUOTED},),
-        "%d bytes": (7,),
+        "%(what)s failed": ({"what": QUOTED},), "%d bytes": (7,),
         f"Task exception was never retrieved\nfuture: <Task {QUOTED}>": (),
-        f"Exception in callback connect({QUOTED!r})": (),
-        f"Failed to parse: {QUOTED}": (),
+        f"Exception in callback connect({QUOTED!r})": (), f"Failed to parse: {QUOTED}": (),
         "Exception in ASGI application\n": (),
-    }.items():
+    }.items():  # fmt: skip
         theirs.error(message, *arguments, extra={"body": QUOTED})
     theirs.error(ValueError(QUOTED))
 
     assert [line["message"] for line in lines.all()] == [
-        "Failed to export ... after 3 tries: KeyError",
-        "... failed",
-        "7 bytes",
-        "Task exception was never retrieved",
-        "Exception in callback connect",
-        "Failed to parse",
-        "Exception in ASGI application",
-        "ValueError",
-    ]
+        "Failed to export ... after 3 tries: KeyError", "... failed", "7 bytes",
+        "Task exception was never retrieved", "Exception in callback connect", "Failed to parse",
+        "Exception in ASGI application", "ValueError",
+    ]  # fmt: skip
     assert all(line["source"].startswith("test_logs.py:") for line in lines.all())
     assert QUOTED not in lines.getvalue()
 
@@ -377,13 +363,9 @@ def test_each_request_is_a_line_without_its_query(lines: Lines) -> None:
     assert line.pop("time")
     assert line.pop("duration_ms") >= 0
     assert line == {
-        "level": "INFO",
-        "logger": "agentops_memory.telemetry.requests",
-        "message": "request",
-        "method": "GET",
-        "path": "/a\tpath",
-        "status": 204,
-    }
+        "level": "INFO", "logger": "agentops_memory.telemetry.requests", "message": "request",
+        "method": "GET", "path": "/a\tpath", "status": 204,
+    }  # fmt: skip
 
 
 def test_a_request_that_fails_is_a_line_too(lines: Lines) -> None:
@@ -422,8 +404,7 @@ def test_the_line_of_a_request_names_the_span_of_its_operation(
     assert (line["trace_id"], line["span_id"]) == (span.trace, span.id)
 
 
-def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
+def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(path: Path) -> None:
     name = 'ci "1"'
     made = run("keys", "create", "--name", name, "--role", "reader", "--db", str(path))
     with served(path) as (process, http):

@@ -1,8 +1,6 @@
 """What the service measures of itself, as Prometheus and a collector see it."""
 
-import asyncio
 import re
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,12 +33,6 @@ __all__ = ["collector", "each_collector"]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "telemetry.md"
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
 OPEN_METRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
-
-
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as running:
-        yield running
 
 
 @pytest.mark.slow
@@ -82,7 +74,7 @@ def test_requests_are_counted_and_timed_by_route_and_status(service: Service) ->
     assert seen[key("memory_requests_in_flight")] == 1
 
 
-def test_a_request_that_ends_without_an_answer_has_failed() -> None:
+async def test_a_request_that_ends_without_an_answer_has_failed() -> None:
     async def broken(_: Scope, __: Receive, ___: Send) -> None:
         raise RuntimeError
 
@@ -90,12 +82,9 @@ def test_a_request_that_ends_without_an_answer_has_failed() -> None:
     shown = telemetry.exposition()
     transport = httpx.ASGITransport(Requests(broken, telemetry.metrics, lambda _: "none"))
 
-    async def ask() -> None:
+    with pytest.raises(RuntimeError):
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             await http.get("/")
-
-    with pytest.raises(RuntimeError):
-        asyncio.run(ask())
     assert 'route="none",status="500"} 1.0\n' in shown("")[0].decode()
 
 
@@ -153,10 +142,10 @@ def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
 
 
 def test_a_context_that_took_too_long_is_counted_as_degraded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow_words(tmp_path / "memory.db", monkeypatch)
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="0") as service:
+    slow_words(path, monkeypatch)
+    with serving(path, MEMORY_RECALL_LIMIT="0") as service:
         service.save("a pangolin sleeps")
         service.http.get("/context", params={"project": "demo", "query": "pangolin"})
 
@@ -187,7 +176,18 @@ def test_secrets_are_counted_by_whatever_way_they_came(service: Service) -> None
         assert measured(service)[key("memory_redactions_total")] == number, path
 
 
-def test_each_secret_of_a_text_is_counted(service: Service) -> None:
+def test_each_secret_of_a_text_is_counted_and_none_of_a_dry_run_or_a_refusal(
+    service: Service,
+) -> None:
+    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
+    service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
+
+    assert measured(service)[key("memory_redactions_total")] == 0
+
+    assert service.http.patch("/observations/99", json={"title": "T"}).status_code == 404
+
+    assert measured(service)[key("memory_commit_batch_size_count")] == 0
+
     service.save(f"{SECRET} and {SECRET}", title="T")
 
     assert measured(service)[key("memory_redactions_total")] == 2
@@ -202,13 +202,6 @@ def test_the_secrets_of_a_repeated_request_are_counted_once(service: Service) ->
         assert service.http.post(path, json=body, headers=once).is_success
 
     assert measured(service)[key("memory_redactions_total")] == 1
-
-
-def test_a_dry_run_takes_no_secret_out(service: Service) -> None:
-    row = {"session_id": "s", "type": "t", "title": "T", "content": SECRET, "project": "p"}
-    service.http.post("/import?dry_run=true", json={"observations": [row]}).raise_for_status()
-
-    assert measured(service)[key("memory_redactions_total")] == 0
 
 
 @pytest.mark.sqlite_files
@@ -237,16 +230,10 @@ def test_a_probe_that_the_gate_answers_has_its_route(path: str) -> None:
     assert route_of({"path": f"{path}/more"}) == "none"
 
 
-def test_a_write_that_is_refused_is_no_commit(service: Service) -> None:
-    assert service.http.patch("/observations/99", json={"title": "T"}).status_code == 404
-
-    assert measured(service)[key("memory_commit_batch_size_count")] == 0
-
-
 @pytest.mark.slow
-def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Collector) -> None:
+def test_an_exemplar_names_the_trace_of_a_request(path: Path, collector: Collector) -> None:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+    with serving(path, telemetry=telemetry) as service:
         traced = service.http.get("/stats", headers={"traceparent": TRACEPARENT})
         assert traced.status_code == 200
         unsampled = TRACEPARENT.replace(TRACE, TRACE[::-1]).removesuffix("01") + "00"
@@ -267,10 +254,10 @@ def test_an_exemplar_names_the_trace_of_a_request(tmp_path: Path, collector: Col
 
 
 @pytest.mark.heavy
-def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Collector) -> None:
+def test_a_collector_gets_each_measure_too(path: Path, each_collector: Collector) -> None:
     collector = each_collector
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry) as service:
+    with serving(path, telemetry=telemetry) as service:
         service.save(f"apple {SECRET}")
         service.http.get("/context", params={"project": "demo", "query": "apple"})
         service.http.get("/metrics")
@@ -297,10 +284,10 @@ def test_a_collector_gets_each_measure_too(tmp_path: Path, each_collector: Colle
 
 
 def test_a_collector_hears_of_what_is_looked_up_from_the_start(
-    tmp_path: Path, collector: Collector
+    path: Path, collector: Collector
 ) -> None:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry):
+    with serving(path, telemetry=telemetry):
         until(lambda: telemetry.metrics.shown(m.TENANTS_OPEN))
     telemetry.stop()
 
@@ -345,10 +332,8 @@ def statuses(service: Service) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("mode", "expected"), [("keys", [401, 200, 403, 403]), ("open", [200] * 4), ("off", None)]
 )
-def test_who_may_read_what_is_measured(
-    tmp_path: Path, mode: str, expected: list[int] | None
-) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_METRICS=mode) as service:
+def test_who_may_read_what_is_measured(path: Path, mode: str, expected: list[int] | None) -> None:
+    with serving(path, MEMORY_METRICS=mode) as service:
         if expected is None:
             assert service.http.get("/metrics").status_code == 404
             assert "/metrics" not in service.http.get("/openapi.json").json()["paths"]
@@ -359,8 +344,8 @@ def test_who_may_read_what_is_measured(
             assert list(statuses(service).values()) == expected
 
 
-def test_a_scrape_is_not_limited(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="1/h") as service:
+def test_a_scrape_is_not_limited(path: Path) -> None:
+    with serving(path, MEMORY_RATE_LIMIT="1/h") as service:
         service.http.get("/stats")
         assert service.http.get("/stats").status_code == 429
 

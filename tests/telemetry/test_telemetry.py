@@ -81,16 +81,11 @@ def test_spans_name_the_service_and_its_version(collector: Collector, tmp_path: 
 @pytest.mark.parametrize(
     "malformed",
     [
-        "",
-        "nonsense",
-        f"00-{TRACE}-{AGENT}",
-        f"00-{'0' * 32}-{AGENT}-01",
-        f"00-{TRACE.upper()}-{AGENT}-01",
-        f"ff-{TRACE}-{AGENT}-01",
-        f"00-{TRACE}-{AGENT}-01-{'x' * 1000}",
-        "é\x00\ud800",
+        "", "nonsense", f"00-{TRACE}-{AGENT}", f"00-{'0' * 32}-{AGENT}-01",
+        f"00-{TRACE.upper()}-{AGENT}-01", f"ff-{TRACE}-{AGENT}-01",
+        f"00-{TRACE}-{AGENT}-01-{'x' * 1000}", "é\x00\ud800",
     ],
-)
+)  # fmt: skip
 def test_a_malformed_traceparent_is_ignored(
     collector: Collector, tmp_path: Path, malformed: str
 ) -> None:
@@ -121,13 +116,11 @@ def test_a_caller_that_does_not_sample_is_not_traced(collector: Collector, tmp_p
     [
         (NotFound("There is none."), "not_found"),
         (InvalidFields("title is required"), "validation_error"),
-        (Invalid("No number."), "invalid_input"),
-        (Busy("Locked."), "db_locked"),
-        (Conflict("Taken."), "constraint_violation"),
-        (Full("No space."), "error"),
+        (Invalid("No number."), "invalid_input"), (Busy("Locked."), "db_locked"),
+        (Conflict("Taken."), "constraint_violation"), (Full("No space."), "error"),
         (sqlite3.OperationalError("no such table: nowhere"), "error"),
     ],
-)
+)  # fmt: skip
 def test_an_error_is_recorded_with_its_type_and_goes_on(
     collector: Collector, tmp_path: Path, error: Exception, error_type: str
 ) -> None:
@@ -198,13 +191,10 @@ def test_spans_carry_text_in_any_script_and_survive_broken_text(
     assert span.status == "Refusal: broken ?"
 
 
-def test_without_an_endpoint_nothing_is_traced(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with SqliteEngine.opened(tmp_path / "memory.db", clock=lambda: NOW) as engine:
-            assert traced(engine, telemetry) is engine
-
+async def test_without_an_endpoint_nothing_is_traced(path: Path) -> None:
     telemetry = Telemetry.started(None)
-    asyncio.run(main())
+    async with SqliteEngine.opened(path, clock=lambda: NOW) as engine:
+        assert traced(engine, telemetry) is engine
 
     with telemetry.operation("stats", {"traceparent": TRACEPARENT}) as span:
         annotate({"memory.project": "demo"})

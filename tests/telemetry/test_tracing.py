@@ -17,13 +17,7 @@ from ..docs.test_docs import WITHOUT_SPAN
 from ..support import process
 from ..support.erasing import erased
 from ..support.otlp import Collector, ReceivedSpan, grpc_collector, http_collector
-from ..support.service import (
-    Protocols,
-    Service,
-    observation,
-    own_protocols,
-    speaking,
-)
+from ..support.service import Protocols, Service, observation, own_protocols, speaking
 from .test_collector import MOST, PATIENT
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -180,11 +174,9 @@ def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Pat
     assert isinstance(rank, float)
     assert rank < 0
     assert first == {
-        "memory.injected.observation_id": found,
-        "memory.injected.type": "discovery",
-        "memory.injected.title": title[:100],
-        "memory.injected.method": "fts5_bm25",
-    }
+        "memory.injected.observation_id": found, "memory.injected.type": "discovery",
+        "memory.injected.title": title[:100], "memory.injected.method": "fts5_bm25",
+    }  # fmt: skip
     assert second["memory.injected.observation_id"] == recent
     assert second["memory.injected.method"] == "recency"
 
@@ -249,16 +241,14 @@ def test_a_malformed_traceparent_is_ignored(tmp_path: Path) -> None:
         assert collector.one("memory.stats").parent == ""
 
 
-def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
+def test_a_log_line_names_the_trace_and_no_query(path: Path) -> None:
     with (
         http_collector() as collector,
         process.served(
-            tmp_path / "memory.db",
-            OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
-            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
-            MEMORY_DRAIN="0",
+            path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", MEMORY_DRAIN="0",
         ) as (program, http),
-    ):
+    ):  # fmt: skip
         http.get("/search", params={"q": "topsecret"}, headers=FROM_AGENT)
         line = json.loads(program.line('"path": "/search"'))
         program.send(signal.SIGTERM)
@@ -271,11 +261,11 @@ def test_a_log_line_names_the_trace_and_no_query(tmp_path: Path) -> None:
 
 
 @pytest.mark.heavy
-def test_a_dead_collector_loses_no_request_and_delays_no_exit(tmp_path: Path) -> None:
+def test_a_dead_collector_loses_no_request_and_delays_no_exit(path: Path) -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         process.served(
-            tmp_path / "memory.db",
+            path,
             OTEL_EXPORTER_OTLP_ENDPOINT=f"127.0.0.1:{silent.getsockname()[1]}",
             MEMORY_DRAIN="0",
             **PATIENT,

@@ -73,15 +73,11 @@ async def injection_budget(stage: Stage) -> JsonObject:
     require(listed[0].id == sample.id, "injection_budget_order", "The newest does not come first.")
     _require_redacted(listed[0].content, value)
     return {
-        "tokenBudget": BUDGET,
-        "budgetedTokenTotal": total,
-        "tokenCounter": "chars",
-        "budgetedEntries": shown(listed),
-        "overBudgetEntryId": giant.id,
-        "overBudgetEntryOmitted": True,
-        "redactedContentSample": listed[0].content,
+        "tokenBudget": BUDGET, "budgetedTokenTotal": total, "tokenCounter": "chars",
+        "budgetedEntries": shown(listed), "overBudgetEntryId": giant.id,
+        "overBudgetEntryOmitted": True, "redactedContentSample": listed[0].content,
         "crossTenantBudgetedProbe": await _seen_of_another_tenant(stage, BUDGET),
-    }
+    }  # fmt: skip
 
 
 async def cross_tenant(stage: Stage) -> JsonObject:

@@ -39,11 +39,9 @@ CORPUS = (
     "A customer asked about pricing tiers. The checkout works again.",
 )
 DUPLICATES = (
-    "The checkout needs 12 s.",
-    "The checkout needs 12 s.",
-    "The proxy waits for 30 s.",
+    "The checkout needs 12 s.", "The checkout needs 12 s.", "The proxy waits for 30 s.",
     "The checkout needs 12 s. The proxy waits for 30 s.",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +60,7 @@ class SeamPasses:
         event = done.value.event
         output = RefEntryId(str(event.payload["outputId"]))
         archive = await self._content(caller, ref, output)
-        shown = {
-            "type": event.type,
-            "payload": event.payload,
-            "outputContent": archive,
-        }
+        shown = {"type": event.type, "payload": event.payload, "outputContent": archive}
         return answered(shown, redacted=done.redacted)
 
     async def distill(self, request: Request) -> Response:

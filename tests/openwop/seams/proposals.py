@@ -40,11 +40,9 @@ def _under_sample(operation: Operation, proposals: Proposals) -> Operation:
     if (operation.method, operation.path) == ("GET", PROPOSALS):
         handler = WithDraft(handler=handler, proposals=proposals).list
     return replace(
-        operation,
-        path=operation.path.replace(BASE, SAMPLE),
-        name=operation.name.replace("openwop_", "openwop_seam_"),
-        handler=handler,
-    )
+        operation, path=operation.path.replace(BASE, SAMPLE),
+        name=operation.name.replace("openwop_", "openwop_seam_"), handler=handler,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

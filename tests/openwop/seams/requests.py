@@ -91,9 +91,6 @@ def noted(
 ) -> None:
     """What the span tells: names alone, each with its secrets taken out."""
     names = {
-        "memory.ref": ref,
-        "openwop.run_id": run,
-        "openwop.node_id": node,
-        "memory.entry.id": entry,
-    }
+        "memory.ref": ref, "openwop.run_id": run, "openwop.node_id": node, "memory.entry.id": entry,
+    }  # fmt: skip
     annotate({name: None if it is None else Cut(it, SHOWN_NAME) for name, it in names.items()})

@@ -45,12 +45,9 @@ def operations(
     seeding = Seeding(engine=entries.engine, redaction=services.redaction, on_due=entries.on_due)
     runs = SeamRuns(services=services, seeding=seeding, has_key=has_key)
     seams = [
-        *_runs(runs, served),
-        *_memory(services, seeding),
-        *_passes(services, seeding),
-        _commitment(services),
-        *proposals.operations(services.proposals),
-    ]
+        *_runs(runs, served), *_memory(services, seeding), *_passes(services, seeding),
+        _commitment(services), *proposals.operations(services.proposals),
+    ]  # fmt: skip
     for host in HOSTS:
         seams += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), served)
     own = SeamDiscovery(

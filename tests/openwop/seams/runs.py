@@ -143,16 +143,10 @@ class SeamRuns:
 
     def _stage(self, caller: Caller, run: RunId, workflow: str) -> Stage:
         return Stage(
-            entries=self.services.ref_entries,
-            runs=self.services.runs,
-            forgetting=self.services.forgetting,
-            seeding=self.seeding,
-            clock=self.services.clock,
-            new_secret=lambda: token_hex(16),
-            caller=caller,
-            run=run,
-            workflow=workflow,
-        )
+            entries=self.services.ref_entries, runs=self.services.runs,
+            forgetting=self.services.forgetting, seeding=self.seeding, clock=self.services.clock,
+            new_secret=lambda: token_hex(16), caller=caller, run=run, workflow=workflow,
+        )  # fmt: skip
 
     async def _do(self, fixture: Fixture, stage: Stage) -> None:
         """Do what the fixture does, and end its run by what came of it, even if that is nothing."""
@@ -189,9 +183,6 @@ def _snapshot(run: Run) -> routes.JsonObject:
 def _started(run: Run, outcome: Outcome) -> routes.JsonObject:
     url = f"{RUNS}/{run.id}"
     shown = {
-        "runId": run.id,
-        "status": run.status.value,
-        "eventsUrl": f"{url}/events",
-        "statusUrl": url,
-    }
+        "runId": run.id, "status": run.status.value, "eventsUrl": f"{url}/events", "statusUrl": url,
+    }  # fmt: skip
     return shown if outcome.error is None else shown | {"error": outcome.error}

@@ -62,13 +62,10 @@ class Stage:
     async def put(self, content: str, *tags: str, ttl: timedelta | None = None) -> RefEntry:
         """An entry of a node of the run, which is of this tenant."""
         body = RefEntryBody(
-            memory_ref=self.ref,
-            content=content,
-            tags=[self.tag, *tags],
-            ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
-            run_id=self.run,
+            memory_ref=self.ref, content=content, tags=[self.tag, *tags],
+            ttl_seconds=None if ttl is None else int(ttl.total_seconds()), run_id=self.run,
             node_id=NODE,
-        )
+        )  # fmt: skip
         return (await self.entries.put(self.caller, body)).value.entry
 
     async def put_apart(self, ref: MemoryRef, content: str) -> RefEntry:
@@ -97,20 +94,13 @@ class Stage:
             return None
 
     async def listed(
-        self,
-        ref: MemoryRef | None = None,
-        *,
-        tag: str | None = None,
-        budget: int | None = None,
+        self, ref: MemoryRef | None = None, *, tag: str | None = None, budget: int | None = None
     ) -> Sequence[RefEntry]:
         """Entries of this run, newest first, as anybody without a run sees them."""
         page = await self.entries.list(
-            self.caller,
-            memory_ref=ref or self.ref,
-            tag=tag or self.tag,
-            limit=LONGEST,
+            self.caller, memory_ref=ref or self.ref, tag=tag or self.tag, limit=LONGEST,
             token_budget=budget,
-        )
+        )  # fmt: skip
         return cast("Sequence[RefEntry]", page.items)
 
     async def summarize(self) -> None:
