@@ -27,7 +27,7 @@ def test_the_help_of_serve_names_every_flag_variable_and_default() -> None:
     done = run("serve", "--help-all")
 
     words = " ".join(done.stdout.split())
-    assert "MEMORY_DATABASE_URL, which may hold a password, has no option." in words
+    assert "MEMORY_DATABASE_URL, which may contain a password, has no option." in words
     for variable in filter(lambda it: it.flag, VARIABLES):
         assert f"{variable.flag} {variable.kind} " in words
         assert f"[{variable.name}, default: {variable.default or 'unset'}]" in words

@@ -188,7 +188,7 @@ def test_a_tenant_that_a_newer_version_of_the_program_has_migrated(postgresql: s
     with pytest.raises(Refusal, match=r"newer"):
         started(postgresql)
     done = Terminal({"MEMORY_DATABASE_URL": postgresql}).run("stats")
-    assert "The schema of the tenant default is of version 99" in done.output
+    assert "The schema of the tenant default has version 99" in done.output
 
 
 def test_a_tenants_schema_that_is_gone(postgresql: str) -> None:

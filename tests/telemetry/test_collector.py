@@ -91,7 +91,7 @@ def test_only_the_exporter_that_is_used_is_loaded(arguments: tuple[str, ...], lo
 
 
 def test_an_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match="none of grpc, http"):
+    with pytest.raises(ValueError, match="must be one of grpc, http"):
         Telemetry.started("127.0.0.1:4317", "carrier-pigeon")
 
 
