@@ -320,23 +320,20 @@ class _Wiring(Wiring):
             noting(services.openintent.entries),
         ):
             running = Running(
-                readiness=probes.readiness,
-                maintenance=storage.maintenance,
-                settings=self.settings,
-                metrics=metrics,
-                keys=identity.keys.ring,
+                readiness=probes.readiness, maintenance=storage.maintenance,
+                settings=self.settings, metrics=metrics, keys=identity.keys.ring,
                 used=identity.used,
-            )
+            )  # fmt: skip
             served = self._served(services, agents, of_openwop, running)
             app = application(served, more, gate, self.telemetry)
             app.state.early = self._early(storage, gate)
-            app.state.early_post = (
-                None if self.telemetry.is_sent else (self._early_post(services.agentops, gate))
-            )
+            app.state.early_post = self._early_post(services.agentops, gate)
             yield app
 
-    def _early_post(self, of: AgentOps, gate: Gate) -> EarlyPost:
-        """What saves plain observations."""
+    def _early_post(self, of: AgentOps, gate: Gate) -> EarlyPost | None:
+        """What saves plain observations, unless spans are to tell of each step."""
+        if self.telemetry.is_sent:
+            return None
         heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
         return FastSaves(of, gate, heads, tail_of(ALWAYS), self.telemetry).answer
 

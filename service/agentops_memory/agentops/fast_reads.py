@@ -128,13 +128,8 @@ class FastReads:
             for method in set(methods):
                 metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
             metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
-        log_answered(
-            path.decode(),
-            time.perf_counter() - began,
-            metrics,
-            span,
-            (client, caller.tenant, caller.key_name),
-        )
+        by = client, caller.tenant, caller.key_name
+        log_answered(path.decode(), time.perf_counter() - began, metrics, span, by)
         return self._whole(body, date)
 
     def _answer(

@@ -27,7 +27,6 @@ from .operations import AgentOps
 from .wire import WARNING, json_bytes
 
 PATH = "/observations"
-LENGTH = b"content-length"  # of the body, which has come whole
 CREATED = 201
 
 log = logging.getLogger(__name__)
@@ -45,11 +44,11 @@ class FastSaves:
 
     async def answer(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
         """The status and the rest of the answer; None if the long way is to answer."""
+        began, metrics = time.perf_counter(), self.telemetry.metrics
         headers = self.heads.read(scope["headers"]) if scope["path"] == PATH else None
         given = None if headers is None else await body()
         if headers is None or given is None:
             return None
-        began, metrics = time.perf_counter(), self.telemetry.metrics
         try:
             caller = self.gate.identify(headers)
             caller.require(Role.WRITER)
@@ -78,13 +77,9 @@ class FastSaves:
                 metrics.tally(measure, by=count)
         client = scope.get("client")
         log_answered(
-            PATH,
-            time.perf_counter() - began,
-            metrics,
+            PATH, time.perf_counter() - began, metrics, method="POST", status=CREATED,
             by=(client[0] if client else "", caller.tenant, caller.key_name),
-            method="POST",
-            status=CREATED,
-        )
+        )  # fmt: skip
         told = wire.saved(saved, None, redactor.count)
         lines = {REDACTED: redactor.count or "", WARNING: told.warning or ""}
         first = "".join([f"{name.lower()}: {value}\r\n" for name, value in lines.items() if value])

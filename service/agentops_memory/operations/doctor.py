@@ -161,14 +161,6 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
     return list(dict.fromkeys([DEFAULT_TENANT, *there]))
 
 
-def _tenants_in(settings: Settings) -> list[TenantId]:
-    if settings.database_url:
-        from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
-
-        return tenants_in(settings.database_url)
-    return tenants_of(settings.db_path)
-
-
 def _check_tenant(
     context: DoctorContext, tenant: TenantId, progress: Callable[[int], None]
 ) -> Iterator[Finding]:

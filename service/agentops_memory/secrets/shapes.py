@@ -322,11 +322,6 @@ def secrets(text: str) -> Iterator[SecretSpan]:
     return (span for span in found if not _is_placeholder(text[span.start : span.end]))
 
 
-def may_hold_secret(text: str) -> bool:
-    """Whether the text has something of what every secret has; a part of it has no more."""
-    return _HINT.search(text.encode("latin-1", "replace").lower()) is not None
-
-
 def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
     """The tokens in a text; only long runs of token characters are searched.
 

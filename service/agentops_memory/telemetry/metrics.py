@@ -231,18 +231,14 @@ class _Histogram:
         return self._series.setdefault(labels, _Series(self._measure.buckets))
 
     def collect(self) -> Iterator[Any]:
-        measure, core = self._measure, self._client.metrics_core
-        family = core.HistogramMetricFamily(
+        measure, client = self._measure, self._client
+        family = client.metrics_core.HistogramMetricFamily(
             measure.name, measure.help, labels=tuple(measure.labels)
         )
+        bounds = [*map(client.utils.floatToGoString, measure.buckets), "+Inf"]
         for labels, series in list(self._series.items()):
-            bounds = [*map(self._client.utils.floatToGoString, series.bounds), "+Inf"]
-            shown = [
-                self._client.samples.Exemplar(*series.exemplars[at])
-                if at in series.exemplars
-                else None
-                for at in range(len(bounds))
-            ]
+            newest = map(series.exemplars.get, range(len(bounds)))
+            shown = [it and client.samples.Exemplar(*it) for it in newest]
             buckets = list(zip(bounds, accumulate(series.counts), shown, strict=True))
             family.add_metric(labels, buckets, series.sum)
         yield family

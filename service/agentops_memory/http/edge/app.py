@@ -11,11 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel
 from starlette.applications import Starlette
-from starlette.datastructures import URLPath
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Match, NoMatchFound, Route
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Receive, Scope, Send
 
 from ... import __version__
@@ -97,9 +96,6 @@ class ByPath(BaseRoute):
             if match is Match.FULL:
                 return match, {**known, _ROUTE: route}
         return Match.NONE, {}
-
-    def url_path_for(self, name: str, /, **_: Any) -> URLPath:
-        raise NoMatchFound(name, {})
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         await scope[_ROUTE].handle(scope, receive, send)
