@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 
 from .agentops import routes as agentops
 from .agentops.fast_reads import TRACE_HEADERS, FastReads, PlainHeads, tail_of
+from .agentops.fast_saves import PATH as SAVES
 from .agentops.fast_saves import FastSaves
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
@@ -327,15 +328,15 @@ class _Wiring(Wiring):
             served = self._served(services, agents, of_openwop, running)
             app = application(served, more, gate, self.telemetry)
             app.state.early = self._early(storage, gate)
-            app.state.early_post = self._early_post(services.agentops, gate)
+            app.state.early_posts = self._early_posts(services.agentops, gate)
             yield app
 
-    def _early_post(self, of: AgentOps, gate: Gate) -> EarlyPost | None:
+    def _early_posts(self, of: AgentOps, gate: Gate) -> Mapping[str, EarlyPost]:
         """What saves plain observations, unless spans are to tell of each step."""
         if self.telemetry.is_sent:
-            return None
+            return {}
         heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
-        return FastSaves(of, gate, heads, tail_of(ALWAYS), self.telemetry).answer
+        return {SAVES: FastSaves(of, gate, heads, tail_of(ALWAYS), self.telemetry).answer}
 
     def _is_own_name(self, host: str) -> bool:
         names = local_names(self.settings.listen.host)

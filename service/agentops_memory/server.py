@@ -122,7 +122,7 @@ async def running(
             on_upgrade=gate.upgrade,
         ) as application,
     ):
-        gate.open(application, application.state.early, application.state.early_post)
+        gate.open(application, application.state.early, application.state.early_posts)
         try:
             yield Running(address=server.address, gate=gate)
         finally:

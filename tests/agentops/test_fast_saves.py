@@ -31,6 +31,7 @@ BODIES = [
     observation(f"The token is {SECRET}.", title=f"About {SECRET}", tags=[SECRET]),
     observation("東京都 café \U0001d49c <private>no</private> yes", project=" CAFÉ "),
     observation("a\0b \ud800", scope="global"),
+    observation("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG: ", title="A key", tags=["t"]),
     observation("Null is absent.", topic_key=None, tags=None, ttl=None),
     observation("More than is known.", colour="blue"),
 ]
@@ -106,7 +107,9 @@ def test_a_save_is_answered_stored_and_counted_as_by_the_long_way(
             assert len(answers) == 1, data
             saved += answers.pop().startswith(b"201")
         (one, _), (other, _) = services
-        assert stored(one) == stored(other)
+        everything = stored(one)
+        assert everything == stored(other)
+        assert "MIIEvQIBADANBgkqhkiG" not in str(everything)
         assert measured(one) == measured(other)
     assert seen.answered == saved == len(BODIES)
 
@@ -204,3 +207,16 @@ def test_saves_sent_at_once_are_answered_in_their_order(tmp_path: Path, seen: Se
             connection.send(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
         assert [connection.answer().json["id"] for _ in range(20)] == list(range(1, 21))
     assert seen.answered == 20
+
+
+def test_who_may_not_save_is_refused_before_the_body_comes(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        made_key(service.path)
+        with wire(service.url) as connection:
+            connection.send(HEAD + b"Authorization: Bearer no\r\n" + LENGTH)
+            assert connection.answer().status == 401
+
+
+def test_a_line_end_behind_a_path_is_passed_over_as_ever(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        assert service.http.get("/observations/recent%0A").json() == []

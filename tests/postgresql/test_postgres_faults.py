@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_found(), reason=NOT_FO
 SAVES = 200  # acknowledged before a fault, and again after it
 GAP = 3.0  # seconds without an acknowledgement after a promotion, at most
 SOON = 5.0  # seconds, after which another leads, at most
-LEADS = "this process leads now"
+LEADS = "this process is now the leader"
 NO_ROOM = "No space is left in the database; nothing was stored."
 
 # A release with one migration more.

@@ -6,6 +6,8 @@ import httpx
 
 from .parties import NEVER, Party, Place
 
+NOWHERE = "nobodys"  # a project that nobody has
+
 
 def work_as_an_agent(place: Place, me: Party) -> None:
     """Save, look and delete in a project of one's own."""
@@ -32,10 +34,10 @@ def reach_as_an_agent(place: Place, me: Party) -> None:
     """Another's project is as nobody's, and another's memory as none, wherever it is asked for."""
     theirs = place.foreign_project(me)
     for tool, more in _LOOKS.items():
-        answers = [(_call(me, project, tool, **more), project) for project in (theirs, "no")]
+        answers = [(_call(me, project, tool, **more), project) for project in (theirs, NOWHERE)]
         assert _plain(*answers[0]) == _plain(*answers[1])
     note = {"title": me.word, "content": me.word}
-    refused = [_plain(_call(me, name, "mem_save", **note), name) for name in (theirs, "no")]
+    refused = [_plain(_call(me, name, "mem_save", **note), name) for name in (theirs, NOWHERE)]
     assert refused[0] == refused[1]
     assert '"isError":true' in refused[0]
     id_ = place.foreign_id(me)

@@ -21,7 +21,8 @@ from .protocol import REDACTED, Operation, Protocol
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
 ADMISSION = f"{__package__}.admission"  # in the scope of a request
-FAILED = f"{__package__}.failed"  # the error of one that was let in, counted and refused already
+CHARGED = f"{__package__}.charged"  # that the rate limit has counted it
+FAILED = f"{__package__}.failed"  # the error of one that was let in and refused already
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Gate:
             headers = {"authorization": request.headers.get("authorization", "")}
         identify = partial(self.identify, headers)
         request.scope[CALLER] = caller = identify()
-        if is_limited and FAILED not in request.scope:
+        if is_limited and CHARGED not in request.scope:
             self.require_rate(caller.key)
         caller.require(role, scope)
         hide_by(partial(self.rules, caller))

@@ -1,6 +1,7 @@
 """What the service says about itself: log lines, and spans and measurements over OTLP."""
 
 from .logs import (
+    BEGAN,
     CALLER,
     OwnText,
     Requests,
@@ -15,6 +16,7 @@ from .metrics import Metrics, count
 from .spans import Cut, Telemetry, annotate, events, traced
 
 __all__ = [
+    "BEGAN",
     "CALLER",
     "Cut",
     "Metrics",

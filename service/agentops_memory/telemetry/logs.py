@@ -28,6 +28,7 @@ FAILED = 500  # what the server answers for an application that raised
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 OTHER = "other"  # a method that no standard knows
 CALLER = "agentops_memory.caller"  # in the scope of a request: the Caller, once it is known
+BEGAN = "agentops_memory.began"  # the same: by `time.perf_counter`, if others looked before
 CALLERS = 256  # whose fields of a line are remembered
 CHATTY = ("httpx", "httpcore")  # a line or more a request, some with its whole query
 
@@ -247,7 +248,7 @@ class Requests:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), FAILED
+        began, status = scope.get(BEGAN, time.perf_counter()), FAILED
         said: Mapping[bytes, bytes] = {}
 
         def watched(message: Message) -> Awaitable[None]:

@@ -84,6 +84,8 @@ class ByPath(BaseRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         path, at = scope["path"], 0
+        if path.endswith("\n"):  # which the end of a pattern passes over
+            return Match.NONE, {}
         found = list(self._known.get(path, ()))
         for _ in range(self._deepest):
             at = path.find("/", at) + 1

@@ -498,9 +498,11 @@ async def _is_posted_early(
         return True
     status, rest = answer
     date = b"%b: %b\r\n" % cycle.default_headers[0]
-    end = b"" if cycle.keep_alive else b"connection: close\r\n"  # the service is stopping
+    if not cycle.keep_alive:  # the service is stopping
+        head, end, body = rest.partition(_END)
+        rest = b"%b\r\nconnection: close%b%b" % (head, end, body)
     cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(b"%b%b%b%b" % (httptools_impl.STATUS_LINE[status], date, end, rest))
+    cycle.transport.write(b"%b%b%b" % (httptools_impl.STATUS_LINE[status], date, rest))
     cycle.message_event.set()
     if not cycle.keep_alive:
         cycle.transport.close()
@@ -518,8 +520,9 @@ def _is_plain_post(cycle: httptools_impl.RequestResponseCycle, scope: Scope) -> 
     )
 
 
-async def _body(cycle: httptools_impl.RequestResponseCycle) -> bytes | None:
-    if cycle.more_body:
+async def _body(cycle: httptools_impl.RequestResponseCycle) -> tuple[bytes, bool] | None:
+    has_waited = cycle.more_body
+    if has_waited:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BODY_TIME):
                 while cycle.more_body and not cycle.disconnected and len(cycle.body) <= SHORT:
@@ -527,4 +530,4 @@ async def _body(cycle: httptools_impl.RequestResponseCycle) -> bytes | None:
                     await cycle.message_event.wait()
     is_whole = not (cycle.more_body or cycle.disconnected) and len(cycle.body) <= SHORT
     cycle.message_event.set()  # for the application, if it is to read what has come
-    return bytes(cycle.body) if is_whole else None
+    return (bytes(cycle.body), has_waited) if is_whole else None

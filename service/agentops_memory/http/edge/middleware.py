@@ -258,10 +258,11 @@ ALWAYS = (
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-Body = Callable[[], Awaitable[bytes | None]]
-"""The whole body of a request; None if it is long, or does not come at once."""
+Body = Callable[[], Awaitable[tuple[bytes, bool] | None]]
+"""The whole body of a request, and whether it was waited for; None if it is long, or late."""
 EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
 """The answer to a POST: its status, and what follows the line with the date."""
+NONE: Mapping[str, EarlyPost] = {}
 
 
 def guarded(
@@ -396,7 +397,7 @@ class StartupGate:
         self._protocols = protocols
         self._application: ASGIApp | None = None
         self._early: Callable[..., bytes | None] = noop
-        self._early_post: EarlyPost | None = None
+        self._early_posts = NONE
         self._probes: Told = WHILE_STARTING
         self._refusal = Unavailable("The service is starting; try again.")
         self._no_wait = asyncio.Event()  # set while requests are served or refused at once
@@ -421,19 +422,18 @@ class StartupGate:
 
     async def early_post(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
         """The answer to a POST that the application needs not be asked for."""
-        if self._early_post is None or self._probes is not AS_USUAL:
-            return None
-        return await self._early_post(scope, body)
+        found = self._early_posts.get(scope["path"])
+        return await found(scope, body) if found and self._probes is AS_USUAL else None
 
     def open(
         self,
         application: ASGIApp,
         early: Callable[..., bytes | None] = noop,
-        early_post: EarlyPost | None = None,
+        early_posts: Mapping[str, EarlyPost] = NONE,
     ) -> None:
         """Serve the application from now on, also to the requests that have waited for it."""
         self._application, self._probes = application, AS_USUAL
-        self._early, self._early_post = early, early_post
+        self._early, self._early_posts = early, early_posts
         self._no_wait.set()
 
     def drain(self) -> None:

@@ -19,9 +19,9 @@ from ..contract import errors, reading
 from ..contract.call import Call, T
 from ..contract.errors import MemoryServiceError, Refused, UnexpectedAnswer, Unreachable, refused
 from ..contract.models import Progress
+from . import inject
 from .address import call_url
 from .retries import Attempts, RetryPolicy
-from .trace_context import inject
 
 P = ParamSpec("P")
 
