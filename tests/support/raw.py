@@ -17,7 +17,7 @@ import uvloop
 
 from .service import Service, serving
 
-LOOPS = (pytest.param("asyncio", marks=pytest.mark.slow), "uvloop")  # all else runs on asyncio
+LOOPS = (pytest.param("asyncio", marks=pytest.mark.heavy), "uvloop")  # all else runs on asyncio
 TIMEOUT = 30.0  # seconds; whatever a test waits for comes long before
 
 
