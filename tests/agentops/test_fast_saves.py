@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from agentops_memory.agentops.fast_saves import FastSaves
+from agentops_memory.memory.saves import SAVE
+from agentops_memory.sqlite import TenantsEngine
 
 from ..support.callers import made_key
 from ..support.fast_reads import without_date
@@ -220,3 +222,19 @@ def test_who_may_not_save_is_refused_before_the_body_comes(tmp_path: Path) -> No
 def test_a_line_end_behind_a_path_is_passed_over_as_ever(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
         assert service.http.get("/observations/recent%0A").json() == []
+
+
+@pytest.mark.sqlite_files
+def test_a_refused_save_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tries, write = list[object](), TenantsEngine.write
+
+    async def counted(self: TenantsEngine, caller: Any, work: Any, *given: Any) -> Any:
+        tries.append(work)
+        return await write(self, caller, work, *given)
+
+    monkeypatch.setattr(TenantsEngine, "write", counted)
+    with serving(tmp_path / "memory.db") as service:
+        before = tries.count(SAVE)
+        body = observation("Nothing there.", supersedes=[77])
+        assert service.http.post(FAST, json=body).status_code == 404
+        assert tries.count(SAVE) == before + 1
