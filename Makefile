@@ -35,9 +35,9 @@ nightly: $(READY) ## every test, with all examples of each property; both engine
 fuzz: $(READY) ## every route, from several workers at once: ten minutes; MINUTES=2 SEED=7
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
-ui-test: $(READY) ## the console in a browser: Debian's chromium, or CHROMIUM
+ui-test: $(READY) ## the console in a browser: Debian's chromium, or CHROMIUM; axe-core from npm
 	$(BIN)/pip install --quiet --editable '.[test,ui]'
-	$(BIN)/pytest -m "slow or not slow" -n $(or $(WORKERS),2) tests/console
+	AXE=$$(.ci/axe "$$(mktemp -d)") && export AXE && $(BIN)/pytest -m "slow or not slow" -n $(or $(WORKERS),2) tests/console
 
 screenshots: $(READY) ## the pictures of the console in the README, anew
 	$(BIN)/pip install --quiet --editable '.[test,ui]'
