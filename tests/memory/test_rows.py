@@ -12,7 +12,7 @@ import pytest
 
 import agentops_memory
 from agentops_memory.errors import DamagedRow
-from agentops_memory.memory.model.rows import UNSTORED, Column, RowOf
+from agentops_memory.memory.model.rows import UNSTORED, Column, RowMapper
 from agentops_memory.record import Record
 
 
@@ -41,7 +41,7 @@ class Thing(Record):
     note: Annotated[str | None, UNSTORED] = None
 
 
-THINGS = RowOf(Thing, "things", "t.number", alias="t.")
+THINGS = RowMapper(Thing, "things", "t.number", alias="t.")
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 ROW: tuple[Any, ...] = (7, "a", "red", 0, 1, '["x"]', 3, None, 1_772_323_200_000_000, 9)
 THING = Thing(
@@ -81,11 +81,11 @@ def test_what_lies_in_another_row_is_that_row_s_damage() -> None:
     assert (damage.value.table, damage.value.row) == ("ends", "9")
 
 
-def _declared() -> Iterator[RowOf[Any]]:
+def _declared() -> Iterator[RowMapper[Any]]:
     for module in walk_packages(agentops_memory.__path__, "agentops_memory."):
         if module.name.split(".")[1] in {"memory", "stores", "openintent", "openwop"}:
             found = vars(import_module(module.name)).values()
-            yield from (it for it in found if isinstance(it, RowOf))
+            yield from (it for it in found if isinstance(it, RowMapper))
 
 
 def test_every_record_says_of_each_field_how_it_is_stored() -> None:

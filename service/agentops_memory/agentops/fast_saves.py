@@ -53,10 +53,9 @@ class FastSaves:
         metrics.in_flight += 1
         try:
             caller = self._identified(headers, scope)
-            given = await body()
-            if given is None:
+            if (received := await body()) is None:
                 return None
-            text, has_waited = given
+            text, has_waited = received
             if has_waited:  # by what the keys say now
                 caller = self._identified(headers, scope)
             hide_by(lambda: self.gate.rules(caller))

@@ -87,13 +87,13 @@ def cells(record: Record) -> dict[str, object]:
 
 
 def answered(
-    given: dict[str, Any], work: Callable[[MemoryService], Awaitable[T]], **how: bool
+    params: dict[str, Any], work: Callable[[MemoryService], Awaitable[T]], **how: bool
 ) -> T:
     """What work answers; with --json it is printed, and the command is done.
 
     What says where the memories are, and how they are printed, is taken out of the options.
     """
-    is_json, where = given.pop("as_json"), taken_from(given)
+    is_json, where = params.pop("as_json"), taken_from(params)
     answer = run_on_target(where, work, **how)
     if is_json:
         print_json(answer)

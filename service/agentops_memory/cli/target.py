@@ -42,9 +42,9 @@ class Target:
     key_file: str | None
 
     @classmethod
-    def of(cls, given: Mapping[str, str | None]) -> "Target":
+    def of(cls, params: Mapping[str, str | None]) -> "Target":
         """What the options say; a file that they name goes before a url of the environment."""
-        url, db, tenant, key_file = (given[name] or None for name in OPTIONS)
+        url, db, tenant, key_file = (params[name] or None for name in OPTIONS)
         if url and (db or tenant):
             raise click.UsageError("--url selects a service; --db and --tenant work on files.")
         if not (db or tenant):
@@ -54,13 +54,13 @@ class Target:
         return cls(url=url, db=db, tenant=tenant, key_file=key_file)
 
     @classmethod
-    def of_operator(cls, given: dict[str, str | None]) -> "Target | None":
+    def of_operator(cls, params: dict[str, str | None]) -> "Target | None":
         """The service that a command for operators names; None for the files here.
 
         MEMORY_URL does not count: it is there for agents, and an erasure does not follow it. What
         the options say of the service is taken out of them.
         """
-        url, key_file = given.pop("url"), given.pop("key_file")
+        url, key_file = params.pop("url"), params.pop("key_file")
         if url is None:
             if key_file:
                 raise click.UsageError("--key-file is the key for a service: add --url.")
@@ -103,13 +103,13 @@ class Target:
         return {"db_path": self.db}
 
 
-def taken_from(given: dict[str, Any]) -> dict[str, str | None]:
+def taken_from(params: dict[str, Any]) -> dict[str, str | None]:
     """Which memories are meant, taken out of all that the options of a command say."""
-    return {name: given.pop(name) for name in OPTIONS}
+    return {name: params.pop(name) for name in OPTIONS}
 
 
 def run_on_target(
-    given: Mapping[str, str | None],
+    params: Mapping[str, str | None],
     work: Callable[["MemoryService"], Awaitable[T]],
     *,
     may_make: bool = False,
@@ -118,7 +118,7 @@ def run_on_target(
     """What work answers. A database is made only if it may be; a missing one counts as empty."""
 
     async def answered() -> T:
-        target = Target.of(given)
+        target = Target.of(params)
         if target.url is not None:
             opened = service_at(target)
         else:

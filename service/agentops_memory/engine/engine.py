@@ -141,8 +141,8 @@ class Transaction(ABC):
         """A table of the noun that is asked for, as in `tx[CommitmentTable]`; then it is made."""
         made = self._tables.get(table)
         if made is None:
-            given, others = _parts(cast("Any", table))
-            made = self._tables[table] = table(*given(self), *[self[it] for it in others])
+            attributes, tables = _parts(cast("Any", table))
+            made = self._tables[table] = table(*attributes(self), *[self[it] for it in tables])
         return cast("T", made)
 
     @property

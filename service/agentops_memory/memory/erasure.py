@@ -13,7 +13,7 @@ from .model.access import Caller
 from .model.liveness import seen_by_a_run
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .model.rows import EARLIEST, UNSTORED, Column, RowOf, count, micros, reads
+from .model.rows import EARLIEST, UNSTORED, Column, RowMapper, count, micros, reads
 from .model.space import NO_PROJECT, ErasureKind, Project, SpaceKind
 from .model.table import Connection, Table
 
@@ -62,7 +62,7 @@ class Erasable:
 
 
 MOST_NAMED = 1000  # memories that a receipt names
-RECEIPT = RowOf(Erasure, "erasures", "e.id", alias="e.")
+RECEIPT = RowMapper(Erasure, "erasures", "e.id", alias="e.")
 
 
 @dataclass(eq=False)

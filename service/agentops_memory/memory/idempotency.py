@@ -24,7 +24,7 @@ from .limits import require_margin
 from .model.access import Caller, IdempotentRequest
 from .model.memory import MemoryId
 from .model.retention import Kind
-from .model.rows import EARLIEST, Column, RowOf, micros
+from .model.rows import EARLIEST, Column, RowMapper, micros
 from .model.table import Table
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _require_success(record: IdempotencyRecord) -> None:
         raise Unreadable
 
 
-_RECORD = RowOf(IdempotencyRecord, "done", "key", check=_require_success)
+_RECORD = RowMapper(IdempotencyRecord, "done", "key", check=_require_success)
 
 
 class IdempotencyTable(Table):

@@ -23,12 +23,12 @@ from .idempotency import once
 from .limits import faults_of, is_known_project, refuse, require_margin
 from .model.access import Caller
 from .model.memory import Session, SessionId
-from .model.rows import MAX_LIST, RowOf, count, instant, micros, optional_micros, portion, reads
+from .model.rows import MAX_LIST, RowMapper, count, instant, micros, optional_micros, portion, reads
 from .model.space import UNKNOWN_PROJECT, Project
 from .model.table import FilteredTable, Known, Table, inserting
 from .redactor import Redactor
 
-SESSION = RowOf(Session, "sessions", "number")
+SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
 

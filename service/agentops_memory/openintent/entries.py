@@ -26,7 +26,7 @@ from ..memory.model.agent_memory import SEALED, AgentEntryId, Binding, Eyes, Lab
 from ..memory.model.intents import IntentId
 from ..memory.model.liveness import ENDED, live, undeleted
 from ..memory.model.memory import EXPIRES_AT, Lifecycle, MemoryId
-from ..memory.model.rows import Column, RowOf, count, micros
+from ..memory.model.rows import Column, RowMapper, count, micros
 from ..memory.model.table import Sql, Table
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.sight import HAS_ENDED, HERE, Visibility
@@ -329,7 +329,7 @@ def _require_sound(entry: AgentEntry) -> None:
     sight.require_value(entry.value, entry.sensitivity)
 
 
-ENTRY = RowOf(
+ENTRY = RowMapper(
     AgentEntry, "agent_memories", "m.id", alias="a.", check=_require_sound, also={"a.tier": Tier}
 )
 

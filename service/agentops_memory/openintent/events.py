@@ -37,7 +37,7 @@ from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
 from ..memory.model.intents import LOGGED, EventType, IntentId, Standing, TaskId
 from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import UNSTORED, Column, RowOf, count, micros
+from ..memory.model.rows import UNSTORED, Column, RowMapper, count, micros
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.redactor import written as compact_text
@@ -243,7 +243,7 @@ _LOG = once(_log, check=require_sight)
 
 # Rows.
 
-_EVENT = RowOf(AgentEvent, "events", "e.id", alias="a.")
+_EVENT = RowMapper(AgentEvent, "events", "e.id", alias="a.")
 
 
 def add_event(
@@ -406,7 +406,7 @@ class PendingArchive:
         )  # fmt: skip
 
 
-_PENDING = RowOf(PendingArchive, "pending_archives", "event_id")
+_PENDING = RowMapper(PendingArchive, "pending_archives", "event_id")
 
 
 def end(tx: Transaction, labels: Labels, eyes: Eyes, *, archives: bool) -> int:

@@ -24,7 +24,7 @@ from ..memory.limits import require_room
 from ..memory.model.access import AgentId, Caller, Role
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.intents import IntentId, Standing
-from ..memory.model.rows import UNSTORED, Column, RowOf, micros
+from ..memory.model.rows import UNSTORED, Column, RowMapper, micros
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
@@ -95,7 +95,7 @@ class Intent(api.Detailed):
     members: ClassVar = DETAILS_OF_INTENT
 
 
-_INTENT = RowOf(Intent, "intents")
+_INTENT = RowMapper(Intent, "intents")
 
 
 def operations(intents: "Intents") -> Sequence[Operation]:

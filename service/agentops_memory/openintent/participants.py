@@ -22,7 +22,7 @@ from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Eyes
 from ..memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
 from ..memory.model.memory import Lifecycle
-from ..memory.model.rows import Column, RowOf, micros
+from ..memory.model.rows import Column, RowMapper, micros
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
@@ -387,8 +387,8 @@ _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
 # Rows.
 
-_COORDINATOR = RowOf(Coordinator, "coordinators", check=lambda it: guardrails_of(it.details))
-_GRANTED = RowOf(Grant, "grants")
+_COORDINATOR = RowMapper(Coordinator, "coordinators", check=lambda it: guardrails_of(it.details))
+_GRANTED = RowMapper(Grant, "grants")
 
 
 def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:

@@ -26,7 +26,7 @@ from ..memory.model.access import AgentId, Caller
 from ..memory.model.agent_memory import Binding, Eyes, Labels
 from ..memory.model.intents import OF_STATUS, EventType, IntentId, TaskId, TaskStatus
 from ..memory.model.liveness import expired
-from ..memory.model.rows import Column, RowOf, micros, reads
+from ..memory.model.rows import Column, RowMapper, micros, reads
 from ..memory.model.table import Sql
 from ..memory.redactor import RulesOf, default_rules
 from ..memory.sight import DETAILS_OF_TASK, FINISHED
@@ -532,7 +532,7 @@ def bound_to(task: Task) -> Labels:
 
 # Rows.
 
-_TASK = RowOf(Task, "tasks", alias="t.")
+_TASK = RowMapper(Task, "tasks", alias="t.")
 
 
 def task_with(tx: Transaction, task: TaskId) -> Task | None:

@@ -21,7 +21,7 @@ from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
-from ..memory.model.rows import Column, RowOf
+from ..memory.model.rows import Column, RowMapper
 from ..memory.model.search import Filter
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql
@@ -58,7 +58,7 @@ class RefExtent(CamelRecord):
     bytes: Annotated[int, Column("size")]  # of their contents
 
 
-_EXTENT = RowOf(RefExtent, "refs", "space_id")
+_EXTENT = RowMapper(RefExtent, "refs", "space_id")
 
 
 class RefEntryBody(BaseModel):

@@ -28,7 +28,7 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import MemoryId
-from ..memory.model.rows import EARLIEST, Column, RowOf, micros, optional_micros
+from ..memory.model.rows import EARLIEST, Column, RowMapper, micros, optional_micros
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql
 from ..memory.redactor import Redaction
@@ -85,7 +85,7 @@ class Commitment(CamelRecord):
     fired_at: Milliseconds | None = None
 
 
-_COMMITMENT = RowOf(Commitment, "commitments", "c.id", alias="c.")
+_COMMITMENT = RowMapper(Commitment, "commitments", "c.id", alias="c.")
 
 
 class CommitmentBody(BaseModel):

@@ -13,7 +13,7 @@ from ..engine.engine import Transaction
 from ..errors import BadFields
 from ..memory.memories import SpaceTable
 from ..memory.model.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
-from ..memory.model.rows import Column, RowOf, count, instant, micros, optional_micros, reads
+from ..memory.model.rows import Column, RowMapper, count, instant, micros, optional_micros, reads
 from ..memory.model.space import MemoryRef, Space
 from ..memory.model.table import Sql, Table
 from ..memory.revisions import created
@@ -75,7 +75,7 @@ class RefEntry(CamelRecord):
         return ref_entry_id(self.uid, None)
 
 
-ENTRY = RowOf(RefEntry, "ref_entries", "m.id", alias="m.")
+ENTRY = RowMapper(RefEntry, "ref_entries", "m.id", alias="m.")
 
 
 class Provenance(CamelRecord):

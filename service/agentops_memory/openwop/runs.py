@@ -21,7 +21,7 @@ from ..memory.model.rows import (
     EARLIEST,
     LAST,
     Column,
-    RowOf,
+    RowMapper,
     count,
     instant,
     micros,
@@ -113,7 +113,7 @@ class Run(CamelRecord):
         return self.status is RunStatus.RUNNING
 
 
-RUN = RowOf(Run, "runs", "id")
+RUN = RowMapper(Run, "runs", "id")
 
 
 class RunEvent(CamelRecord):

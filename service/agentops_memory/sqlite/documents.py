@@ -188,12 +188,11 @@ class Pending(SqliteTable):
         self._new: New = {}
         self._new_size = 0  # characters of them
 
-    def add(self, memory: Memory, space: int, area: int) -> None:
-        """Prepare a memory that is new, the newest of all."""
-        self.add_all([(memory.id, memory, space, area)])
-
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
-        """The same of many, each with its id, its space and its area, in the order of ids."""
+        """Prepare memories that are the newest of all, in the order of ids.
+
+        Each with its id, its space and its area.
+        """
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
             self._note(id_, memory)

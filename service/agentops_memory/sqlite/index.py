@@ -72,7 +72,7 @@ class Index(SqliteTable):
         self._partitions.of_area(area)
 
     def add(self, memory: Memory, space: int, area: int) -> None:
-        self._pending.add(memory, space, area)
+        self.add_all([(memory.id, memory, space, area)])
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         self._pending.add_all(memories)

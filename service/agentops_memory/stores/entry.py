@@ -19,7 +19,7 @@ from ..memory.memories import MemoryTable
 from ..memory.model.access import Caller
 from ..memory.model.liveness import live
 from ..memory.model.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text
-from ..memory.model.rows import Column, RowOf, micros
+from ..memory.model.rows import Column, RowMapper, micros
 from ..memory.model.space import Space, StoreId, in_no_session
 from ..memory.model.table import Sql
 from ..memory.revisions import changed_at, created, revised
@@ -290,7 +290,7 @@ def _text(path: str, content: str) -> Text:
 
 # The rows: live memories of stores, with what their newest versions say of them.
 
-_ENTRY = RowOf(Entry, "memories", "m.id", alias="m.")
+_ENTRY = RowMapper(Entry, "memories", "m.id", alias="m.")
 
 
 def _rows(tx: Transaction, condition: str, **values: object) -> Iterable[Any]:

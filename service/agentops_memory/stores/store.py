@@ -25,7 +25,7 @@ from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model import rows
 from ..memory.model.access import Caller
 from ..memory.model.memory import ANY_STATE, Expected, MemoryId
-from ..memory.model.rows import Column, RowOf, micros, reads
+from ..memory.model.rows import Column, RowMapper, micros, reads
 from ..memory.model.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.model.table import Sql
 from ..memory.redactor import Redactor, RulesOf, default_rules
@@ -442,4 +442,4 @@ def _erasure(_: int, erasure: str) -> ErasureId:
     return ErasureId(erasure)
 
 
-_STORE = RowOf(Store, "stores", "space_id")
+_STORE = RowMapper(Store, "stores", "space_id")

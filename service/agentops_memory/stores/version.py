@@ -247,7 +247,7 @@ def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: s
     )  # fmt: skip
 
 
-VERSION = rows.RowOf(Version, "versions", "v.uid", alias="v.")
+VERSION = rows.RowMapper(Version, "versions", "v.uid", alias="v.")
 # What leads: the store's versions in the order of their ids, or those of one entry alone.
 OF_STORE = "v.store_id = t.space_id"
 OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)

@@ -168,9 +168,8 @@ class Prometheus:
         self._client.ProcessCollector(registry=self._registry)
 
     def __call__(self, measure: Measure) -> Recorder:
-        made, add = self._made(measure)
-        has_children = isinstance(made, _Histogram)
-        series = cache(lambda it: made.labels(*it) if it or has_children else made)
+        labelled, add = self._made(measure)
+        series = cache(lambda labels: labelled(*labels))
         for values in product(*measure.labels.values()):
             series(values)  # known ones begin at 0, so that a first event is an increase
 
@@ -179,18 +178,17 @@ class Prometheus:
 
         return recorded
 
-    def _made(self, measure: Measure) -> tuple[Any, Callable[[Any, float, Any], None]]:
+    def _made(self, measure: Measure) -> tuple[Callable[..., Any], Callable[..., None]]:
+        """What tells the series of some labels, and what adds a value to one."""
         client, given = self._client, (measure.name, measure.help, tuple(measure.labels))
-        match measure.kind:
-            case Kind.COUNTER:
-                return client.Counter(*given, registry=self._registry), client.Counter.inc
-            case Kind.GAUGE:
-                gauge = client.Gauge(*given, registry=self._registry)
-                return gauge, lambda gauge, value, _: gauge.set(value)
-            case Kind.HISTOGRAM:
-                histogram = _Histogram(client, measure)
-                self._registry.register(histogram)
-                return histogram, _Series.observe
+        if measure.kind is Kind.HISTOGRAM:
+            histogram = _Histogram(client, measure)
+            self._registry.register(histogram)
+            return histogram.labels, _Series.observe
+        is_counter = measure.kind is Kind.COUNTER
+        made = (client.Counter if is_counter else client.Gauge)(*given, registry=self._registry)
+        add = client.Counter.inc if is_counter else lambda gauge, value, _: gauge.set(value)
+        return made.labels if measure.labels else lambda: made, add
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""

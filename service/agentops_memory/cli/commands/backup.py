@@ -41,15 +41,15 @@ STDOUT = "-"
 @options.flag("--without-seal", help="Leave out the keys that decrypt confidential values.")
 @options.force_option
 @options.json_option()
-def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **given: Any) -> None:
+def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params: Any) -> None:
     """Write the databases of all tenants into one archive, even while a service runs.
 
     It blocks no saves. The archive is verified before it gets its name, and only its
     owner can read it. `restore` restores it.
     """
     with file_errors():
-        keys, seal = given.pop("with_keys"), given.pop("without_seal")
-        chosen = settings_of_files(given)
+        keys, seal = params.pop("with_keys"), params.pop("without_seal")
+        chosen = settings_of_files(params)
         refuse_own(to, chosen)
         require_local_files(chosen)
         named = tuple(map(tenant_id, dict.fromkeys(tenants)))
@@ -143,7 +143,7 @@ AGAIN = {
 @options.file_tenant_option
 @options.json_option()
 @click.pass_context
-def restore(context: click.Context, /, what: str, **given: Any) -> None:
+def restore(context: click.Context, /, what: str, **params: Any) -> None:
     """Undelete the memory ID, or restore the databases in ARCHIVE.
 
     A number is always the ID of a memory; write ./12 for an archive named 12.
@@ -158,18 +158,18 @@ def restore(context: click.Context, /, what: str, **given: Any) -> None:
             option = next(it.opts[0] for it in context.command.params if it.name == name)
             kind = "an archive" if is_memory else "a memory"
             raise click.UsageError(f"{option} is for {kind}; {what} is {NOT_BOTH[is_memory]}.")
-    revision = given.pop("revision")
+    revision = params.pop("revision")
     if is_memory:
-        restore_memory(int(what.removeprefix("#")), revision, given)
+        restore_memory(int(what.removeprefix("#")), revision, params)
     else:
-        db_path = taken_from(given)["db_path"]
-        _restore(what, db_path=db_path, **given)
+        db_path = taken_from(params)["db_path"]
+        _restore(what, db_path=db_path, **params)
 
 
-def _restore(archive: str, *, dry_run: bool, as_json: bool, **given: Any) -> None:
-    force, lenient, with_keys = map(given.pop, ("force", "without_receipts", "with_keys"))
+def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> None:
+    force, lenient, with_keys = map(params.pop, ("force", "without_receipts", "with_keys"))
     with file_errors():
-        chosen = settings_of_files(given)
+        chosen = settings_of_files(params)
         require_local_files(chosen)
         verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
         with progress_bar("Verifying") as bar, verified(progress=bar) as plan:

@@ -71,19 +71,19 @@ def keys() -> None:
     help="Let the key create intents and assign their coordinators. An admin key always may.",
 )
 @options.json_option("Print the key with its record, as JSON.")
-def create(name: str, role: str, tenant: str, as_json: bool, **given: Any) -> None:
+def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> None:
     """Create a key, and print it once: only a digest is stored.
 
     \b
     Standard output is the key alone, so you can assign it:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    patterns = access.new_patterns(tuple(map(clean, given["projects"])))
+    patterns = access.new_patterns(tuple(map(clean, params["projects"])))
     key, token = issued(
         name, tenant_id(tenant), Role(role), patterns, now(),
-        agents=access.agent_patterns(given["agents"]), coordinates=given["coordinates"],
+        agents=access.agent_patterns(params["agents"]), coordinates=params["coordinates"],
     )  # fmt: skip
-    place = place_of(given)
+    place = place_of(params)
     place.prepare()
     if place.keys.are_lost():
         say("The keys created earlier are lost; none of them works any more.")

@@ -46,7 +46,7 @@ _explain = options.flag("--explain", help="Explain why each memory was found.")
               shell_complete=options.ids,
               help="A memory that this one replaces; may be repeated.")  # fmt: skip
 @options.answer_options
-def save(title: str, content: str | None, project: str, **given: Any) -> None:
+def save(title: str, content: str | None, project: str, **params: Any) -> None:
     """Save a memory: a text alone, or a title and its content.
 
     The project is that of the repository you are in, and the session is today's.
@@ -57,11 +57,11 @@ def save(title: str, content: str | None, project: str, **given: Any) -> None:
     if not project:
         raise click.UsageError("A memory needs a project: set --project or MEMORY_PROJECT.")
     title, text = _titled(title, content)
-    where, as_json = taken_from(given), given.pop("as_json")
-    given |= {"project": project, "title": title, "content": text}
-    given["pinned"] = given["pinned"] or None
-    given["session_id"] = given["session_id"] or f"cli:{project_name(project)}:{now():%Y-%m-%d}"
-    saved = run_on_target(where, lambda it: it.save(**given), may_make=True)
+    where, as_json = taken_from(params), params.pop("as_json")
+    params |= {"project": project, "title": title, "content": text}
+    params["pinned"] = params["pinned"] or None
+    params["session_id"] = params["session_id"] or f"cli:{project_name(project)}:{now():%Y-%m-%d}"
+    saved = run_on_target(where, lambda it: it.save(**params), may_make=True)
     source = click.get_current_context().get_parameter_source("project")
     is_found = source is ParameterSource.DEFAULT  # which the user has not said, and may not expect
     where_it_is = f" in the project {project_name(project)}" if is_found else ""
@@ -93,14 +93,15 @@ def _titled(title: str, content: str | None) -> tuple[str, str]:
     "--before", metavar="ID", type=options.MemoryId(), help="Only memories older than this one."
 )
 @options.answer_options
-def list_(limit: int, as_json: bool, **given: Any) -> None:
+def list_(limit: int, as_json: bool, **params: Any) -> None:
     """List the memories of the project, newest first."""
-    where = taken_from(given)
+    where = taken_from(params)
 
     async def listed(memories: MemoryService) -> tuple[list[Observation], list[str]]:
-        found = await memories.recent(limit=limit + 1, **given)  # one more tells that there is more
+        # One more tells that there is more.
+        found = await memories.recent(limit=limit + 1, **params)
         if not found:
-            return found, await results.nothing(memories, "No memory was found", given)
+            return found, await results.nothing(memories, "No memory was found", params)
         more = [f"There is more: --before {found[limit - 1].id}"] if len(found) > limit else []
         return found[:limit], more
 
@@ -121,9 +122,9 @@ def _marked(it: Observation) -> str:
 @command("show")
 @options.id_argument
 @options.answer_options
-def show_(memory: int, **given: Any) -> None:
+def show_(memory: int, **params: Any) -> None:
     """Show the memory ID in full."""
-    found = results.answered(given, lambda memories: memories.get(memory))
+    found = results.answered(params, lambda memories: memories.get(memory))
     output.show(output.one_line(f"#{found.id}  [{found.type}] {found.title}"), bold=True)
     for name, value in _facts(found):
         output.show(f"{name:<13}{output.one_line(value)}", indent=2, dim=True)
@@ -163,16 +164,16 @@ def _facts(it: Observation) -> Iterator[tuple[str, str]]:
 @options.flag("--superseded", help="Include memories that another one replaces.")
 @_explain
 @options.answer_options
-def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
+def search(words: Sequence[str], as_json: bool, **params: Any) -> None:
     """Find memories of the project, and global ones, by WORDS, best match first."""
-    where = taken_from(given)
+    where = taken_from(params)
 
     async def searched(memories: MemoryService) -> tuple[Found, list[str]]:
-        found = await memories.search(" ".join(words), **given)
+        found = await memories.search(" ".join(words), **params)
         if found.hits:
             return found, []
-        every = await memories.search(" ".join(words), **given | {"superseded": True})
-        return found, await results.nothing(memories, "Nothing was found", given, len(every.hits))
+        every = await memories.search(" ".join(words), **params | {"superseded": True})
+        return found, await results.nothing(memories, "Nothing was found", params, len(every.hits))
 
     found, notes = run_on_target(where, searched)
     results.print_found(found, as_json=as_json)
@@ -188,18 +189,18 @@ def search(words: Sequence[str], as_json: bool, **given: Any) -> None:
 @options.limit_option(default=5)
 @_explain
 @options.answer_options
-def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
+def context(prompt: Sequence[str], as_json: bool, **params: Any) -> None:
     """Preview the context that an agent of the project would get for PROMPT.
 
     Without a prompt it shows the newest memories; without a project, only global ones.
     """
-    where, query = taken_from(given), " ".join(prompt) or None
+    where, query = taken_from(params), " ".join(prompt) or None
 
     async def reminded(memories: MemoryService) -> tuple[Context, list[str]]:
-        found = await memories.context(query=query, **given)
+        found = await memories.context(query=query, **params)
         if found.observations or found.summaries:
             return found, []
-        return found, await results.nothing(memories, "The context would be empty", given)
+        return found, await results.nothing(memories, "The context would be empty", params)
 
     found, notes = run_on_target(where, reminded)
     results.print_context(found, as_json=as_json)
@@ -211,9 +212,9 @@ def context(prompt: Sequence[str], as_json: bool, **given: Any) -> None:
 @click.option("--before", type=click.IntRange(1, 1000), default=3, show_default=True)
 @click.option("--after", type=click.IntRange(1, 1000), default=3, show_default=True)
 @options.answer_options
-def timeline(memory: int, before: int, after: int, **given: Any) -> None:
+def timeline(memory: int, before: int, after: int, **params: Any) -> None:
     """Show what was saved before and after the memory ID in its project."""
-    entries = results.answered(given, lambda it: it.timeline(memory, before=before, after=after))
+    entries = results.answered(params, lambda it: it.timeline(memory, before=before, after=after))
     rows = [
         (">" if it.id == memory else "", f"#{it.id}", output.ago(it.created_at), it.type, it.title)
         for it in entries
@@ -224,9 +225,9 @@ def timeline(memory: int, before: int, after: int, **given: Any) -> None:
 @command()
 @options.id_argument
 @options.answer_options
-def history(memory: int, **given: Any) -> None:
+def history(memory: int, **params: Any) -> None:
     """Show the revisions of the memory ID and what each changed, newest first."""
-    results.print_history(results.answered(given, lambda memories: memories.history(memory)))
+    results.print_history(results.answered(params, lambda memories: memories.history(memory)))
 
 
 @command()
@@ -234,9 +235,9 @@ def history(memory: int, **given: Any) -> None:
 @options.limit_option(default=20)
 @click.option("--before", metavar="ID", help="Only sessions older than this one.")
 @options.answer_options
-def sessions(**given: Any) -> None:
+def sessions(**params: Any) -> None:
     """List the sessions of the project, or of all projects, newest first."""
-    found = results.answered(given, lambda memories: memories.sessions(**given))
+    found = results.answered(params, lambda memories: memories.sessions(**params))
     if not found:
         output.say("There are no sessions.")
         return
@@ -252,7 +253,7 @@ def sessions(**given: Any) -> None:
 @options.project_option
 @options.flag("--storage", help="Show how the tenants' files use their space.")
 @options.answer_options
-def stats(project: str | None, storage: bool, **given: Any) -> None:
+def stats(project: str | None, storage: bool, **params: Any) -> None:
     """Show how much is stored, in the project or in all projects.
 
     --storage shows what the files contain, how much of it has a retention time, and
@@ -262,9 +263,9 @@ def stats(project: str | None, storage: bool, **given: Any) -> None:
         # Not at the top: it needs what reads a file, which a service's memories do not.
         from .databases import print_storage  # noqa: PLC0415
 
-        print_storage(given, as_json=given["as_json"])
+        print_storage(params, as_json=params["as_json"])
         return
-    totals = results.answered(given, lambda memories: memories.stats(project))
+    totals = results.answered(params, lambda memories: memories.stats(project))
     observations = output.counted(totals.total_observations, "observation")
     own_sessions = output.counted(totals.total_sessions, "session")
     place = f" in the project {project_name(project)}" if project else ""
@@ -332,14 +333,14 @@ confirm = _each(
 @click.option("--ttl", metavar="TIME", callback=options.parsed_by(retention),
               help="New lifetime from now on, such as 30d; 0 removes the limit.")  # fmt: skip
 @options.answer_options
-def edit(memory: int, content: str | None, **given: Any) -> None:
+def edit(memory: int, content: str | None, **params: Any) -> None:
     """Change the memory ID: its content, or what the options name.
 
     With neither, your EDITOR opens, with the title on the first line. - reads the content
     from standard input. `history` keeps the text before.
     """
-    target = {name: given.pop(name) for name in ("as_json", *OPTIONS)}
-    changes = _changes(content, **given)
+    target = {name: params.pop(name) for name in ("as_json", *OPTIONS)}
+    changes = _changes(content, **params)
     if not changes:
         if not output.is_terminal(sys.stdout):
             raise click.UsageError("Nothing to change: add CONTENT or an option.")
@@ -374,7 +375,7 @@ def _edited(before: Observation) -> dict[str, Any]:
 @options.id_argument
 @click.argument("new", metavar="NEW")
 @options.answer_options
-def supersede(memory: int, new: str, **given: Any) -> None:
+def supersede(memory: int, new: str, **params: Any) -> None:
     """Replace the memory ID with NEW: the id of another memory, or a text to save instead.
 
     Searches and contexts then omit the old one; `show` still shows it.
@@ -391,11 +392,11 @@ def supersede(memory: int, new: str, **given: Any) -> None:
         )  # fmt: skip
         return await memories.get(saved.id)
 
-    changed = results.answered(given, superseded)
+    changed = results.answered(params, superseded)
     output.show(output.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
 
 
-def restore_memory(memory: int, revision: int | None, given: dict[str, Any]) -> None:
+def restore_memory(memory: int, revision: int | None, params: dict[str, Any]) -> None:
     """Bring back a deleted memory as it was, or the text that a memory had in a revision."""
 
     async def back(memories: MemoryService) -> Observation:
@@ -410,7 +411,7 @@ def restore_memory(memory: int, revision: int | None, given: dict[str, Any]) -> 
             wanted = older[0].revision
         return await memories.restore(memory, wanted)
 
-    _show_done("Restored", results.answered(given, back))
+    _show_done("Restored", results.answered(params, back))
 
 
 def _show_done(verb: str, changed: Observation) -> None:
@@ -428,9 +429,9 @@ REASONS = ("review_due", "expires_soon", "similar")
     "--before", metavar="NEXT", help="Continue after an earlier page, with the value at its end."
 )
 @options.answer_options
-def review(**given: Any) -> None:
+def review(**params: Any) -> None:
     """List the memories that need a review, newest reason first."""
-    due = results.answered(given, lambda memories: memories.review(**given))
+    due = results.answered(params, lambda memories: memories.review(**params))
     if not due.items:
         output.say("No memory needs a review.")
         return

@@ -125,12 +125,12 @@ class NoService(CommandRefused):
 @options.setting_options("listen")
 @options.target_options
 @options.json_option()
-def status(project: str, listen: str | None, as_json: bool, **given: str | None) -> None:
+def status(project: str, listen: str | None, as_json: bool, **params: str | None) -> None:
     """Show whether the service is running, where its data is, and how much is stored.
 
     Exits with 1 if one of the service's checks failed.
     """
-    target = Target.of(given)
+    target = Target.of(params)
     url = _url(target, listen)
     checks = _readiness(url)
     facts: dict[str, Any] = {
@@ -143,7 +143,7 @@ def status(project: str, listen: str | None, as_json: bool, **given: str | None)
     }
     if checks is not None or not target.url:
         try:
-            facts |= run_on_target(given, lambda memories: _stored(memories, project))
+            facts |= run_on_target(params, lambda memories: _stored(memories, project))
         except NoDatabase:
             facts["database_is_missing"] = True
     if as_json:

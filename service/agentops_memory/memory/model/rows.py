@@ -197,7 +197,7 @@ UNSTORED = Column("")
 """Of a field that no row has: it is what it is by default."""
 
 
-class RowOf(Generic[T]):
+class RowMapper(Generic[T]):
     """A record as rows: what is selected, what is made of that, and what is written.
 
     The fields of the record declare it: their names, their types, and a `Column` where one says
@@ -265,7 +265,7 @@ class _Reading:
 
     def _part(self, record: Any, alias: str, path: str) -> Reader:
         """What makes a record of its columns."""
-        given: list[tuple[str, Reader]] = []
+        makers: list[tuple[str, Reader]] = []
         for name, hint, notes in _fields_of(record):
             column = next((it for it in notes if isinstance(it, Column)), None)
             if column is UNSTORED or get_origin(hint) is Literal:
@@ -273,12 +273,12 @@ class _Reading:
             is_part = is_dataclass(hint) or hasattr(hint, "whole")
             if is_part and not (column and column.read):
                 its = alias if column is None else column.sql
-                given.append((name, self._part(hint, its, f"{path}{name}.")))
+                makers.append((name, self._part(hint, its, f"{path}{name}.")))
             else:
                 it = self._field(path + name, hint, column or Column(alias + name))
-                given.append((name, it))
+                makers.append((name, it))
         make = getattr(record, "whole", record)
-        return lambda values: make(**{name: read(values) for name, read in given})
+        return lambda values: make(**{name: read(values) for name, read in makers})
 
     def _field(self, path: str, hint: Any, column: Column) -> Reader:
         """What makes a field of its column."""
