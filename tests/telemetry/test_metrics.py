@@ -5,7 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import prometheus_client
 import pytest
+from opentelemetry.trace import INVALID_SPAN
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as open_metrics_families,
 )
@@ -17,6 +19,7 @@ from agentops_memory.http.edge.middleware import route_of
 from agentops_memory.telemetry import Requests, Telemetry
 from agentops_memory.telemetry import measures as m
 from agentops_memory.telemetry.measures import MEASURES, Kind
+from agentops_memory.telemetry.metrics import Prometheus
 
 from ..support.callers import calling, made_key
 from ..support.engine import locked, slow_words
@@ -360,3 +363,19 @@ def test_every_measure_is_documented_as_it_is(measure: m.Measure) -> None:
     assert row[2].strip() == measure.kind
     told = {name for label in measure.labels.items() for name in (label[0], *label[1])}
     assert set(re.findall(r"`([^`]+)`", row[3])) == told - {__version__}
+
+
+def test_a_histogram_is_shown_as_the_client_library_shows_its_own() -> None:
+    measure, labels = m.REQUEST_SECONDS, ("GET", 'a "route"\n')
+    values = [*measure.buckets, 0.0, 0.003, 0.0049, 100.0, float("inf")]
+    ours, registry = Prometheus(), prometheus_client.CollectorRegistry()
+    record = ours(measure)
+    theirs = prometheus_client.Histogram(
+        measure.name, measure.help, tuple(measure.labels), buckets=measure.buckets,
+        registry=registry,
+    )  # fmt: skip
+    for value in values:
+        record(value, labels, INVALID_SPAN)
+        theirs.labels(*labels).observe(value)
+    shown, _ = ours.exposition("")
+    assert prometheus_client.generate_latest(registry).decode() in shown.decode()

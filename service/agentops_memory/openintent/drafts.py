@@ -12,7 +12,7 @@ from ..http.bodies import GIVEN, fault, fault_of, present
 from ..http.paging import ENTRY, public_id
 from ..memory.model.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
-from ..memory.redactor import MAX_KEY, Redactor, texts
+from ..memory.redactor import MAX_KEY, Redactor, is_plain
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, Place, clean_tags
@@ -298,9 +298,10 @@ def cleaned(redactor: Redactor, body: B) -> B:
     own = body.model_fields_set & type(body).model_fields.keys()  # a claim is no part of it
     given = {name: getattr(body, name) for name in CLEAN if name in own}
     value = given.get("value")
-    if isinstance(value, api.Json) and "\\" not in value:  # which could hide a part of one
-        names = [given.get(name) for name in PLAIN]
-        if redactor.are_clean([*names, value, "\n".join(texts(value.parsed))]):
-            given = {name: it for name, it in given.items() if name not in (*PLAIN, "value")}
+    names = [given.get(name) for name in PLAIN]
+    if isinstance(value, api.Json) and is_plain(
+        value, value.parsed, lambda text: redactor.are_clean([*names, text])
+    ):
+        given = {name: it for name, it in given.items() if name not in (*PLAIN, "value")}
     said = {name: CLEAN[name](redactor, it) for name, it in given.items() if it is not None}
     return body.model_copy(update=said)
