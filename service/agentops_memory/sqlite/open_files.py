@@ -38,7 +38,7 @@ LOG_GONE = (
 FileId = tuple[int, int]
 """Device and inode: which file it is, whatever path led to it."""
 
-EVERY = 32  # batches between two looks, each of which copies what it can: a small disk holds the log
+EVERY = 32  # batches between two looks, which copy what they can: a small disk holds the log
 LONG = 5000  # pages (20 MiB) after which it is to be restarted
 TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
 
