@@ -15,6 +15,7 @@ from ..support.database import assert_index_is_whole, imported, put_in_index
 from ..support.engines import rows
 from ..support.fast_reads import Counted, counted, held
 from ..support.files import assert_sound
+from ..support.process import until
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving
 from ..support.stores import entry, store
@@ -35,6 +36,17 @@ def test_saves_enter_the_index_together_once_many_wait(
     service.save("apple 5")
 
     assert indexed(service.path) == 6
+    assert_index_is_whole(service.path)
+
+
+def test_what_waits_enters_the_index_by_and_by_when_no_change_comes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "AT_ONCE", 3)
+    for number in range(7):
+        service.save(f"apple {number}")
+
+    until(lambda: indexed(service.path) == 6)
     assert_index_is_whole(service.path)
 
 

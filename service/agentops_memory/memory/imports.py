@@ -279,11 +279,8 @@ class Importing:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        uids = [it.uid or self.tx.new_uid(it.created_at) for it in waiting]
-        new = [
-            replace(it, uid=uid, content_hash=content_hash(it.text.content))
-            for it, uid in zip(waiting, uids, strict=True)
-        ]
+        new_uid = self.tx.new_uid
+        new = [it if it.uid else replace(it, uid=new_uid(it.created_at)) for it in waiting]
         ids = self.tx[MemoryTable].insert_all(new)
         self.tally.made.update(ids)
         self._new.update(ids)

@@ -102,6 +102,12 @@ class Connection(aiosqlite.Connection):
         result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
         return result
 
+    @property
+    def waiting(self) -> tuple[int, int]:
+        """How many new memories wait for the full-text index, and of how many characters, about."""
+        known = cast(_Database, self._conn).known
+        return len(known.waiting), known.waiting_size
+
 
 def connection(path: Path, features: Features = ALL) -> Connection:
     """A connection to open with `async with`; it can write, and decodes strictly."""

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
+from itertools import chain
 
 from ..engine.shared.stems import Stems
 from ..errors import DamagedRow, Unavailable
@@ -72,10 +73,16 @@ class Documents(SqliteTable, Borrowing):
 
     def insert(self, documents: Mapping[MemoryId, Document]) -> None:
         for number, rows in self._by_partition(documents):
-            self._connection.executemany(
+            self._insert_into(number, rows)
+
+    def _insert_into(self, number: int, rows: Sequence[Row]) -> None:
+        """Many by one statement: other threads run meanwhile, and between two they must wait."""
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            self._connection.execute(
                 f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    VALUES (?, ?, ?, ?, ?)""",
-                rows,
+                    VALUES {", ".join(["(?, ?, ?, ?, ?)"] * len(some))}""",
+                tuple(chain.from_iterable(some)),
             )
 
     def insert_missing(self, documents: Mapping[MemoryId, Document]) -> None:
@@ -98,11 +105,7 @@ class Documents(SqliteTable, Borrowing):
                     rows=json.dumps([row for row, *_ in rows]),
                 )
             )
-            self._connection.executemany(
-                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    VALUES (?, ?, ?, ?, ?)""",
-                [it for it in rows if it[0] not in there],
-            )
+            self._insert_into(number, [it for it in rows if it[0] not in there])
 
     def store_stems(self, documents: Mapping[MemoryId, Document]) -> None:
         """Store the stems of documents, as they are loaded into memory."""
@@ -151,7 +154,9 @@ def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[Mem
 # A third of a save is FTS5's: it writes out the words of each partition with every commit. So new
 # memories wait for the index, as those after the last one that it has, and enter together, by
 # partition. What reads or changes the index before then puts them in first.
-MOST_WAITING = 512  # memories
+MOST_WAITING = 4096  # memories; a transaction that makes more puts in the first of them
+FEW = 16
+AT_ONCE = 256  # put in by a transaction of its own, when so many wait and no change does
 
 # A number beyond all memories, as of a damaged row, is none.
 LAST_INDEXED = """SELECT coalesce(max(CASE WHEN indexed_to <= seq THEN indexed_to END), 0)
@@ -184,7 +189,7 @@ class Pending(SqliteTable):
         )
         self._most = most
         self.documents = Documents(connection, partitions)
-        self._last_new: MemoryId | None = None  # of the transaction
+        self._made, self._last_new = 0, MemoryId(0)  # of the transaction
         self._new: New = {}
         self._new_size = 0  # characters of them
 
@@ -212,7 +217,7 @@ class Pending(SqliteTable):
             self._follow(memory, space, area, end)
 
     def _note(self, id_: MemoryId, memory: Memory) -> None:
-        self._last_new = id_
+        self._made, self._last_new = self._made + 1, id_
         if memory.space.traits.index is not IndexGroup.PROJECTS:
             self._most = 0  # as memory does not have it, who asks for it would wait
 
@@ -233,31 +238,39 @@ class Pending(SqliteTable):
                 ends[:] = [*ends[1 - NEIGHBOURS :], end]
 
     def end(self) -> None:
-        """Put in what waits, if it is much."""
-        if self._last_new is None:
+        """Put in the first of what waits, if it is much: more than is new, so that it gets less."""
+        if not self._made:
             return
-        if (
-            self._last_new - self._last_indexed() > self._most
-            or self.known.waiting_size >= MAX_STEP
-        ):
+        if not self._most:
             self.flush()
+        elif (
+            self._last_new - self._last_indexed() > self._most
+            or self.known.waiting_size >= 8 * MAX_STEP
+        ):
+            self.flush(self._made + FEW)
 
-    def flush(self) -> bool:
-        """Put in what waits, if anything does; what follows may change what is known."""
-        waiting, self.known.waiting, self.known.waiting_size = self.known.waiting, {}, 0
+    def flush(self, most: int = -1) -> bool:
+        """Put in what waits, or the first of it; what follows may change what is known."""
+        waiting = self.known.waiting
         if not self._notes_changes:
             self.known.ends.clear()
         ids: list[MemoryId] = self._scalars(
-            "SELECT id FROM memories WHERE id > :last ORDER BY id", last=self._last_indexed()
+            "SELECT id FROM memories WHERE id > :last ORDER BY id LIMIT :most",
+            last=self._last_indexed(),
+            most=most,
         )
-        for start in range(0, len(ids), MOST_WAITING):
-            some = ids[start : start + MOST_WAITING]
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
             # Those of a transaction that was not ours, or whose knowledge was dropped, are read.
             found = self.documents.of([it for it in some if it not in waiting])
             for it in filter(waiting.__contains__, some):
-                area, said = waiting[it]
+                area, said = waiting.pop(it)
+                self.known.waiting_size -= sum(map(len, said))
                 found[it] = Document(area, *said)
             self.documents.insert_missing(found)
+        if len(ids) != most:  # so none is left
+            waiting.clear()
+            self.known.waiting_size = 0
         if ids:
             self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[-1])
             self.known.last_indexed = ids[-1]

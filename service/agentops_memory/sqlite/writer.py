@@ -20,6 +20,7 @@ from typing import Any, TypeVar, cast
 
 from ..engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
 from ..errors import Busy, Refusal, RunAgain, Unavailable
+from ..memory.erasure import MAX_STEP
 from ..recall.inverted_index.cache import DatabaseIndex
 from .connection import (
     Check,
@@ -32,7 +33,7 @@ from .connection import (
     noted_by,
     token_of,
 )
-from .documents import MOST_WAITING, Pending
+from .documents import AT_ONCE, MOST_WAITING, Pending
 from .open_files import OpenFiles, WriteAheadLog
 
 T = TypeVar("T")
@@ -44,6 +45,8 @@ INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 # Of the loop, from a request's arrival to its change: those that come together are written
 # together. A lone writer waits for none, as there were no others in the batch before.
 TURNS, LONE_TURNS = 3, 1
+PAUSE = 0.005  # seconds without a change, after which new memories enter the index
+MOST_TIMES = 4  # times `AT_ONCE`, from which on they enter without a pause
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
@@ -125,6 +128,36 @@ class Writer:
         with suppress(Refusal, sqlite3.Error):
             await self.write(lambda _, batch: batch.flush(), INDEX_TIMEOUT)
 
+    async def _index_meanwhile(self) -> None:
+        """Put new memories into the full-text index as long as no change comes.
+
+        If few wait it is soon enough after a pause, since an import's next rows come at once.
+        """
+        while self._is_much(1) and not self._wake_up.is_set():
+            if not self._is_much(MOST_TIMES):
+                pause = asyncio.get_running_loop().call_later(PAUSE, self._wake_up.set)
+                await self._wake_up.wait()
+                pause.cancel()
+                if self._queue or self._is_closing:
+                    return
+                self._wake_up.clear()
+            if not await self._put_in(AT_ONCE):
+                return
+
+    def _is_much(self, times: int) -> bool:
+        count, size = self._connection.waiting
+        return count >= times * AT_ONCE or size >= times * MAX_STEP
+
+    async def _put_in(self, most: int) -> bool:
+        """Whether the first new memories are in the index now; else the next change tells why."""
+        deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
+        put = partial(_put_in, most)
+        run = partial(alone, put, deadline, self._check, self._index, MOST_WAITING)
+        outcome = await self._connection.run(run)
+        self._index.apply_commits()
+        await self._after()
+        return isinstance(outcome, Succeeded) and outcome.answer is True
+
     @property
     def _most_waiting(self) -> int:
         return 0 if time.monotonic() < self._ranked_at + RANKED_LATELY else MOST_WAITING
@@ -147,6 +180,7 @@ class Writer:
     async def _is_wanted(self) -> bool:
         if not (self._queue or self._is_closing):
             self._wake_up.clear()
+            await self._index_meanwhile()
             await self._wake_up.wait()
         end = time.monotonic() + LONG
         for _ in range(TURNS if self._is_shared else LONE_TURNS):
@@ -238,6 +272,10 @@ class _Queued:
         self.work = work
         self.deadline = deadline
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+def _put_in(most: int, _: sqlite3.Connection, batch: Pending) -> bool:
+    return batch.flush(most)
 
 
 def alone(

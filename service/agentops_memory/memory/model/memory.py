@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Literal, NewType
 
 from ...errors import DamagedRow, Unreadable
-from ...recall.text.normalization import fingerprint, sha256_of
+from ...recall.text.normalization import content_hash, fingerprint, sha256_of
 from .rows import (
     UNREADABLE,
     Column,
@@ -294,15 +294,14 @@ def lifecycle_row(lifecycle: Lifecycle) -> dict[str, object]:
 
 def memory_row(memory: Memory) -> dict[str, object]:
     """The columns of a memory, but for its id and its space."""
+    hash_ = memory.content_hash or content_hash(memory.text.content)
     return {
         "uid": memory.uid,
         "session_id": memory.session,
         "key": memory.key,
         **text_row(memory.text),
-        "content_hash": memory.content_hash,
-        "fingerprint": fingerprint(
-            memory.key, memory.text.type, memory.text.title, memory.content_hash
-        ),
+        "content_hash": hash_,
+        "fingerprint": fingerprint(memory.key, memory.text.type, memory.text.title, hash_),
         "revision": memory.revision,
         "duplicates": memory.duplicates,
         "last_seen_at": micros(memory.last_seen_at),

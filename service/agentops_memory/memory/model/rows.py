@@ -119,7 +119,10 @@ def flag(value: int) -> bool:
 
 def tag_array(tags: Iterable[str]) -> str:
     """Tags as the JSON array that a row holds."""
-    return json.dumps(every, ensure_ascii=False) if (every := list(tags)) else "[]"
+    return _encoded(every) if (every := list(tags)) else "[]"
+
+
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def texts_of(array: str) -> tuple[str, ...]:

@@ -189,10 +189,14 @@ def parts(identifier: str) -> list[str]:
 
 def joined_forms(identifier: str) -> list[str]:
     """The identifier without connectors, and so each compound name in it."""
+    if identifier.isidentifier():  # whose one connector is an underscore, as most have
+        return [identifier.replace("_", "")]
     if "v" in identifier or "V" in identifier:
         identifier = _VERSION.sub("", identifier)
-    names = [name for name in _PATH_SIGN.split(identifier) if "_" in name or "-" in name]
-    return [form.translate(_UNCONNECTED) for form in dict.fromkeys([identifier, *names])]
+    names = [identifier]
+    if "_" in identifier or "-" in identifier:
+        names += [name for name in _PATH_SIGN.split(identifier) if "_" in name or "-" in name]
+    return ["".join(_CONNECTOR.split(name)) for name in dict.fromkeys(names)]
 
 
 def end_of(content: str) -> str:
@@ -224,7 +228,6 @@ _ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or
 _UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
 _COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
-_UNCONNECTED = str.maketrans("", "", "-_./:@\\")
 _PATH_SIGN = re.compile(r"[./:@\\]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _VERSION = re.compile(rf"(?<!{_WORD})[vV](?=[0-9]+\.[0-9])")
