@@ -884,3 +884,13 @@ def test_a_page_about_kinds_may_itself_be_stored() -> None:
     page = "\n".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
 
     assert redacted(page) == Redacted(text=page)
+
+
+def test_a_text_without_secrets_is_searched_again_by_other_rules() -> None:
+    said = "the phrase is plover"
+    assert redacted(said) == redacted(said) == Redacted(text=said)
+
+    known = Rules(values=(("phrase", "is plover"),))
+
+    assert known.redacted(said).text == "the phrase [REDACTED:phrase]"
+    assert redacted(said) == Redacted(text=said)

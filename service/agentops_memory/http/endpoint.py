@@ -21,6 +21,7 @@ from .protocol import REDACTED, Operation, Protocol
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
 ADMISSION = f"{__package__}.admission"  # in the scope of a request
+BEGUN = f"{__package__}.begun"  # that its answer has begun
 CHARGED = f"{__package__}.charged"  # that the rate limit has counted it
 FAILED = f"{__package__}.failed"  # the error of one that was let in and refused already
 
@@ -109,11 +110,10 @@ class Endpoint:
     row_counts: re.Pattern[bytes] | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request, is_begun = Request(scope, receive), False
+        request = Request(scope, receive)
 
         def sent(message: Message) -> Awaitable[None]:
-            nonlocal is_begun
-            is_begun = True
+            scope[BEGUN] = True
             return send(message)
 
         try:
@@ -129,7 +129,7 @@ class Endpoint:
                             admitted.has_waited = True
                         await self._answer(request, admitted, sent, slot)
         except Refusal as refusal:
-            if is_begun:
+            if BEGUN in scope:
                 fields = {"operation": self.operation.name, "reason": str(refusal)}
                 log.warning("response incomplete", extra=fields)
             else:

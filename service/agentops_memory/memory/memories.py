@@ -257,12 +257,16 @@ class SpaceTable(Table):
             known[space] = place
         return place
 
-    def know(self, space: Space, id_: int, area: int, partition: int) -> None:
+    def at(self, *name: str) -> Space | None:
+        """The space that was known by another name than its own, if it still is."""
+        return self._known.named.get(name)
+
+    def know(self, space: Space, id_: int, area: int, partition: int, *name: str) -> None:
         """Note where a space is that is found by another name than its own."""
-        if space not in self._placed:
-            require_place(id_, area, partition, space.project)
-            self._index.prepare(area)
-            self._placed[space] = id_, area
+        require_place(id_, area, partition, space.project)
+        self._index.prepare(area)
+        self._known.spaces[space] = id_, area
+        self._known.named[name] = space
 
     def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
         """Make a space, in the area of another one or its own; its id and its area."""

@@ -13,7 +13,7 @@ from ..errors import Invalid, OverQuota, TooMany
 from ..recall.text.json_words import leaves
 from ..recall.text.normalization import cut
 from ..recall.text.summary import SHOWN, Transcript, parsed_summary, summary
-from ..secrets.redaction import DEFAULT_RULES, Redacted, Rules, require_registrable
+from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
 from .model.access import Caller, TenantId
 from .model.memory import Change, Draft, Memory, Session, SessionId, Text
 
@@ -30,8 +30,6 @@ MAX_SUMMARY = 50_000
 
 APART = "\n\0\n"  # no text that is stored has a NUL
 TOGETHER = 20  # memories of one pass
-
-SHORT, MOST_SHORT = 64, 4096  # characters of a text that is remembered, and how many are
 
 LONGEST_ID = 256  # characters of a registered value's id
 MOST_VALUES = 256  # of a run
@@ -184,7 +182,6 @@ class Redactor:
 
     rules: Rules
     kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
-    _short: dict[str, Redacted] = field(default_factory=dict)  # texts, which rows repeat
 
     @property
     def count(self) -> int:
@@ -192,7 +189,7 @@ class Redactor:
 
     def whole(self, text: str) -> str:
         """The text without secrets; it may be longer than it was."""
-        clean = self._redacted(text)
+        clean = self.rules.redacted(text)
         if not clean.count:
             return text
         self.kinds.update(clean.kinds)
@@ -274,15 +271,6 @@ class Redactor:
             "key": None if of.key is None else self.text(of.key, MAX_KEY),
         }
 
-    def _redacted(self, text: str) -> Redacted:
-        if len(text) > SHORT:
-            return self.rules.redacted(text)
-        if text not in self._short:
-            if len(self._short) == MOST_SHORT:
-                self._short.clear()
-            self._short[text] = self.rules.redacted(text)
-        return self._short[text]
-
     def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.text(tag, MAX_TAG) for tag in tags)
 
@@ -358,13 +346,13 @@ class JsonRedactor:
         return self.whole(name), value
 
 
-def is_plain(text: str, value: object, has_none: Callable[[str], bool]) -> bool:
+def is_plain(text: str, value: object, are_clean: Callable[[Sequence[str]], bool]) -> bool:
     """Whether no string of JSON has a secret, told from its text and its value as a whole.
 
     The text tells of names and what stands beside them, unless escapes may hide it. In a line
     each, strings begin and end as they do by themselves, which some secrets are known by.
     """
-    return "\\" not in text and has_none(text) and has_none("\n".join(texts(value)))
+    return "\\" not in text and are_clean([text, "\n".join(texts(value))])
 
 
 def texts(value: object) -> Iterator[str]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import pydantic
@@ -88,7 +88,7 @@ class Json(str):
 def screened(redactor: Redactor, value: str) -> str:
     """The object without secrets, each string read together with its member's name."""
     held = value.parsed if isinstance(value, Json) else json.loads(value)
-    if is_plain(value, held, lambda said: not redactor.rules.redacted(said).count):
+    if is_plain(value, held, redactor.are_clean):
         return value
     return Json.of(JsonRedactor(redactor, redactor.whole).document(held))
 
@@ -221,6 +221,7 @@ def require_names(**names: str) -> None:
 
 # Who asks, and for what.
 
+_ASKING = f"{__package__}.asking"  # in the scope of a request: a caller, and its agent
 _NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
 _NUMBER = re.compile(r"\d+", re.ASCII)
@@ -242,12 +243,17 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
 
     A path is cut before its escapes are read: an escaped slash is no cut.
     """
+    known = request.scope.get(_ASKING)
+    if known is not None and known[0] is caller:  # by what the keys said before the body
+        return cast(AgentId, known[1])
     raw: bytes = request.scope["raw_path"]
     if b"%" in raw:
         names = _NAMES.search(raw)
         if b"%2f" in raw[: names.end() if names else None].lower():
             raise NoPath
-    return asking(caller, request.headers.get(AGENT, "").strip())
+    agent = asking(caller, request.headers.get(AGENT, "").strip())
+    request.scope[_ASKING] = caller, agent
+    return agent
 
 
 def whose(request: Request) -> tuple[Caller, Eyes]:

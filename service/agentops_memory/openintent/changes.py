@@ -4,7 +4,7 @@ And what an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -100,7 +100,7 @@ def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Out
     entry = entry.model_copy(update={"memory": stored.id})
     tx[Sql].insert(
         "agent_memories", memory_id=entry.memory, tier=place.tier.value, agent=place.owner or "",
-        accessed_at=micros(tx.now), **_row(entry),
+        accessed_at=micros(tx.now), size=entry.size, **ENTRY.values(entry, "a."),
     )  # fmt: skip
     if entry.is_sealed:
         tx[SealTable].put(entry.memory, place, entry.value)
@@ -320,11 +320,10 @@ def _amend(
     """The entry as it is left; without room, where secrets are taken out, nothing limits it."""
     after = _planned(tx, before, eyes, change, version, room)
     revised(tx, _memory(before), _memory(after), has_new_text=False)
-    held, row = _row(before), _row(after)
-    if not before.is_lost:  # a column that is set, though it stays, has its indexes written anew
-        row = {column: it for column, it in row.items() if it != held[column]}
-    if after.is_lost:
-        row.pop("size", None)
+    # A column that is set, though it stays, has its indexes written anew.
+    row = ENTRY.changed(before, after, "a.")
+    if not after.is_lost and (before.is_lost or after.size != before.size):
+        row["size"] = after.size
     if after.memory_type is Tier.EPISODIC:
         row["accessed_at"] = micros(tx.now)
     if row:
@@ -369,11 +368,6 @@ def _planned(
     return after
 
 
-def _row(entry: AgentEntry) -> dict[str, object]:
-    """What lies beside the memory of an entry, and says what it says."""
-    return {**ENTRY.values(entry, "a."), "size": entry.size}
-
-
 def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     """The memory that an entry is: who changes one need not read it for that."""
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
@@ -396,13 +390,10 @@ class AgentSpaces(Table):
     _now: datetime
     _uids: Uids
     _spaces: SpaceTable
-    _known: dict[tuple[Tier, AgentId | None, str], Space] = field(default_factory=dict, init=False)
 
     def of(self, place: Place) -> Space:
         """The space of a place, made with its first entry."""
-        if place[:3] not in self._known:
-            self._known[place[:3]] = self._found(place) or self._made(place)
-        return self._known[place[:3]]
+        return self._spaces.at(*place.named.values()) or self._found(place) or self._made(place)
 
     def _found(self, place: Place) -> Space | None:
         found = self._first(
@@ -417,7 +408,7 @@ class AgentSpaces(Table):
             return None
         scope, *at = found
         space = _space(place.tier, scope)
-        self._spaces.know(space, *at)
+        self._spaces.know(space, *at, *place.named.values())
         return space
 
     def _made(self, place: Place) -> Space:

@@ -297,11 +297,10 @@ def cleaned(redactor: Redactor, body: B) -> B:
     """A body without secrets; what it leaves unsaid stays unsaid."""
     own = body.model_fields_set & type(body).model_fields.keys()  # a claim is no part of it
     given = {name: getattr(body, name) for name in CLEAN if name in own}
-    value = given.get("value")
-    names = [given.get(name) for name in PLAIN]
-    if isinstance(value, api.Json) and is_plain(
-        value, value.parsed, lambda text: redactor.are_clean([*names, text])
-    ):
-        given = {name: it for name, it in given.items() if name not in (*PLAIN, "value")}
+    if isinstance(value := given.get("value"), api.Json):
+        scope = [] if (it := given.get("scope")) is None else [it.task_id, it.intent_id]
+        names = [*map(given.get, PLAIN), *(given.get("tags") or ()), *scope]
+        if is_plain(value, value.parsed, lambda its: redactor.are_clean([*names, *its])):
+            return body
     said = {name: CLEAN[name](redactor, it) for name, it in given.items() if it is not None}
     return body.model_copy(update=said)

@@ -266,6 +266,8 @@ class Accesses:
         They are taken when it is its turn: what is refused before it leaves them to it.
         """
         tenant, taken = caller.tenant, dict[MemoryId, datetime]()
+        if not self._noted.get(tenant):
+            return await engine.write(caller, work, *args, **kwargs)
 
         @wraps(work)
         def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:

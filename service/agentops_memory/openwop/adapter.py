@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
@@ -257,11 +256,6 @@ class RefEntries:
         Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
         TooManyArmed.
         """
-        work = once(
-            put_entry, about=lambda it: [it.value.memory],
-            told=partial(_still_live, body.memory_ref),
-            status=lambda it: 201 if it.is_new else 200,
-        )  # fmt: skip
 
         def clean(screen: Screen) -> RefEntryBody:
             content, tags = screen.content(body.content), list(screen.tags(body.tags))
@@ -275,7 +269,7 @@ class RefEntries:
             refs.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
             is_brief = len(body.content) < BRIEF
             cleaned = clean(screen) if is_brief else await asyncio.to_thread(clean, screen)
-            return await self.engine.write(caller, work, cleaned, is_current, held)
+            return await self.engine.write(caller, _PUT, cleaned, is_current, held)
 
         done = await refs.written(self.redaction, caller, write)
         put = done.value
@@ -407,7 +401,7 @@ def put_entry(
     ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must be in the future")])
-    origin = Origin(run=run.id if run else None, node=node, agent=body.agent_id)
+    origin = Origin.whole(run=run.id if run else None, node=node, agent=body.agent_id)
     draft = RefDraft(ref=ref, content=body.content, tags=tags, id=body.id, origin=origin)
     entry = added(tx, draft, ends=ends)
     if replaced:
@@ -427,12 +421,18 @@ def put_entry(
 
 
 def _still_live(
-    ref: MemoryRef, tx: Transaction, put: Written[RefEntry], *_: object, **__: object
+    tx: Transaction, put: Written[RefEntry], body: RefEntryBody, *_: object
 ) -> Written[RefEntry]:
     """What was put; AnswerErased if it is deleted, or over its time."""
-    if tx[RefTable].get(ref, put.value.id) != put.value:
+    if tx[RefTable].get(body.memory_ref, put.value.id) != put.value:
         raise AnswerErased
     return put
+
+
+_PUT = once(
+    put_entry, about=lambda it: [it.value.memory], told=_still_live,
+    status=lambda it: 201 if it.is_new else 200,
+)  # fmt: skip
 
 
 def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> None:

@@ -88,7 +88,7 @@ ArtifactObject = Annotated[
 def screened(screen: Screen, text: str) -> str:
     """The stored object without secrets, in texts and in names; it may be longer than it was."""
     value = object_of(text)
-    if is_plain(text, value, lambda it: not screen.changes(it)):
+    if is_plain(text, value, lambda its: not any(map(screen.changes, its))):
         return text
     return written(JsonRedactor(screen.redactor, screen.text).document(value))
 

@@ -17,6 +17,7 @@ from ..memory.model.rows import Column, RowMapper, count, instant, micros, optio
 from ..memory.model.space import MemoryRef, Space
 from ..memory.model.table import Sql, Table
 from ..memory.revisions import created
+from ..recall.text.normalization import content_hash
 from ..record import CamelRecord, Milliseconds
 from . import refs
 from .refs import RefEntryId, Snapshot, put_by, ref_entry_id, stable_id, superseded, there, values
@@ -109,7 +110,7 @@ def added(
         duplicates=like.duplicates if like else 1,
         last_seen_at=like.last_seen_at if like else tx.now,
         created_at=like.created_at if like else tx.now, updated_at=tx.now,
-        lifecycle=Lifecycle(expires_at=ends),
+        lifecycle=Lifecycle(expires_at=ends), content_hash=content_hash(draft.content),
     )  # fmt: skip
     memory = created(tx, memory)
     space, _ = tx[SpaceTable].placed(memory.space)
@@ -129,6 +130,8 @@ def added(
 
 def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
     """The ref's space, which is made where nothing was ever put there."""
+    if (known := tx[SpaceTable].at(ref)) is not None:
+        return known
     row = tx[Sql].first(
         tuple,
         """SELECT s.scope, s.id, s.area, s.partition
@@ -144,7 +147,7 @@ def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
         return space
     scope, *place = row
     space = Space.of_ref(scope)
-    tx[SpaceTable].know(space, *place)
+    tx[SpaceTable].know(space, *place, ref)
     return space
 
 

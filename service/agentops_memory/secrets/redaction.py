@@ -51,6 +51,7 @@ KINDS: Mapping[str, str] = {
 
 SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter one occurs in words
 LONGEST_NAME = 64  # characters of an id in a placeholder
+SHORT, MOST_CLEAN = 128, 4096  # characters of a text that is remembered, and how many are
 ROUNDS = 4  # a redaction may uncover one more secret; the rest is margin
 
 _PLACEHOLDER = re.compile(PLACEHOLDER)
@@ -94,10 +95,15 @@ class Rules:
 
         Overlapping secrets are one, named after the longest. Idempotent; takes linear time.
         """
-        if len(text) < SHORTEST_VALUE:  # nor is any shape so short
+        if len(text) < SHORTEST_VALUE or text in self._clean:  # nor is any shape so short
             return Redacted(text=text)
-        found = _merged(self._found(text))
-        return self._without_all(text, found) if found else Redacted(text=text)
+        if found := _merged(self._found(text)):
+            return self._without_all(text, found)
+        if len(text) <= SHORT:
+            if len(self._clean) >= MOST_CLEAN:
+                self._clean.clear()
+            self._clean.add(text)
+        return Redacted(text=text)
 
     def _without_all(self, text: str, found: list["_Part"]) -> Redacted:
         kinds: Counter[str] = Counter()
@@ -158,6 +164,11 @@ class Rules:
     def _candidates(self) -> frozenset[str]:
         """The names of the ids, as far as these contain no secret."""
         return frozenset(_safe(value_id) for value_id, _ in self.values)
+
+    @cached_property
+    def _clean(self) -> set[str]:
+        """Short texts without secrets, which requests repeat: names, ids, paths."""
+        return set()
 
     @cached_property
     def _names(self) -> dict[str, str]:

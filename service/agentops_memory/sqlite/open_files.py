@@ -79,7 +79,7 @@ class OpenFiles:
 
     def are_in_place(self) -> bool:
         """Whether the paths lead to the files that are open, and none has another name by now."""
-        return all(_identity(name) == opened for name, opened in self._opened.items())
+        return [*map(_identity, self._opened)] == [*self._opened.values()]
 
     def require_in_place(self) -> None:
         """Refuse with Unavailable a change that the next process would not find.

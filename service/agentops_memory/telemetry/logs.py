@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..memory.model.access import Caller
 from ..recall.text.visible import printable
-from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Rules
+from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Redacted, Rules
 from ..secrets.sanitizing import is_own, message_of, text_of, trace
 from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
 from .metrics import Metrics, trace_ids
@@ -57,17 +57,22 @@ def hide_by(rules: Callable[[], Rules]) -> None:
 class _Hiding:
     """Made for each request, most of which say nothing in which a secret can be."""
 
-    __slots__ = ("_hidden", "_rules")
+    __slots__ = ("_known", "_redacted", "_rules")
 
     def __init__(self, rules: Callable[[], Rules]) -> None:
         self._rules = rules
-        self._hidden: Callable[[str], str] | None = None
+        self._redacted: Callable[[str], Redacted] | None = None
+        self._known: dict[str, str] = {}
 
     def __call__(self, text: str) -> str:
-        if self._hidden is None:
-            known = self._rules()
-            self._hidden = lru_cache(TEXTS)(lambda text: known.redacted(text).text)
-        return self._hidden(text)
+        if (clean := self._known.get(text)) is not None:
+            return clean
+        if self._redacted is None:
+            self._redacted = self._rules().redacted
+        clean = self._redacted(text).text
+        if len(self._known) < TEXTS:
+            self._known[text] = clean
+        return clean
 
 
 def hide_too(rewritten: Callable[[str], str]) -> None:

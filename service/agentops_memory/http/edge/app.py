@@ -23,7 +23,7 @@ from ...memory.model.access import DEFAULT_TENANT, Role
 from ...secrets.sanitizing import reason
 from ...telemetry import Telemetry
 from ..bodies import JSON
-from ..endpoint import ADMISSION, Gate, routes
+from ..endpoint import ADMISSION, BEGUN, Endpoint, Gate, routes
 from ..large_answers import SAFE, Bounded
 from ..openapi import document
 from ..protocol import HEADERS, Handler, NoPath, Operation, Protocol, Served, protocol_at
@@ -55,8 +55,8 @@ def application(
         *(Route(path, _bounded(_loaded(it), gate)) for path, it in PAGE_FILES.items()),
         *found,
     ]
-    application = Starlette(
-        routes=[ByPath(every), *every],
+    return Application(
+        routes=[_Raised(), *every],
         exception_handlers={
             HTTPException: refusals.unknown,
             Refusal: refusals.refused,
@@ -64,46 +64,70 @@ def application(
             Exception: refusals.failed,
         },
     )
-    application.router.redirect_slashes = False
-    return application
 
 
-class ByPath(BaseRoute):
-    """Finds the route that takes a request, of many that would be tried one after another.
+class Application(Starlette):
+    """Finds the operation that takes a request by its method and path, of many, in few steps.
 
-    What it does not find is left to those: who may ask, and by which method, they tell.
+    What it does not find is left to Starlette, whose routes are tried one after another: who may
+    ask, and by which method, they tell. So is an operation that failed before it has answered.
     """
 
-    def __init__(self, routes: Sequence[Route]) -> None:
-        self._known: dict[str, list[tuple[int, Route]]] = {}
+    def __init__(self, routes: Sequence[BaseRoute], **handlers: Any) -> None:
+        super().__init__(routes=routes, **handlers)
+        self.router.redirect_slashes = False
+        self._known: dict[tuple[str, str], list[tuple[int, Route]]] = {}
         for number, route in enumerate(routes):
-            fixed, is_template, _ = route.path.partition("{")
-            start = fixed[: fixed.rfind("/") + 1] if is_template else fixed
-            self._known.setdefault(start, []).append((number, route))
-        self._deepest = max(it.count("/") for it in self._known)
+            if isinstance(route, Route):
+                fixed, is_template, _ = route.path.partition("{")
+                start = fixed[: fixed.rfind("/") + 1] if is_template else fixed
+                for method in route.methods or ():
+                    self._known.setdefault((method, start), []).append((number, route))
+        self._deepest = max(start.count("/") for _, start in self._known)
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        path, at = scope["path"], 0
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._found(scope)
+        if endpoint is None:
+            await super().__call__(scope, receive, send)
+            return
+        try:
+            await endpoint(scope, receive, send)
+        except Exception as error:
+            if BEGUN in scope:
+                raise
+            scope[_ERROR] = error
+            await super().__call__(scope, receive, send)
+
+    def _found(self, scope: Scope) -> Endpoint | None:
+        method, path, at = scope["method"], scope["path"], 0
         if path.endswith("\n"):  # which the end of a pattern passes over
-            return Match.NONE, {}
-        found = list(self._known.get(path, ()))
+            return None
+        found = list(self._known.get((method, path), ()))
         for _ in range(self._deepest):
             at = path.find("/", at) + 1
             if not at:
                 break
             if at < len(path):
-                found += self._known.get(path[:at], ())
+                found += self._known.get((method, path[:at]), ())
         for _, route in sorted(found, key=itemgetter(0)):  # as they would be tried
             match, known = route.matches(scope)
             if match is Match.FULL:
-                return match, {**known, _ROUTE: route}
-        return Match.NONE, {}
+                scope.update(known)
+                return route.endpoint if isinstance(route.endpoint, Endpoint) else None
+        return None
+
+
+class _Raised(BaseRoute):
+    """Takes what an operation has failed with, before any other route."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return Match.FULL if _ERROR in scope else Match.NONE, {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await scope[_ROUTE].handle(scope, receive, send)
+        raise scope[_ERROR]
 
 
-_ROUTE = f"{__package__}.route"  # in the scope of a request
+_ERROR = f"{__package__}.error"  # in the scope of a request
 
 
 def _bounded(handler: Handler, gate: Gate) -> Handler:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 
 from pydantic import BaseModel
@@ -475,8 +475,13 @@ def route_of(scope: Scope) -> str:
     """The template of the path that a request came by; `none` if it is none of the service's."""
     endpoint = scope.get("endpoint")
     if isinstance(endpoint, Endpoint):
-        return re.sub(r":\w+}", "}", endpoint.operation.path)
+        return _template(endpoint.operation.path)
     return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
+
+
+@cache
+def _template(path: str) -> str:
+    return re.sub(r":\w+}", "}", path)
 
 
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

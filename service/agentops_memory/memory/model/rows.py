@@ -216,6 +216,10 @@ class RowMapper(Generic[T]):
         self._table, self._declared = table, (record, key, alias, check, also)
 
     def __str__(self) -> str:
+        return self._all
+
+    @cached_property
+    def _all(self) -> str:
         return self.but()
 
     def but(self, *names: str) -> str:
@@ -235,6 +239,14 @@ class RowMapper(Generic[T]):
             column.removeprefix(alias): None if (it := of(record)) is None else write(it)
             for column, of, write in self._reading.written
             if column.startswith(alias)
+        }
+
+    def changed(self, before: T, after: T, alias: str) -> dict[str, object]:
+        """The same of the columns whose fields have changed."""
+        return {
+            column.removeprefix(alias): None if it is None else write(it)
+            for column, of, write in self._reading.written
+            if column.startswith(alias) and (it := of(after)) != of(before)
         }
 
     @cached_property

@@ -154,7 +154,8 @@ class Known:
     Forgotten when a transaction is rolled back, or when a row may have changed otherwise.
     """
 
-    spaces: dict[Space, tuple[int, int]] = field(default_factory=dict)  # of projects: id and area
+    spaces: dict[Space, tuple[int, int]] = field(default_factory=dict)  # id and area
+    named: dict[tuple[str, ...], Space] = field(default_factory=dict)  # others, by another name
     sessions: dict[SessionId, Project] = field(default_factory=dict)
     partitions: dict[int, list[int]] = field(default_factory=dict)  # by area of the index
     # By area of the index, and by space and session: of the newest contents, oldest first.
@@ -166,14 +167,17 @@ class Known:
     waiting_size: int = 0
 
     def forget(self) -> None:
-        for known in (self.spaces, self.sessions, self.partitions, self.ends, self.waiting):
+        for known in (*self._kinds, self.waiting):
             known.clear()
         self.features, self.last_indexed, self.waiting_size = None, None, 0
 
     def keep_small(self) -> None:
-        kinds = self.spaces, self.sessions, self.partitions, self.ends
-        if any(len(it) > MOST_KNOWN for it in kinds):
+        if any(len(it) > MOST_KNOWN for it in self._kinds):
             self.forget()
+
+    @property
+    def _kinds(self) -> Sequence[dict[Any, Any]]:
+        return self.spaces, self.named, self.sessions, self.partitions, self.ends
 
 
 @dataclass(eq=False)
