@@ -1,7 +1,9 @@
 """What the domain refuses, with stable codes and sentences that are safe to show."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
+
+T = TypeVar("T")
 
 
 class RunAgain(Exception):
@@ -36,6 +38,13 @@ class BadFields(Invalid):
 
 class NotFound(Refusal):
     code = "not_found"  # or the caller may not know of it
+
+
+def required(it: T | None, sentence: str) -> T:
+    """What was looked for; NotFound, with the sentence, if it is not there."""
+    if it is None:
+        raise NotFound(sentence)
+    return it
 
 
 class Unauthenticated(Refusal):

@@ -1,5 +1,6 @@
 """Callbacks: the audit log, and progress."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
@@ -13,6 +14,11 @@ Progress = Callable[[str], None]
 
 Audit = Callable[..., None]
 """Called with caller, action and fields before the action is done; Unavailable if that fails."""
+
+
+async def audited(audit: Audit, caller: Caller, action: str, **fields: object) -> None:
+    """Audit what is about to be done in a caller's tenant, which is not done if that fails."""
+    await asyncio.to_thread(audit, caller, action, tenant=caller.tenant, **fields)
 
 
 class AuditLog(Protocol):

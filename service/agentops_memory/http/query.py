@@ -24,6 +24,11 @@ def parameter(query: Query, name: str) -> str | None:
     return clean(values[0]) or None if values else None
 
 
+def natural(text: str) -> int:
+    """The number of a text of digits, or one as good if it is long; -1 for any other text."""
+    return int(text.lstrip("0")[:_DIGITS] or 0) if NUMBER.fullmatch(text) else -1
+
+
 def several(query: Query, name: str, most: int) -> tuple[str, ...]:
     """The different values of a repeatable parameter; empty ones are unset.
 
@@ -57,7 +62,7 @@ def amount(query: Query, name: str, least: int = 0) -> int | None:
     text = parameter(query, name)
     if text is None:
         return None
-    number = int(text.lstrip("0")[:_DIGITS] or 0) if NUMBER.fullmatch(text) else -1
+    number = natural(text)
     if number < least:
         raise Invalid(f"{name} must be a whole number, {least} or more.")
     return number

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, within_one_project
-from ..errors import Conflict, Invalid, NotFound
+from ..errors import Conflict, Invalid, NotFound, required
 from ..secrets.redaction import Rules
 from . import lifecycles
 from .erasure import Erasure, ErasureId, ReceiptTable
@@ -72,10 +72,7 @@ def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
 
 def known(tx: Transaction, memory: MemoryId) -> Memory:
     """The memory, also when it is deleted."""
-    found = tx[MemoryTable].get(memory)
-    if found is None:
-        raise NotFound("No such observation.")
-    return found
+    return required(tx[MemoryTable].get(memory), "No such observation.")
 
 
 @within_one_project()
@@ -162,11 +159,10 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     tx.caller.require_space(before.space)
     require_room(tx)
     text = next((r.text for r in tx[RevisionTable].newest(before) if r.number == number), None)
-    if text is None:
-        raise NotFound("No such revision.")
+    kept = required(text, "No such revision.")
     redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
     after = replace(
-        before, text=redactor.words(text), updated_at=changed_at(tx, before.updated_at),
+        before, text=redactor.words(kept), updated_at=changed_at(tx, before.updated_at),
         deleted_at=None, lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )  # fmt: skip
     lifecycles.require_place(tx, before, after)

@@ -62,11 +62,7 @@ class IdempotencyTable(Table):
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
         """The record of the key with this digest."""
-        return self._first(
-            _RECORD,
-            f"SELECT {_RECORD} FROM done WHERE key = :key",
-            key=key,
-        )
+        return self._fetch(_RECORD, "key = :key", key=key)
 
     def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
         """Store a record of this transaction; its answer goes with any of the memories."""

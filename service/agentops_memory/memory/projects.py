@@ -1,12 +1,11 @@
 """Whole projects: listed, renamed, merged into others, erased."""
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import RowCounts
 from ..errors import Conflict, Denied, Invalid, NotFound
@@ -322,10 +321,9 @@ class Projects:
     async def _record(
         self, caller: Caller, action: str, project: Project, extent: Extent, **fields: object
     ) -> None:
-        await asyncio.to_thread(
-            self.audit, caller, action, tenant=caller.tenant, project=project,
-            observations=extent.memories, revisions=extent.revisions, sessions=extent.sessions,
-            **fields,
+        await audited(
+            self.audit, caller, action, project=project, observations=extent.memories,
+            revisions=extent.revisions, sessions=extent.sessions, **fields,
         )  # fmt: skip
 
 

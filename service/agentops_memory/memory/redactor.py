@@ -1,5 +1,6 @@
 """Redaction on the way in: each noun that is written passes here, and secrets are counted."""
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from sys import getsizeof
 from threading import Lock
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ..errors import Invalid, OverQuota, TooMany
 from ..recall.text.json_words import leaves
@@ -30,6 +31,7 @@ MAX_SUMMARY = 50_000
 
 APART = "\n\0\n"  # no text that is stored has a NUL
 TOGETHER = 20  # memories of one pass
+BRIEF = 4096  # characters below which another thread would take longer
 
 LONGEST_ID = 256  # characters of a registered value's id
 MOST_VALUES = 256  # of a run
@@ -44,6 +46,9 @@ VALUE_OVERHEAD, RUN_OVERHEAD = 640, 1024
 # Seconds after which a refused registration may be repeated. When a run ends is not known; the
 # clients' three attempts of ten seconds leave room for two pauses of this length.
 RETRY_AFTER = 5
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 RulesOf = Callable[[Caller], Rules]
 """The redaction rules for what a caller writes."""
@@ -273,6 +278,13 @@ class Redactor:
 
     def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
         return tuple(self.text(tag, MAX_TAG) for tag in tags)
+
+
+async def aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What work makes of texts of this size; others are served meanwhile, unless it is brief."""
+    if size < BRIEF:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _texts_of(of: Memory | Draft) -> tuple[str | None, ...]:

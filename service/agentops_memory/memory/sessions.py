@@ -46,7 +46,7 @@ class SessionTable(FilteredTable):
     _known: Known
 
     def get(self, session: SessionId) -> Session | None:
-        return self._first(SESSION, f"SELECT {SESSION} FROM sessions WHERE id = :id", id=session)
+        return self._fetch(SESSION, "id = :id", id=session)
 
     def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
         """The project of the session, which is stored as one of `project` unless its id exists."""

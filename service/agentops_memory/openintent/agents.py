@@ -1,6 +1,5 @@
 """Whole agents: listed, summed up, given a capacity, exported, erased."""
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -10,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Invalid, NotFound, Unreadable
 from ..memory import sight
@@ -134,7 +133,7 @@ class Agents:
         caller.require(Role.ADMIN)
         if capacity is not None and not 1 <= capacity <= LARGEST_CAPACITY:
             raise Invalid(f"Episodic capacity must be 1 to {LARGEST_CAPACITY:,} entries.")
-        await self._record(caller, "agent.set", agent, episodic_capacity=capacity)
+        await audited(self.audit, caller, "agent.set", agent=agent, episodic_capacity=capacity)
         await self.engine.write(caller, _set_capacity, agent, capacity)
 
     async def export(self, caller: Caller, agent: AgentId) -> AsyncIterator[Sequence[AgentEntry]]:
@@ -168,20 +167,13 @@ class Agents:
         semantic entries stay. An agent with keys may have nothing else.
         """
         extent = await self.plan_erasure(caller, agent, keys)
-        await self._record(
-            caller, "agent.erased", agent, working=extent.working, episodic=extent.episodic,
-            events=extent.events, keys=[*keys],
-        )  # fmt: skip
+        counts = {name: getattr(extent, name) for name in ("working", "episodic", "events")}
+        await audited(self.audit, caller, "agent.erased", agent=agent, **counts, keys=[*keys])
         erased = AgentExtent()
         while step := await self.engine.write(caller, _erase_some, agent):
             erased = erased.plus(step)
             progress(erased)
         return erased
-
-    async def _record(self, caller: Caller, action: str, agent: AgentId, **fields: object) -> None:
-        await asyncio.to_thread(
-            self.audit, caller, action, tenant=caller.tenant, agent=agent, **fields
-        )
 
 
 def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities) -> AgentSummary:
@@ -336,8 +328,7 @@ def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
         tx[Sql]
         .run(
             f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
-                   count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'),
-                   {sum_of("size")}
+                   count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'), {sum_of("size")}
               FROM agent_memories
              WHERE {condition}""",
             **values,

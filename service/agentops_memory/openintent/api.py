@@ -1,6 +1,5 @@
 """What every noun of OpenIntent needs: fields of bodies, who asks, parameters, lists, refusals."""
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -14,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http.bodies import (
@@ -34,7 +33,7 @@ from ..http.endpoint import admission, current_caller
 from ..http.large_answers import paced
 from ..http.paging import instant
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
-from ..http.query import parameter
+from ..http.query import natural, parameter
 from ..http.requests import KEY_HEADERS, query_of, read_key, whole_body
 from ..memory import sight
 from ..memory.changes import Written
@@ -109,11 +108,6 @@ def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor
 def rendered(at: datetime) -> str:
     """The instant as every version of Python reads it: with six digits and `+00:00`."""
     return at.isoformat(timespec="microseconds")
-
-
-async def audited(audit: Audit, caller: Caller, action: str, eyes: Eyes, **fields: object) -> None:
-    """Audit what an agent is about to do, which is not done if that fails."""
-    await asyncio.to_thread(audit, caller, action, tenant=caller.tenant, agent=eyes.agent, **fields)
 
 
 Time = Annotated[
@@ -224,8 +218,6 @@ def require_names(**names: str) -> None:
 _ASKING = f"{__package__}.asking"  # in the scope of a request: a caller, and its agent
 _NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
-_NUMBER = re.compile(r"\d+", re.ASCII)
-_DIGITS = 18  # that are read
 CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a client chooses
 
 
@@ -340,7 +332,7 @@ def number(request: Request, name: str, least: int) -> int | None:
     text = parameter(query_of(request), name)
     if text is None:
         return None
-    read = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
+    read = natural(text)
     if read < least:
         raise BadFields([(name, f"must be a whole number, {least} or more")])
     return read

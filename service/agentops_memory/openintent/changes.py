@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any, Concatenate, ParamSpec
 
 from ..engine.engine import Transaction
-from ..errors import AtItem, Denied, NotFound, Refusal
+from ..errors import AtItem, Denied, Refusal, required
 from ..memory import sight
 from ..memory.guardrails import Guardrails
 from ..memory.idempotency import once
@@ -176,9 +176,7 @@ def _write(tx: Transaction, eyes: Eyes, item: AgentBatchItem, room: Room) -> Out
         return create(tx, eyes, item, room)
     place = item.place(eyes)
     require_write(tx, place, eyes)
-    held = entry_there(tx, place)
-    if held is None:
-        raise NotFound(NO_ENTRY)
+    held = required(entry_there(tx, place), NO_ENTRY)
     return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version, room),))
 
 

@@ -557,11 +557,7 @@ def _next(tx: Transaction, task: str | None = None) -> PendingArchive | None:
 
 
 def _pending(tx: Transaction, which: str, **values: object) -> PendingArchive | None:
-    return tx[Sql].first(
-        _PENDING,
-        f"SELECT {_PENDING} FROM pending_archives WHERE {which} ORDER BY event_id LIMIT 1",
-        **values,
-    )
+    return tx[Sql].fetch(_PENDING, f"{which} ORDER BY event_id LIMIT 1", **values)
 
 
 def _entries(

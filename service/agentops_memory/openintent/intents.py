@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
-from ..errors import Denied, NotFound
+from ..errors import Denied, NotFound, required
 from ..http.bodies import GIVEN, fault, must
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -185,10 +185,7 @@ def require_sight(tx: Transaction, eyes: Eyes, intent: IntentId, *_: object) -> 
 def seen(tx: Transaction, eyes: Eyes, intent: IntentId) -> Intent:
     """The intent; NotFound for one that the agent may not see."""
     require_sight(tx, eyes, intent)
-    found = _get(tx, intent)
-    if found is None:
-        raise NotFound(NO_INTENT)
-    return found
+    return required(_get(tx, intent), NO_INTENT)
 
 
 def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
@@ -217,10 +214,4 @@ def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
 
 def _get(tx: Transaction, intent: IntentId) -> Intent | None:
     """The intent, whoever may see it."""
-    return tx[Sql].first(
-        _INTENT,
-        f"""SELECT {tx[Sql].dialect.row}, {_INTENT}
-              FROM intents
-             WHERE id = :id""",
-        id=intent,
-    )
+    return tx[Sql].fetch(_INTENT, "id = :id", id=intent)

@@ -1,6 +1,5 @@
 """Agents' memory over HTTP: entries made, read, listed, changed, deleted; and who has read them."""
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,7 +14,7 @@ from starlette.responses import Response
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
-from ..errors import AtItem, Invalid, NotFound, Refusal
+from ..errors import AtItem, Invalid, Refusal, required
 from ..http.bodies import JSON, Bodies, answered, bad_fields, written
 from ..http.paging import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
@@ -27,7 +26,7 @@ from ..memory.model.memory import MemoryId
 from ..memory.model.retention import Capacities
 from ..memory.model.rows import micros
 from ..memory.model.table import Sql
-from ..memory.redactor import MAX_KEY, Redactor, RulesOf, default_rules
+from ..memory.redactor import MAX_KEY, Redactor, RulesOf, aside, default_rules
 from ..telemetry import annotate, count
 from ..telemetry.measures import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
@@ -41,7 +40,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BATCHES = Bodies(refusal=bad_fields)
-BRIEF = 4096  # characters of a value that is screened on the loop
 MOST_DELETED = 1_000  # entries of one deletion
 
 BATCH = f"{MEMORY}/batch"
@@ -324,9 +322,9 @@ class AgentEntries:
         self, work: Callable[..., Outcome], caller: Caller, eyes: Eyes, body: AgentEntryBody
     ) -> Written[AgentEntry]:
         body.place(eyes)
-        redactor = self._redactor(caller, eyes)
-        clean = await _screened(len(body.value), drafts.cleaned, redactor, body)
-        done = await self._write(caller, work, eyes, clean, self._room)
+        redactor = redactor_for(self.rules, caller, eyes.agent)
+        clean = await aside(len(body.value), drafts.cleaned, redactor, body)
+        done = await self._write(caller, work, eyes, clean, Room(capacities=self.capacities))
         return Written(
             value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
         )
@@ -380,9 +378,11 @@ class AgentEntries:
         self, caller: Caller, eyes: Eyes, entry: AgentEntryId, body: AgentChangeBody, version: int
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each change that is accepted makes another."""
-        redactor = self._redactor(caller, eyes)
-        clean = await _screened(len(body.value or ""), drafts.cleaned, redactor, body)
-        done = await self._write(caller, changes.AMEND, eyes, entry, clean, version, self._room)
+        redactor = redactor_for(self.rules, caller, eyes.agent)
+        clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
+        done = await self._write(
+            caller, changes.AMEND, eyes, entry, clean, version, Room(capacities=self.capacities)
+        )
         self._seal_soon(caller, body)
         return Written(value=done.entries[0], redacted=redactor.count)
 
@@ -390,7 +390,7 @@ class AgentEntries:
         self, caller: Caller, eyes: Eyes, entry: AgentEntryId, version: int | None = None
     ) -> None:
         """Remove an entry for good."""
-        self._redactor(caller, eyes)
+        redactor_for(self.rules, caller, eyes.agent)
         await self._write(caller, changes.DELETE, eyes, entry, version)
         self.on_erased(caller)
 
@@ -403,9 +403,12 @@ class AgentEntries:
                 item.place(eyes)
             except Refusal as refusal:
                 raise AtItem(number, refusal) from refusal
-        redactor = self._redactor(caller, eyes)
-        clean = await asyncio.to_thread(lambda: [drafts.cleaned(redactor, it) for it in items])
-        done = await self._write(caller, changes.WRITE_BATCH, eyes, clean, self._room)
+        redactor = redactor_for(self.rules, caller, eyes.agent)
+        size = sum(len(it.value) for it in items)
+        clean = await aside(size, lambda: [drafts.cleaned(redactor, it) for it in items])
+        done = await self._write(
+            caller, changes.WRITE_BATCH, eyes, clean, Room(capacities=self.capacities)
+        )
         self._seal_soon(caller, *(item for item in items if item.version is not None))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
@@ -419,7 +422,7 @@ class AgentEntries:
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("Deleting entries in bulk needs a filter.")
-        clean = filter_.clean(self._redactor(caller, eyes))
+        clean = filter_.clean(redactor_for(self.rules, caller, eyes.agent))
         most = min(most, MOST_DELETED)
         done = await self._write(caller, changes.DELETE_BATCH, eyes, clean, most)
         if done[0]:
@@ -448,28 +451,11 @@ class AgentEntries:
     ) -> T:
         return await self.accesses.write(self.engine, caller, work, *args, **kwargs)
 
-    def _redactor(self, caller: Caller, eyes: Eyes) -> Redactor:
-        return redactor_for(self.rules, caller, eyes.agent)
-
-    @property
-    def _room(self) -> Room:
-        return Room(capacities=self.capacities)
-
     def _seal_soon(self, caller: Caller, *said: AgentChangeBody | AgentBatchItem) -> None:
         """Let the plain bytes of what may be sealed from now on leave the files within seconds."""
         if any(each.sensitivity in SEALED for each in said):
             self.on_erased(caller)
 
 
-async def _screened(size: int, work: Callable[[Redactor, T], T], redactor: Redactor, given: T) -> T:
-    """What was given without secrets; others are served meanwhile, unless it is brief."""
-    if size < BRIEF:
-        return work(redactor, given)
-    return await asyncio.to_thread(work, redactor, given)
-
-
 def _at(tx: Transaction, place: Place) -> AgentEntry:
-    found = changes.entry_there(tx, place)
-    if found is None:
-        raise NotFound(api.NO_ENTRY)
-    return found
+    return required(changes.entry_there(tx, place), api.NO_ENTRY)

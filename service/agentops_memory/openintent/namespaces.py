@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit
+from ..engine.callbacks import Audit, audited
 from ..engine.engine import Engine, Transaction
-from ..errors import Denied, NotFound
+from ..errors import Denied, NotFound, required
 from ..http.bodies import GIVEN, answered, fault_of
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -199,7 +199,7 @@ class Namespaces:
         if after := await self.engine.read(caller, _planned, eyes, clean, body, version):
             allow = {agent: _name(access) for agent, access in after.allow.items()}
             said = {"namespace": clean, "default": _name(after.default), "allow": allow}
-            await api.audited(self.audit, caller, "namespace.permitted", eyes, **said)
+            await audited(self.audit, caller, "namespace.permitted", agent=eyes.agent, **said)
         made = await self.engine.write(caller, _PERMIT, eyes, clean, body, version)
         return Written(value=made, redacted=redactor.count)
 
@@ -213,10 +213,7 @@ def _page(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> tuple[int, Se
 
 
 def _known(tx: Transaction, eyes: Eyes, name: str, *_: object) -> Namespace:
-    found = _get(tx, eyes, name)
-    if found is None:
-        raise NotFound(NO_NAMESPACE)
-    return found
+    return required(_get(tx, eyes, name), NO_NAMESPACE)
 
 
 def _planned(

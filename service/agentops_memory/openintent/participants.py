@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit
+from ..engine.callbacks import Audit, audited
 from ..engine.engine import Engine, Transaction
-from ..errors import Denied, Invalid, NotFound
+from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import GIVEN, answered
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -230,7 +230,7 @@ class Participants:
         clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
         said = {"intent": intent, "coordinator": body.agent_id}
         if await self.engine.read(caller, _may_make, eyes, intent, body):
-            await api.audited(self.audit, caller, "coordinator.made", eyes, **said)
+            await audited(self.audit, caller, "coordinator.made", agent=eyes.agent, **said)
         made = await self.engine.write(caller, _COORDINATE, eyes, body, clean)
         return Written(value=made, redacted=redactor.count)
 
@@ -242,7 +242,7 @@ class Participants:
         ending = await self.engine.read(caller, _ending, eyes, coordinator)
         if ending is not None:
             said = {"intent": ending.intent_id, "coordinator": ending.agent_id}
-            await api.audited(self.audit, caller, "coordinator.ended", eyes, **said)
+            await audited(self.audit, caller, "coordinator.ended", agent=eyes.agent, **said)
         return await self.engine.write(caller, _END_COORDINATOR, eyes, coordinator)
 
     async def grant(
@@ -253,7 +253,7 @@ class Participants:
         reason = None if body.reason is None else redactor.whole(body.reason)
         said = {"intent": intent, "grantee": body.principal_id}
         if await self.engine.read(caller, _may_make, eyes, intent, body):
-            await api.audited(self.audit, caller, "grant.made", eyes, **said)
+            await audited(self.audit, caller, "grant.made", agent=eyes.agent, **said)
         made = await self.engine.write(caller, _GRANT, eyes, intent, body, reason)
         return Written(value=made, redacted=redactor.count)
 
@@ -263,7 +263,7 @@ class Participants:
         found = await self.engine.read(caller, _revoked, eyes, intent, grant)
         if found is not None:
             said = {"intent": intent, "grantee": found.principal_id}
-            await api.audited(self.audit, caller, "grant.revoked", eyes, **said)
+            await audited(self.audit, caller, "grant.revoked", agent=eyes.agent, **said)
         await self.engine.write(caller, _REVOKE, eyes, intent, grant)
 
 
@@ -316,9 +316,7 @@ def seen_coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence
 
 def _may_end(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> None:
     """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
-    found = _get(tx, coordinator)
-    if found is None:
-        raise NotFound(NO_COORDINATOR)
+    found = required(_get(tx, coordinator), NO_COORDINATOR)
     if found.agent_id != eyes.agent:
         _require_govern(tx, eyes, found.intent_id)
 
@@ -389,27 +387,17 @@ _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
 _COORDINATOR = RowMapper(Coordinator, "coordinators", check=lambda it: guardrails_of(it.details))
 _GRANTED = RowMapper(Grant, "grants")
+_OF_INTENT = "intent = :intent ORDER BY granted_at, id"
 
 
 def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
     """The coordinator, ended or not, whoever may see it."""
-    return tx[Sql].first(
-        _COORDINATOR,
-        f"SELECT {tx[Sql].dialect.row}, {_COORDINATOR} FROM coordinators WHERE id = :id",
-        id=coordinator,
-    )
+    return tx[Sql].fetch(_COORDINATOR, "id = :id", id=coordinator)
 
 
 def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
     """All that an intent has had, the first first."""
-    found = tx[Sql].run(
-        f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
-              FROM coordinators
-             WHERE intent = :intent
-          ORDER BY granted_at, id""",
-        intent=intent,
-    )
-    return list(tx[Sql].intact(found, _COORDINATOR))
+    return tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)
 
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
@@ -425,11 +413,4 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     """Those on an intent, the first first."""
-    found = tx[Sql].run(
-        f"""SELECT {tx[Sql].dialect.row}, {_GRANTED}
-              FROM grants
-             WHERE intent = :intent
-          ORDER BY granted_at, id""",
-        intent=intent,
-    )
-    return list(tx[Sql].intact(found, _GRANTED))
+    return tx[Sql].fetch_all(_GRANTED, _OF_INTENT, intent=intent)

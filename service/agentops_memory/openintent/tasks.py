@@ -11,9 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Conflict, Denied, Invalid, NotFound
+from ..errors import BadFields, Conflict, Denied, Invalid, required
 from ..http.bodies import GIVEN, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
@@ -320,7 +320,7 @@ class Tasks:
             intent = await self.engine.read(caller, _intent_of_others, eyes, of, *asked)
             if intent is not None:
                 said = {"intent": intent, "assignee": assignee}
-                await api.audited(self.audit, caller, "task.assigned", eyes, **said)
+                await audited(self.audit, caller, "task.assigned", agent=eyes.agent, **said)
 
     def _settle_soon(self, caller: Caller, task: Task) -> None:
         """Let what a task left that has ended lie in its archives, and then nowhere else."""
@@ -329,10 +329,7 @@ class Tasks:
 
 
 def known(tx: Transaction, eyes: Eyes, task: TaskId, *_: object) -> Task:
-    found = seen_task(tx, eyes, task)
-    if found is None:
-        raise NotFound(NO_TASK)
-    return found
+    return required(seen_task(tx, eyes, task), NO_TASK)
 
 
 def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
@@ -537,8 +534,7 @@ _TASK = RowMapper(Task, "tasks", alias="t.")
 
 def task_with(tx: Transaction, task: TaskId) -> Task | None:
     """The task, whoever may see it."""
-    statement = f"SELECT t.{tx[Sql].dialect.row}, {_TASK} FROM tasks t WHERE t.id = :id"
-    return tx[Sql].first(_TASK, statement, id=task)
+    return tx[Sql].fetch(_TASK, "t.id = :id", id=task)
 
 
 def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:

@@ -1,6 +1,5 @@
 """The memory adapter: entries of refs are put, read, listed, found and deleted (OpenWOP)."""
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
-from ..errors import AnswerErased, BadFields, Conflict
+from ..errors import AnswerErased, BadFields, Conflict, required
 from ..http.bodies import WRITTEN, fault_of
 from ..http.paging import instant
 from ..http.protocol import Operation
@@ -24,7 +23,7 @@ from ..memory.model.rows import Column, RowMapper
 from ..memory.model.search import Filter
 from ..memory.model.space import MemoryRef
 from ..memory.model.table import Sql
-from ..memory.redactor import Redaction, RunKey
+from ..memory.redactor import Redaction, RunKey, aside
 from ..memory.revisions import revised
 from ..recall import recall
 from ..recall.text.features import ALL, Features
@@ -39,11 +38,10 @@ from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, fire_met
 from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
-from .refs import LONGEST_TAG, NOWHERE, IsCurrent, RefEntryId, Screen, fitting, no_entry, readable
+from .refs import LONGEST_TAG, NO_ENTRY, NOWHERE, IsCurrent, RefEntryId, Screen, fitting, readable
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
-BRIEF = 4096  # characters that are screened on the loop
 MOST_SHOWN = 500  # entries of a page
 FOUND, MOST_FOUND = 10, 100  # of a search
 MOST_RANKED = 1000  # of a search, among which a budget chooses
@@ -267,8 +265,7 @@ class RefEntries:
         async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
             refs.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
-            is_brief = len(body.content) < BRIEF
-            cleaned = clean(screen) if is_brief else await asyncio.to_thread(clean, screen)
+            cleaned = await aside(len(body.content), clean, screen)
             return await self.engine.write(caller, _PUT, cleaned, is_current, held)
 
         done = await refs.written(self.redaction, caller, write)
@@ -339,17 +336,11 @@ def list_entries(
 
 
 def get_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> RefEntry:
-    found = tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref))
-    if found is None:
-        raise no_entry()
-    return found
+    return required(tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref)), NO_ENTRY)
 
 
 def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provenance:
-    found = tx[RefTable].provenance(ref, entry)
-    if found is None:
-        raise no_entry()
-    return found
+    return required(tx[RefTable].provenance(ref, entry), NO_ENTRY)
 
 
 def search_entries(

@@ -16,7 +16,7 @@ from ..errors import BadFields
 from ..http.bodies import JSON, Bodies, bad_fields, written
 from ..http.endpoint import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.query import fitting
+from ..http.query import fitting, natural
 from ..http.requests import exact_parameter
 from ..memory.changes import Written
 from ..memory.model.access import Role
@@ -38,8 +38,6 @@ LONGEST_IN_SPAN = 100  # code points
 
 BODIES = Bodies(refusal=bad_fields, limit=LONGEST_BODY)
 
-_NUMBER = re.compile(r"\d+", re.ASCII)
-_DIGITS = 18  # that are read: a larger number is as good as this one
 _IN_PATH = re.compile(r"{(\w+)")
 
 
@@ -76,7 +74,7 @@ class Query:
         text = self.text(name)
         if text is None:
             return None
-        number = int(text.lstrip("0")[:_DIGITS] or 0) if _NUMBER.fullmatch(text) else -1
+        number = natural(text)
         if number < least:
             self.fault(name, f"must be a whole number, {least} or more")
         return number

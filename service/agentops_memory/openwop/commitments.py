@@ -4,7 +4,6 @@ The condition is a time to come, or a tag that is waited for. A commitment whose
 was superseded or has expired is cancelled, and is shown so before its row says so.
 """
 
-import asyncio
 import json
 import re
 from collections import Counter
@@ -211,7 +210,7 @@ class Commitments:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
             clean = body
             if body.tag is not None:
-                (tag,) = await asyncio.to_thread(screen.tags, [body.tag])
+                (tag,) = screen.tags([body.tag])
                 clean = body.model_copy(update={"tag": tag})
             return await self.engine.write(caller, work, clean, is_current)
 
@@ -259,7 +258,7 @@ def arm_entry(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
         memory=source.memory, now=micros(tx.now),
     ):  # fmt: skip
-        raise refs.no_entry()
+        raise NotFound(refs.NO_ENTRY)
     if armed := _armed(tx, source.memory, condition):
         return Written(value=armed[0])
     require_room(tx)

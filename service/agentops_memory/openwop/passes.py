@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN, fault_of
@@ -246,8 +246,7 @@ class Passes:
         run = RunId(run_id)
         async with self._turns.of(caller, run):  # what is audited is what is done
             if await self.engine.read(caller, is_undo_due, run):
-                said = {"tenant": caller.tenant, "run": run}
-                await asyncio.to_thread(self.audit, caller, "pass.undone", **said)
+                await audited(self.audit, caller, "pass.undone", run=run)
             return await self.engine.write(caller, once(undo_pass), run)
 
     async def _consolidated(self, caller: Caller, body: ConsolidateBody) -> tuple[Begun, int]:

@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer
 
-from ..engine.callbacks import Audit
+from ..engine.callbacks import Audit, audited
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Conflict, NotFound, Unreadable
+from ..errors import BadFields, Conflict, NotFound, Unreadable, required
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
 from ..memory.changes import Written
@@ -261,11 +261,10 @@ class Proposals:
             while True:
                 seen = await self.engine.read(caller, planned, proposal_id, to)
                 if seen and ProposalState.APPLIED in (to, seen.state):
-                    action = "applied" if to is ProposalState.APPLIED else "withdrawn"
-                    await asyncio.to_thread(
-                        self.audit, caller, f"proposal.{action}", tenant=caller.tenant,
-                        proposal=seen.id, kind=seen.kind.value, artifact=seen.installed,
-                    )  # fmt: skip
+                    end = "applied" if to is ProposalState.APPLIED else "withdrawn"
+                    said = {"kind": seen.kind.value, "artifact": seen.installed}
+                    action = f"proposal.{end}"
+                    await audited(self.audit, caller, action, proposal=seen.id, **said)
                 try:
                     work = once(move_proposal)
                     return await self.engine.write(caller, work, proposal_id, to, seen)
@@ -403,10 +402,7 @@ def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
 
 
 def known_proposal(tx: Transaction, id_: str) -> Proposal:
-    found = find_proposal(tx, id_)
-    if found is None:
-        raise NotFound("proposal not found")
-    return found
+    return required(find_proposal(tx, id_), "proposal not found")
 
 
 def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:

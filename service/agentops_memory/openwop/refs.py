@@ -13,7 +13,7 @@ from typing import Annotated, NewType, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from ..errors import BadFields, Conflict, Denied, NotFound
+from ..errors import BadFields, Conflict, Denied
 from ..memory.changes import Written
 from ..memory.model.access import Caller, TenantId
 from ..memory.model.liveness import expired, superseded_in_ref
@@ -41,6 +41,7 @@ MAX_CONTENT = 65_536  # bytes of UTF-8
 MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer, which has less
 ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"  # tags of the service
 
+NO_ENTRY = "memory entry not found"  # said of whatever is not there, or not to be known
 NOWHERE = MemoryRef("")
 """What stands for a ref under which there can be nothing."""
 
@@ -79,11 +80,6 @@ class MemoryChanged(Conflict):
 
 class ScreenOutdated(Exception):
     """A value was registered after the entry was screened, and before it is written."""
-
-
-def no_entry() -> NotFound:
-    """The one answer for whatever is not there, or not to be known."""
-    return NotFound("memory entry not found")
 
 
 # The screen of what hosts write: secrets are rewritten, in each form that they have (SR-1).

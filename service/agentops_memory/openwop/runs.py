@@ -14,7 +14,7 @@ from typing import Annotated, Any, NewType, TypeVar
 from pydantic import Field
 
 from ..engine.engine import Transaction
-from ..errors import Conflict, NotFound, Refusal
+from ..errors import Conflict, Refusal, required
 from ..memory.limits import require_margin
 from ..memory.model.memory import MemoryId
 from ..memory.model.rows import (
@@ -303,14 +303,11 @@ class RunTable(Table):
     _uids: Uids
 
     def get(self, run: str) -> Run | None:
-        return self._first(RUN, f"SELECT {RUN} FROM runs WHERE name = :name", name=run)
+        return self._fetch(RUN, "name = :name", name=run)
 
     def known(self, run: str) -> Run:
         """The run; NotFound."""
-        found = self.get(run)
-        if found is None:
-            raise NotFound("run not found")
-        return found
+        return required(self.get(run), "run not found")
 
     def open(self, kind: RunKind = RunKind.HOST, refs: Sequence[str] = (), **columns: Any) -> Run:
         """Open a run, and begin its log; unless its columns tell, it sees memory as it is then."""
@@ -396,15 +393,10 @@ class RunTable(Table):
 
     def silent(self, until: datetime, most: int) -> list[RunId]:
         """Open runs in which nothing was done since then."""
-        found = self._execute(
-            f"""SELECT {RUN}
-                  FROM runs
-                 WHERE ended_at IS NULL AND heard_at <= :until
-              ORDER BY high, log_offset, id
-                 LIMIT :most""",
-            until=micros(until), most=most,
-        )  # fmt: skip
-        return [run.id for run in self._intact(found, RUN)]
+        which = """ended_at IS NULL AND heard_at <= :until
+                   ORDER BY high, log_offset, id
+                   LIMIT :most"""
+        return [run.id for run in self._fetch_all(RUN, which, until=micros(until), most=most)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
         """Runs that had ended by then, of which there are events still; or all of them."""

@@ -1,14 +1,13 @@
 """Subjects: whom entries are about, and what forgetting one removes (OpenWOP)."""
 
-import asyncio
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
 from ..errors import NotFound
 from ..http.protocol import Operation
@@ -117,8 +116,8 @@ class Forgetting:
             if body.dry_run:
                 return told
             if entries:
-                said = {"tenant": caller.tenant, "erasure": erasure, **counts_of(told)}
-                await asyncio.to_thread(self.audit, caller, "memory.forgotten", **said)
+                said = {"erasure": erasure, **{name: getattr(told, name) for name in COUNTS}}
+                await audited(self.audit, caller, "memory.forgotten", **said)
                 told = told.model_copy(update={"erasure_id": erasure})
             while entries:
                 for start in range(0, len(entries), STEP):
@@ -311,7 +310,3 @@ def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubje
         payload = {"erasureId": told.erasure_id, "entries": told.entries + told.archives}
         tx[RunTable].record(RunEventType.FORGOTTEN, (payload, ()))
     return told
-
-
-def counts_of(told: ForgottenSubject) -> Mapping[str, int]:
-    return {name: getattr(told, name) for name in COUNTS}

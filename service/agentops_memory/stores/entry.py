@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ..engine.engine import Transaction
-from ..errors import Conflict, NotFound, PathTaken
+from ..errors import Conflict, PathTaken, required
 from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
@@ -96,10 +96,7 @@ async def delete(
 def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
     """The entry, with its content."""
     rules.known_store(tx, store)
-    found = _with_content(tx, store, entry)
-    if found is None:
-        raise NotFound(rules.NO_ENTRY)
-    return found
+    return required(_with_content(tx, store, entry), rules.NO_ENTRY)
 
 
 def list_entries(

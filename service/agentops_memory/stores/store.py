@@ -3,7 +3,6 @@
 A store is a space without a project, whose memories are entries at paths, with versions.
 """
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,9 +12,9 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
 
-from ..engine.callbacks import Audit, noop
+from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
-from ..errors import AlreadyDone, Archived, Invalid, NotFound
+from ..errors import AlreadyDone, Archived, Invalid, required
 from ..http.paging import ENTRY, STORE, VERSION, public_id
 from ..memory.changes import Written
 from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
@@ -28,7 +27,7 @@ from ..memory.model.memory import ANY_STATE, Expected, MemoryId
 from ..memory.model.rows import Column, RowMapper, micros, reads
 from ..memory.model.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.model.table import Sql
-from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.redactor import Redactor, RulesOf, aside, default_rules
 from ..memory.revisions import RevisionTable
 from ..recall.text.visible import has_controls
 from ..record import Microseconds, Record
@@ -95,7 +94,8 @@ class Serving:
     ) -> Written[T]:
         """What work makes of something, if it is named, and of a body without secrets."""
         redactor = Redactor(self.rules(caller))
-        parts = await asyncio.to_thread(clean, redactor, body.parts, self.policy.longest_name)
+        size = sum(len(str(it)) for it in body.parts.values())
+        parts = await aside(size, clean, redactor, body.parts, self.policy.longest_name)
         done = await self.engine.write(caller, work, *of, parts)
         return Written(value=done, redacted=redactor.count)
 
@@ -262,8 +262,8 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
     It is invisible at once; its rows and bytes are erased in the background.
     """
     if found := await serving.engine.read(caller, store_to_delete, store):
-        about = {"tenant": caller.tenant, "store": store, "observations": found.entries}
-        await asyncio.to_thread(serving.audit, caller, "store.deleted", **about)
+        about = {"store": store, "observations": found.entries}
+        await audited(serving.audit, caller, "store.deleted", **about)
     await serving.engine.write(caller, _DELETE, store)
     serving.on_erased(caller)
 
@@ -271,14 +271,8 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
 def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
     """The store, archived or not; Denied for callers who may not read stores."""
     tx.caller.require_stores()
-    found = tx[Sql].first(
-        _STORE,
-        f"SELECT {_STORE} FROM stores WHERE uid = :uid AND erasure_id IS NULL",
-        uid=store,
-    )
-    if found is None:
-        raise NotFound(NO_STORE)
-    return found
+    found = tx[Sql].fetch(_STORE, "uid = :uid AND erasure_id IS NULL", uid=store)
+    return required(found, NO_STORE)
 
 
 def open_store(tx: Transaction, store: StoreId) -> Store:

@@ -3,13 +3,13 @@
 The versions of deleted entries stay.
 """
 
-import asyncio
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_serializer
 
+from ..engine.callbacks import audited
 from ..engine.engine import Transaction
-from ..errors import AlreadyDone, NotFound, StillCurrent
+from ..errors import AlreadyDone, StillCurrent, required
 from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
@@ -84,8 +84,7 @@ async def redact(
     """
     of = store, version, serving.policy
     if await serving.engine.read(caller, is_to_redact, *of):
-        about = {"tenant": caller.tenant, "store": store, "version": version}
-        await asyncio.to_thread(serving.audit, caller, "version.redacted", **about)
+        await audited(serving.audit, caller, "version.redacted", store=store, version=version)
     redacted = await serving.engine.write(caller, _REDACT, *of)
     serving.on_erased(caller)
     return redacted
@@ -99,9 +98,7 @@ def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Versio
         f"SELECT {VERSION} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid",
         store=store, uid=version,
     )  # fmt: skip
-    if found is None:
-        raise NotFound(rules.NO_VERSION)
-    return found
+    return required(found, rules.NO_VERSION)
 
 
 def list_versions(

@@ -222,6 +222,12 @@ class RowMapper(Generic[T]):
     def _all(self) -> str:
         return self.but()
 
+    def selecting(self, row: str) -> str:
+        """A SELECT of its own table up to a condition; without a key `row` names each row."""
+        _, key, alias, *_ = self._declared
+        leading = "" if key else f"{alias}{row}, "
+        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} WHERE "
+
     def but(self, *names: str) -> str:
         """The columns as a SELECT lists them, with NULL for the fields of some names."""
         columns = self._reading.columns

@@ -13,7 +13,7 @@ from ...recall.text.normalization import Columns, End
 from .access import Patterns
 from .liveness import Moment, superseded, superseded_in_ref
 from .memory import Memory, MemoryId, SessionId
-from .rows import MAX_PAGE, portion
+from .rows import MAX_PAGE, RowMapper, portion
 from .search import Filter
 from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space
 
@@ -192,6 +192,15 @@ class Table:
         row = self._connection.execute(statement, parameters).fetchone()
         return None if row is None else read(row)
 
+    def _fetch(self, of: RowMapper[T], which: str, /, **parameters: object) -> T | None:
+        """The first row of a record's own table that a condition holds of."""
+        return self._first(of, of.selecting(self._sql.row) + which, **parameters)
+
+    def _fetch_all(self, of: RowMapper[T], which: str, /, **parameters: object) -> list[T]:
+        """All such rows, but for damaged ones."""
+        rows = self._execute(of.selecting(self._sql.row) + which, **parameters)
+        return list(self._intact(rows, of))
+
     def _exists(self, statement: str, **parameters: object) -> bool:
         return self._connection.execute(statement, parameters).fetchone() is not None
 
@@ -280,6 +289,7 @@ class Sql(Table):
     """The SQL of plain functions of a transaction, as in `tx[Sql].exists(...)`."""
 
     run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
+    fetch, fetch_all = Table._fetch, Table._fetch_all  # noqa: SLF001
     number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
     texts, filled = Table._texts, Table._filled  # noqa: SLF001
