@@ -38,10 +38,10 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (65_421, 46_000),
+    "lines": (65_393, 46_000),
     "files": (270, 180),
     "types of a noun": (4, 4),
-    "places of an optional field": (21, 5),
+    "places of an optional field": (19, 5),
     "protocols with one implementation": (1, 0),
     "modules imported by one other": (42, 30),
     "percent of lines that import": (7.1, 5.0),

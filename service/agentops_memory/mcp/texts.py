@@ -126,8 +126,8 @@ def context(told: m.Context, *, order: str) -> str:
 
 def memory(of: m.Observation, note: str = "") -> str:
     about = [f"#{of.id} {_head(of.type, of.title)}"]
-    if of.topic_key:
-        about.append(f"topic_key: {_line(of.topic_key)}")
+    if key := of.topic_key:
+        about.append(f"topic_key: {_line(key)}")
     if of.tags:
         about.append(f"tags: {_line(', '.join(of.tags))}")
     place = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")

@@ -232,11 +232,11 @@ async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=a.MOST_HITS)
     also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
-    hits = [hit for hit in [*also, *near] if hit.topic_key]
-    if await _is_held(agent, {hit.id for hit in hits if hit.topic_key == key}):
+    keys = {hit.id: hit.topic_key for hit in [*also, *near] if hit.topic_key}
+    if await _is_held(agent, {id_ for id_, used in keys.items() if used == key}):
         return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
-    used = dict.fromkeys(hit.topic_key for hit in hits if hit.topic_key not in (None, key))
-    return texts.suggested(key, [each for each in used if each][:NEAR_KEYS])
+    others = [it for it in dict.fromkeys(keys.values()) if it != key]
+    return texts.suggested(key, others[:NEAR_KEYS])
 
 
 def suggested_key(type_: str, title: str) -> str:
