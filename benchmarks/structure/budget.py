@@ -38,7 +38,7 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (65_393, 46_000),
+    "lines": (65_387, 46_000),
     "files": (270, 180),
     "types of a noun": (4, 4),
     "places of an optional field": (19, 5),

@@ -319,7 +319,7 @@ def _amend(
     after = _planned(tx, before, eyes, change, version, room)
     revised(tx, _memory(before), _memory(after), has_new_text=False)
     # A column that is set, though it stays, has its indexes written anew.
-    row = ENTRY.changed(before, after, "a.")
+    row = ENTRY.values(after, "a.", before)
     if not after.is_lost and (before.is_lost or after.size != before.size):
         row["size"] = after.size
     if after.memory_type is Tier.EPISODIC:

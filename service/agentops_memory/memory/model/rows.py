@@ -239,20 +239,14 @@ class RowMapper(Generic[T]):
         except UNREADABLE as error:
             raise damaged_row(self._table, row, error) from error
 
-    def values(self, record: T, alias: str = "") -> dict[str, object]:
-        """What the columns under an alias hold of the record."""
-        return {
-            column.removeprefix(alias): None if (it := of(record)) is None else write(it)
-            for column, of, write in self._reading.written
-            if column.startswith(alias)
-        }
-
-    def changed(self, before: T, after: T, alias: str) -> dict[str, object]:
-        """The same of the columns whose fields have changed."""
+    def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
+        """What the columns under an alias hold of the record; with a state before, what changed."""
         return {
             column.removeprefix(alias): None if it is None else write(it)
             for column, of, write in self._reading.written
-            if column.startswith(alias) and (it := of(after)) != of(before)
+            if column.startswith(alias)
+            for it in [of(record)]
+            if before is None or it != of(before)
         }
 
     @cached_property
