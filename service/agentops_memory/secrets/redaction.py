@@ -95,14 +95,14 @@ class Rules:
 
         Overlapping secrets are one, named after the longest. Idempotent; takes linear time.
         """
-        if len(text) < SHORTEST_VALUE or text in self._clean:  # nor is any shape so short
+        if len(text) < SHORTEST_VALUE or hash(text) in self._clean:  # nor is any shape so short
             return Redacted(text=text)
         if found := _merged(self._found(text)):
             return self._without_all(text, found)
         if len(text) <= SHORT:
             if len(self._clean) >= MOST_CLEAN:
                 self._clean.clear()
-            self._clean.add(text)
+            self._clean.add(hash(text))
         return Redacted(text=text)
 
     def _without_all(self, text: str, found: list["_Part"]) -> Redacted:
@@ -166,8 +166,8 @@ class Rules:
         return frozenset(_safe(value_id) for value_id, _ in self.values)
 
     @cached_property
-    def _clean(self) -> set[str]:
-        """Short texts without secrets, which requests repeat: names, ids, paths."""
+    def _clean(self) -> set[int]:
+        """Hashes of short texts without secrets, which requests repeat: erased text is in none."""
         return set()
 
     @cached_property
