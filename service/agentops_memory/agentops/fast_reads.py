@@ -229,7 +229,10 @@ def _parameters(query: bytes, text_name: bytes) -> Asked | None:
 
 def _decoded(value: bytes) -> str:
     if value.isascii():
-        return unquote_to_bytes(value.replace(b"+", b" ")).decode(errors="replace")
+        spaced = value.replace(b"+", b" ")
+        if b"%" in spaced:  # spaces at once: the library takes one escape after the other
+            spaced = unquote_to_bytes(spaced.replace(b"%20", b" "))
+        return spaced.decode(errors="replace")
     return unquote_plus(value.decode("latin-1"))
 
 

@@ -128,8 +128,9 @@ class PromptWords(dict[str, Word]):
             room -= len(words)
             found.append((words, sentence))
             doubtful += [it >> 1 for it in marked if it & 1]
-        weights = [weight(said, len(words)) for words, said in found] if found[1:] else [1.0]
-        weighed = [(words, by) for (words, _), by in zip(found, weights, strict=False)]
+        if len(found) == 1:
+            return ParsedPrompt([(found[0][0], 1.0)], doubtful, is_plain)
+        weighed = [(words, weight(said, len(words))) for words, said in found]
         return ParsedPrompt(weighed, doubtful, is_plain)
 
     def _fitting(self, chunks: Iterable[str], room: int) -> list[Word]:
@@ -460,21 +461,20 @@ class Reading:
         self, ids: Sequence[MemoryId], stored: Stored, render: Render, kind: str
     ) -> list[bytes] | None:
         """Each memory as it was rendered first; None if one is gone."""
-        known = [getattr(it.area, kind) for it in self._parts]
-        own = known[0] if known else {}
-        lines = [own.get(id_) for id_ in ids]
-        if None in lines:
+        known = [getattr(it.area, kind) for it in self._parts] or [{}]
+        try:
+            return [known[0][id_] for id_ in ids]
+        except KeyError:
             every = {id_: line for it in known for id_, line in it.items()}
-            if missing := [id_ for id_ in ids if id_ not in every]:
-                for shown in stored.shown(missing):
-                    part = next((it for it in self._parts if it.area.has(shown.id)), None)
-                    if part is None:
-                        return None
-                    every[shown.id] = line = render(shown)
-                    if len(line) <= LONGEST_LINE:
-                        part.area.remember(getattr(part.area, kind), shown.id, line)
-            lines = [every.get(id_) for id_ in ids]
-        return None if None in lines else [it for it in lines if it is not None]
+        if missing := [id_ for id_ in ids if id_ not in every]:
+            for shown in stored.shown(missing):
+                part = next((it for it in self._parts if it.area.has(shown.id)), None)
+                if part is None:
+                    return None
+                every[shown.id] = line = render(shown)
+                if len(line) <= LONGEST_LINE:
+                    part.area.remember(getattr(part.area, kind), shown.id, line)
+        return [every[id_] for id_ in ids] if every.keys() >= set(ids) else None
 
     def step(
         self, name: str, match: str | None, find: Callable[P, Found],

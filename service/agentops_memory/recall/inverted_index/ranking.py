@@ -80,7 +80,8 @@ class Ranking:
         corrections: dict[str, tuple[str, ...]] = {}
         term = self._vocabulary.term
         for word, form in islice(words, MOST_WORDS):
-            counts = self.counts(self._vocabulary.near(form))
+            near = self._vocabulary.near(form)
+            counts = self.counts(near) if near else {}
             if len(counts) > MOST_TERMS:
                 likely = sorted((-count, term(stem)) for stem, count in counts.items())
                 corrections[word] = tuple([it for _, it in likely[:MOST_TERMS]])
