@@ -96,7 +96,9 @@ def test_a_past_operation_is_what_the_sdk_sends(headers: dict[str, str]) -> None
         sdk = encode_spans(kept.spans)
         kept.spans.clear()
         past = otlp.PastSpans(provider, kept)
-        root = past.operation("memory.search", headers, STEPS, VALUES, ("search.result", EVENTS))
+        root = past.operation(
+            "memory.search", headers, STEPS, VALUES, ("search.result", map(past.encoded, EVENTS))
+        )
         own = otlp.encode_spans(kept.spans)
 
     assert len(kept.spans) == 1

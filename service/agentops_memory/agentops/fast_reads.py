@@ -12,7 +12,8 @@ from functools import lru_cache, partial
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 from opentelemetry.trace import INVALID_SPAN, Span
-from pydantic_core import from_json, to_json
+from opentelemetry.util.types import AnyValue
+from pydantic_core import to_json
 
 from ..errors import Refusal
 from ..http.endpoint import Gate
@@ -29,7 +30,7 @@ from ..steps import PastStep
 from ..telemetry import OwnText, Telemetry, hide_by, log_answered
 from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import sendable
-from .recall import context_span, injected, outcome, search_span
+from .recall import METHODS, context_span, injected, outcome, search_span
 from .wire import JSON, SummaryLine, hit, json_bytes, line
 
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
@@ -47,6 +48,7 @@ _HITS = {
 
 Headers = Sequence[tuple[bytes, bytes]]
 Asked = tuple[Project, str, int]  # a text, and a limit: 0 if unset
+Encode = Callable[[Mapping[str, AnyValue]], bytes]  # attributes of an event, or some of them
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _LONG_WAY = frozenset(
@@ -149,7 +151,7 @@ class FastReads:
         if self.telemetry.past:
             rules = self.gate.rules(caller)
             hide_by(lambda: rules)
-            render = partial(_with_event, render)
+            render = partial(_with_event, self.telemetry.past.encoded, render)
         plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
         read = held.context(plain, render) if path == CONTEXT else held.search(plain, render)
         if read is None:
@@ -174,9 +176,12 @@ class FastReads:
         else:
             name, event = "fetch_context", "context.injected"
             told = context_span(text, filter_, Context(found=found))
-        events = from_json(b"[%b]" % b",".join([it.partition(EVENT)[2] for it in read.lines]))
-        for it, (_, rank, by) in zip(events, read.hits, strict=True):
-            it["memory.injected.rank"], it["memory.injected.method"] = rank, by.value
+        encoded = self.telemetry.past.encoded
+        events = [
+            line.partition(EVENT)[2]
+            + encoded({"memory.injected.rank": rank, "memory.injected.method": METHODS[by]})
+            for line, (_, rank, by) in zip(read.lines, read.hits, strict=True)
+        ]
         return self.telemetry.past.operation(
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
@@ -202,10 +207,11 @@ def _search_body(read: HeldRead) -> bytes:
     ])  # fmt: skip
 
 
-def _with_event(render: Render, shown: Shown) -> bytes:
+def _with_event(encoded: Encode, render: Render, shown: Shown) -> bytes:
     """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
-    event = sendable(injected(Hit(memory=shown, rank=0.0, method=Method.RECENCY)))
-    return render(shown) + EVENT + to_json(event)
+    told = sendable(injected(Hit(memory=shown, rank=0.0, method=Method.RECENCY)))
+    del told["memory.injected.rank"], told["memory.injected.method"]
+    return render(shown) + EVENT + encoded(told)
 
 
 def _parameters(query: bytes, text_name: bytes) -> Asked | None:

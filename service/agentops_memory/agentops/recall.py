@@ -98,8 +98,8 @@ SHOWN_QUERY = 200  # code points of a search in a span
 SHOWN_TITLE = 100  # code points of a title in an event
 
 # The contract knows two: a match of a topic key counts as one of words.
-_METHODS = {method: OwnText(method.value) for method in Method}
-_METHODS[Method.TOPIC_KEY] = _METHODS[Method.FULL_TEXT]
+METHODS = {method: OwnText(method.value) for method in Method}
+METHODS[Method.TOPIC_KEY] = METHODS[Method.FULL_TEXT]
 
 
 class Reading(Protocol):
@@ -311,7 +311,7 @@ def context_span(text: str, filter_: Filter, told: Context) -> Attributes:
         "memory.project": filter_.project,
         "memory.query": Cut(text, MAX_PROMPT),
         "memory.context.query_used": bool(text),
-        "memory.context.method": _METHODS[found.method],
+        "memory.context.method": METHODS[found.method],
         "memory.context.result_count": len(found.hits),
         "memory.context.degraded": found.is_degraded or None,
         "memory.context.corrected_count": len(found.query.corrections) or None,
@@ -354,5 +354,5 @@ def injected(hit: Hit) -> Attributes:
         "memory.injected.type": hit.memory.text.type,
         "memory.injected.title": Cut(hit.memory.text.title, SHOWN_TITLE),
         "memory.injected.rank": hit.rank,
-        "memory.injected.method": _METHODS[hit.method],
+        "memory.injected.method": METHODS[hit.method],
     }

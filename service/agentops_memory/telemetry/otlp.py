@@ -4,24 +4,27 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from functools import lru_cache
+from struct import Struct, pack
 from urllib.parse import urlsplit
 
+from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.common import trace_encoder
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, SpanFlags
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+from opentelemetry.proto.trace.v1.trace_pb2 import SpanFlags
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricExporter, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
-from opentelemetry.trace import Span, SpanKind
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
 from ..steps import PastStep
+from .logs import OwnText
 
 SERVICE = "agentops-memory"
 SCOPE = "agentops_memory"
@@ -31,28 +34,36 @@ DELAY = timedelta(seconds=1)  # that a span waits for others at most
 INTERVAL = timedelta(seconds=60)  # between two messages of measurements
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
+PAIRS = 1024  # attributes whose bytes are remembered
 # Settings of the SDK that change what a span holds, or how spans are counted.
 _CHANGING = re.compile("OTEL_.*_LIMIT|OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED")
 
-# Read once: protobuf looks a name up at each use.
+# Before a field stands its key: its number, three bits to the left, and how its value is written.
+# Those of a Span, of an Event in it, and of the attributes of both.
+_TRACE_ID, _SPAN_ID, _PARENT = b"\x0a\x10", b"\x12\x08", b"\x22\x08"  # with the size of each
+_TRACE_STATE, _NAME = b"\x1a", b"\x2a"
+_ATTRIBUTE, _EVENT, _FLAGS, _NO_STATUS = b"\x4a", b"\x5a", b"\x85\x01", b"\x7a\x00"
+_EVENT_AT, _NAMED, _EVENT_ATTRIBUTE = b"\x09", b"\x12", b"\x1a"
+_KEY, _VALUE, _TEXT, _TRUE, _FALSE, _INT, _FLOAT = (
+    b"\x0a", b"\x12", b"\x0a", b"\x10\x01", b"\x10\x00", b"\x18", b"\x21"
+)  # fmt: skip
+_SPAN = b"\x12"  # in what one scope has
+_KIND_AND_TIMES = Struct("<BBBQBQ")  # with the keys before each
 _INTERNAL, _SERVER = Message.SPAN_KIND_INTERNAL, Message.SPAN_KIND_SERVER
-_IS_KNOWN = SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK
-_IS_REMOTE = SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK
-_FIELDS = {str: "string_value", bool: "bool_value", int: "int_value", float: "double_value"}
+_IS_KNOWN = int(SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
+_IS_REMOTE = int(SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
 
 
 class PastOperation(ReadableSpan):
     """The span of an operation that is over, with those below it, encoded.
 
-    For the SDK it is a span of the same scope, and one of those that wait.
+    For the SDK it is one of the spans that wait, of which it looks at the context alone.
     """
 
-    def __init__(self, root: ReadableSpan, spans: list[Any]) -> None:
-        scope = root.instrumentation_scope
-        super().__init__(
-            root.name, root.context, resource=root.resource, instrumentation_scope=scope
-        )
-        self.in_scope = ScopeSpans(spans=spans).SerializeToString()
+    def __init__(self, context: trace.SpanContext, frame: ReadableSpan, encoded: bytes) -> None:
+        self._context = context
+        self.frame = frame  # an empty span of the same scope
+        self.encoded = encoded
 
 
 def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
@@ -60,11 +71,12 @@ def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest
     others = [it for it in sdk_spans if not isinstance(it, PastOperation)]
     request = trace_encoder.encode_spans(others)
     if whole := [it for it in sdk_spans if isinstance(it, PastOperation)]:
-        added = trace_encoder.encode_spans(whole[:1])
+        added = trace_encoder.encode_spans([whole[0].frame])
         scope = added.resource_spans[0].scope_spans[0]
         scope.ClearField("spans")
-        scope.MergeFromString(b"".join([it.in_scope for it in whole]))
-        request.MergeFrom(added)
+        scope.MergeFromString(b"".join([it.encoded for it in whole]))
+        added.MergeFrom(request)  # the smaller one
+        return added
     return request
 
 
@@ -72,10 +84,14 @@ class PastSpans:
     """Leaves the spans of what is over encoded at once, in the place of the SDK."""
 
     def __init__(self, provider: TracerProvider, processor: BatchSpanProcessor) -> None:
-        self._tracer = provider.get_tracer(SCOPE, __version__)
-        self._new_id = provider.id_generator.generate_span_id
+        self._sampler = provider.sampler
+        self._ids = provider.id_generator
         self._processor = processor
         self._callers = TraceContextTextMapPropagator()
+        scope = InstrumentationScope(SCOPE, __version__)
+        self._frame = ReadableSpan(
+            "", trace.INVALID_SPAN_CONTEXT, resource=provider.resource, instrumentation_scope=scope
+        )
 
     def operation(
         self,
@@ -83,57 +99,88 @@ class PastSpans:
         headers: Mapping[str, str],
         steps: Sequence[PastStep],
         attributes: Mapping[str, AnyValue],
-        events: tuple[str, Iterable[Mapping[str, AnyValue]]],
-    ) -> Span:
+        events: tuple[str, Iterable[bytes]],
+    ) -> trace.Span:
         """An operation that took as long as its first step, which had the others; all is sendable.
 
-        Its events have one name.
+        Its events have one name, and attributes as `encoded` makes them.
         """
-        work, *inner = steps
-        caller, began = self._callers.extract(headers), work.began
-        root = self._tracer.start_span(name, caller, SpanKind.SERVER, start_time=began)
-        if not isinstance(root, ReadableSpan):  # it is not sampled
-            return root
-        top, within, parent = root.context.span_id, self._new_id(), root.parent
-        shared = {
-            "trace_id": root.context.trace_id.to_bytes(16, "big"),
-            "trace_state": root.context.trace_state.to_header(),
-            "status": {},
-        }
-        below = [(it, self._new_id(), within) for it in inner] + [(work, within, top)]
-        spans = [
-            {**shared, **_fields(step, own, above), "attributes": _pairs(step.attributes)}
-            for step, own, above in below
-        ]
-        operation = _fields(work._replace(name=name), top, parent.span_id if parent else 0)
-        operation["kind"], operation["attributes"] = _SERVER, _pairs(attributes)
-        operation["flags"] |= _IS_REMOTE if parent else 0
-        operation["events"] = [
-            {"name": events[0], "time_unix_nano": work.ended, "attributes": _pairs(it)}
-            for it in events[1]
-        ]
-        self._processor.on_end(PastOperation(root, [*spans, shared | operation]))
-        return root
+        caller = self._callers.extract(headers)
+        parent = trace.get_current_span(caller).get_span_context()
+        trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
+        sampled = self._sampler.should_sample(caller, trace_id, name, trace.SpanKind.SERVER)
+        flags = trace.TraceFlags(sampled.decision is sampling.Decision.RECORD_AND_SAMPLE)
+        own, within, *ids = [self._ids.generate_span_id() for _ in (*steps, name)]
+        context = trace.SpanContext(trace_id, own, False, flags, sampled.trace_state)
+        if flags.sampled:
+            work, *inner = steps
+            shared = _NO_STATUS + _TRACE_ID + trace_id.to_bytes(16, "big")
+            if sampled.trace_state:
+                shared += _sized(_TRACE_STATE, sampled.trace_state.to_header().encode())
+            below = [*zip(inner, ids, [within] * len(ids), strict=True), (work, within, own)]
+            spans = [_span(shared, *it, _encoded(_ATTRIBUTE, it[0].attributes)) for it in below]
+            at = _EVENT_AT + work.ended.to_bytes(8, "little") + _sized(_NAMED, events[0].encode())
+            told = _encoded(_ATTRIBUTE, attributes)
+            told += b"".join([_sized(_EVENT, at + it) for it in events[1]])
+            whole = PastStep(name, work.began, work.ended, {})
+            spans.append(_span(shared, whole, own, parent.span_id, told, _SERVER))
+            self._processor.on_end(PastOperation(context, self._frame, b"".join(spans)))
+        return trace.NonRecordingSpan(context)
+
+    def encoded(self, attributes: Mapping[str, AnyValue]) -> bytes:
+        """Attributes of an event, or some of them."""
+        return _encoded(_EVENT_ATTRIBUTE, attributes)
 
 
-def _fields(step: PastStep, own: int, parent: int) -> dict[str, Any]:
-    return {
-        "span_id": own.to_bytes(8, "big"),
-        "parent_span_id": parent.to_bytes(8, "big") if parent else b"",
-        "name": step.name,
-        "kind": _INTERNAL,
-        "start_time_unix_nano": step.began,
-        "end_time_unix_nano": step.ended,
-        "flags": _IS_KNOWN,
-    }
+def _span(
+    shared: bytes, step: PastStep, own: int, parent: int, told: bytes, kind: int = _INTERNAL
+) -> bytes:
+    """A step as one of the spans of a scope."""
+    flags = _IS_KNOWN | (_IS_REMOTE if kind == _SERVER and parent else 0)
+    return _sized(_SPAN, b"%b%b%b%b%b%b%b%b" % (
+        shared, _SPAN_ID, own.to_bytes(8, "big"),
+        _PARENT + parent.to_bytes(8, "big") if parent else b"", told,
+        _sized(_NAME, step.name.encode()),
+        _KIND_AND_TIMES.pack(0x30, kind, 0x39, step.began, 0x41, step.ended),
+        _FLAGS + flags.to_bytes(4, "little"),
+    ))  # fmt: skip
 
 
-def _pairs(attributes: Mapping[str, AnyValue]) -> list[dict[str, object]]:
-    return [
-        {"key": name, "value": {_FIELDS[type(value)]: value}}
-        for name, value in attributes.items()
-        if value is not None
-    ]
+def _encoded(key: bytes, attributes: Mapping[str, AnyValue]) -> bytes:
+    return b"".join([
+        (_known_pair if type(it) in _FEW else _pair)(key, name, it)
+        for name, it in attributes.items()
+        if it is not None
+    ])  # fmt: skip
+
+
+def _pair(key: bytes, name: str, value: AnyValue) -> bytes:
+    if isinstance(value, str):
+        written = _sized(_TEXT, value.encode())
+    elif isinstance(value, bool):
+        written = _TRUE if value else _FALSE
+    elif isinstance(value, int):
+        written = _INT + _varint(value & (1 << 64) - 1)
+    else:
+        written = _FLOAT + pack("<d", value)
+    return _sized(key, _sized(_KEY, name.encode()) + _sized(_VALUE, written))
+
+
+_FEW = frozenset({int, bool, OwnText})  # no text of clients is remembered
+_known_pair = lru_cache(PAIRS, typed=True)(_pair)
+
+
+def _sized(key: bytes, value: bytes) -> bytes:
+    """A field of so many bytes."""
+    size = len(value)
+    return b"%b%c%b" % (key, size, value) if size < 1 << 7 else key + _varint(size) + value
+
+
+def _varint(number: int) -> bytes:
+    """A number by seven bits a byte, the lowest first."""
+    if number < 1 << 7:
+        return bytes((number,))
+    return bytes((number & 0x7F | 0x80,)) + _varint(number >> 7)
 
 
 def providers(

@@ -210,11 +210,10 @@ def sendable(attributes: Attributes) -> dict[str, AnyValue]:
 
 
 def _shown(value: AnyValue | Cut) -> AnyValue:
-    if isinstance(value, OwnText):
-        return str(value)
     if isinstance(value, Cut):
         return _encodable(value.text)[: value.limit]
-    return _encodable(value) if isinstance(value, str) else value
+    is_own = isinstance(value, OwnText)
+    return _encodable(value) if isinstance(value, str) and not is_own else value
 
 
 def _encodable(text: str) -> str:
