@@ -3,16 +3,22 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from .engine.callbacks import AuditLog
 from .engine.engine import Engine
+from .lazy import Lazy
 from .memory.model.access import Caller, TenantId
-from .memory.model.keys import By, KeyRegistry, KeyStore
-from .operations.files.audit import AuditFile, by_key
-from .operations.files.keys import KeyFile, WatchedKeys
-from .operations.files.seals import SealFile
 from .recall.inverted_index.cache import IndexCache
 from .settings.settings import Settings
+
+if TYPE_CHECKING:
+    from .memory.model.keys import By, KeyRegistry, KeyStore
+    from .operations.files import audit, keys, seals
+else:  # which a command has no use for that reads
+    audit, keys, seals = (
+        Lazy(__package__, f".operations.files.{it}") for it in ("audit", "keys", "seals")
+    )
 
 
 @asynccontextmanager
@@ -58,39 +64,40 @@ async def opened_engine(
         yield engine
 
 
-def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
+def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "seals.SealFile":
     """The keys of confidential values; what several machines use is there before they do."""
-    return SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
+    return seals.SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
 
 
 def audit_of(
-    settings: Settings, clock: Callable[[], datetime], by: Callable[[Caller], By] = by_key
+    settings: Settings, clock: Callable[[], datetime], by: "Callable[[Caller], By] | None" = None
 ) -> AuditLog:
-    """The audit; `by` says who a caller is."""
+    """The audit; `by` says who a caller is, by default the owner of a key."""
+    by = by or audit.by_key
     if settings.database_url:
         from .postgresql.keys import PostgresAudit  # noqa: PLC0415
 
         return PostgresAudit(settings.database_url, clock, by)
-    return AuditFile(settings.audit_file, clock, by)
+    return audit.AuditFile(settings.audit_file, clock, by)
 
 
-def registry_of(settings: Settings) -> KeyRegistry:
+def registry_of(settings: Settings) -> "KeyRegistry":
     """The keys, to be changed."""
     if settings.database_url:
         from .postgresql.keys import PostgresKeys  # noqa: PLC0415
 
         return PostgresKeys(settings.database_url)
-    return KeyFile(settings.keys_file, settings.audit_file)
+    return keys.KeyFile(settings.keys_file, settings.audit_file)
 
 
 @asynccontextmanager
-async def watched_keys(settings: Settings) -> AsyncIterator[KeyStore]:
+async def watched_keys(settings: Settings) -> "AsyncIterator[KeyStore]":
     """The keys that open a service, with every change of them."""
     if settings.database_url:
         from .postgresql.keys import WatchedPostgresKeys  # noqa: PLC0415
 
-        keys = WatchedPostgresKeys(settings.database_url)
-        with keys.watching():
-            yield keys
+        watched = WatchedPostgresKeys(settings.database_url)
+        with watched.watching():
+            yield watched
         return
-    yield WatchedKeys(KeyFile(settings.keys_file, settings.audit_file))
+    yield keys.WatchedKeys(keys.KeyFile(settings.keys_file, settings.audit_file))

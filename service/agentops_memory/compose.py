@@ -32,10 +32,11 @@ from .http.endpoint import Gate
 from .http.protocol import Operation, Protocol, Served
 from .jobs.runner import attempted, repeating
 from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
-from .local import LocalService, agentops_over, redaction_of, utc_now
+from .local import LocalService, redaction_of, utc_now
 from .mcp import http as mcp
 from .memory.model.access import Caller, TenantId
 from .memory.model.keys import KeyStore
+from .memory.projects import Projects
 from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
 from .openintent.memory import AgentEntries
@@ -134,9 +135,15 @@ class Wiring:
             timeout=settings.recall_limit,
             accessed=entries.accesses.given,
         )
+        operations = AgentOps(
+            engine=engine, rules=rules, recall=recall, clock=self.clock,
+            dedupe_window=settings.dedupe_window, periods=settings.review_after,
+            transfer=lambda: transfer,
+            projects=partial(Projects, engine=engine, audit=audit, on_erased=on_erased),
+        )  # fmt: skip
         stores = partial(Serving, engine=engine, audit=audit, rules=rules, on_erased=on_erased)
         return Services(
-            agentops=agentops_over(recall, transfer, settings, audit, self.clock, on_erased),
+            agentops=operations,
             memory_stores=cloud.operations(stores(policy=cloud.POLICY), recall),
             anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
             openintent=OpenIntent(

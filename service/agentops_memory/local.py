@@ -18,16 +18,13 @@ from agentops_memory_client.contract.service import MemoryService
 
 from .agentops import wire
 from .agentops.operations import AgentOps
-from .agentops.transfer import Document, Transfer
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
-from .engine.callbacks import AuditLog, noop
 from .errors import Refusal
 from .http.query import Query
 from .lazy import Lazy
 from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.model.space import project_name
-from .memory.projects import Projects
 from .memory.redactor import Redaction, Registry, RulesOf
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
@@ -44,9 +41,13 @@ Clock = Callable[[], datetime]
 utc_now: Clock = partial(datetime.now, UTC)  # the wall clock
 
 if TYPE_CHECKING:
+    from .agentops import transfer
     from .http import protocol
-else:
-    protocol = Lazy(__package__, ".http.protocol")
+    from .memory import projects
+else:  # of what changes many memories, and of what refuses
+    transfer, protocol, projects = (
+        Lazy(__package__, it) for it in (".agentops.transfer", ".http.protocol", ".memory.projects")
+    )
 
 # Rows that an import by a command stores at once, and how long a service on the same file can save
 # before the next.
@@ -112,11 +113,11 @@ class LocalService(MemoryService):
     @asynccontextmanager
     async def _document(
         self, path: StrPath, readings: int, progress: Progress | None
-    ) -> AsyncIterator[tuple[Document, "_WatchedFile"]]:
+    ) -> "AsyncIterator[tuple[transfer.Document, _WatchedFile]]":
         """The file as a document that has been checked. OSError if it cannot be read."""
         with _opened(Path(path)) as file:
             watched = _WatchedFile(file, os.fstat(file.fileno()).st_size, readings, progress)
-            document = Document(cast(BinaryIO, watched), self.agentops.clock())
+            document = transfer.Document(cast(BinaryIO, watched), self.agentops.clock())
             await asyncio.to_thread(document.check)
             yield document, watched
             watched.tell(watched.size)
@@ -203,28 +204,6 @@ def redaction_of(settings: Settings) -> Redaction:
     return Redaction(exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets))
 
 
-def agentops_over(
-    recall: Recall,
-    transfer: Transfer,
-    settings: Settings,
-    audit: AuditLog,
-    clock: Clock,
-    on_erased: Callable[[Caller], None] = noop,
-) -> AgentOps:
-    """The operations over the engine of the transfer, for a service or for one command."""
-    engine, rules = transfer.engine, transfer.rules
-    return AgentOps(
-        engine=engine,
-        rules=rules,
-        dedupe_window=settings.dedupe_window,
-        recall=recall,
-        periods=settings.review_after,
-        transfer=transfer,
-        projects=Projects(engine=engine, audit=audit, on_erased=on_erased),
-        clock=clock,
-    )
-
-
 @asynccontextmanager
 async def opened_here(
     settings: Settings,
@@ -241,8 +220,14 @@ async def opened_here(
     rules = redaction_of(settings).rules
     async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
         engine = traced(opened, telemetry)
-        transfer = Transfer(engine=engine, rules=rules, most=FEW, rest=OF_OTHERS)
         recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
-        agentops = agentops_over(recall, transfer, settings, audit_of(settings, clock), clock)
+        agentops = AgentOps(
+            engine=engine, rules=rules, recall=recall, clock=clock,
+            dedupe_window=settings.dedupe_window, periods=settings.review_after,
+            transfer=lambda: transfer.Transfer(
+                engine=engine, rules=rules, most=FEW, rest=OF_OTHERS
+            ),
+            projects=lambda: projects.Projects(engine=engine, audit=audit_of(settings, clock)),
+        )  # fmt: skip
         caller = Caller(tenant=tenant)
         yield LocalService(lambda: caller, agentops=agentops, rules=rules, telemetry=telemetry)

@@ -136,28 +136,73 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
+LOADED = """
+import atexit, sys
+atexit.register(lambda: print(*sys.modules, file=sys.stderr))
+from agentops_memory.cli import main
+main()
+"""
+OF_OTHER_WORK = {
+    "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry.metrics",
+    *(f"agentops_memory.{it}" for it in (
+        "compose", "openwop.routes", "openintent.routes", "agentops.transfer", "memory.imports",
+        "memory.projects", "memory.model.keys", "operations.files.audit", "operations.files.keys",
+        "secrets.assignments", "secrets.shapes", "recall.explanation",
+    )),
+}  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(path: Path) -> None:
-    profile = {"PYTHONPROFILEIMPORTTIME": "1"}
     file = ("--db", str(path), "--project", "p")
     run("save", "Queue", "Orders go through a queue.", *file)
 
-    done = run("search", "queue", *file, variables=profile)
+    done = run("search", "queue", *file, code=LOADED)
 
     assert done.stdout.startswith("#1 [discovery] Queue")
-    package = r"agentops_memory\."
-    for module in ("uvicorn", r"starlette\.requests", "pydantic", "prometheus_client",
-                   "rich", "email", rf"{package}compose",
-                   rf"{package}openwop\.routes", rf"{package}openintent\.routes"):  # fmt: skip
-        assert not re.search(rf"\| +{module}$", done.stderr, re.MULTILINE), module
+    assert not {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}.intersection(
+        done.stderr.split()
+    )
+
+
+@pytest.mark.sqlite_files
+def test_a_session_over_mcp_loads_no_server_and_no_other_protocol(path: Path) -> None:
+    done = run("mcp", "--db", str(path), "--project", "p", code=LOADED)
+
+    assert "agentops_memory.mcp.server" in done.stderr.split()
+    assert not OF_OTHER_WORK.intersection(done.stderr.split())
+
+
+CALLED = """
+import atexit, sys, threading
+called = set()
+threading.setprofile(lambda frame, *_: called.add(frame.f_code.co_qualname))
+atexit.register(lambda: print(*called, file=sys.stderr))
+from agentops_memory.cli import main
+main()
+"""
+
+
+@pytest.mark.sqlite_files
+def test_a_command_on_the_file_loads_no_index_into_memory(path: Path) -> None:
+    file = ("--db", str(path), "--project", "p")
+    run("save", "Queue", "Orders go through a queue.", *file)
+
+    done = run("search", "queue", *file, code=CALLED)
+
+    assert done.stdout.startswith("#1 [discovery] Queue")
+    assert "Readers._serve" in done.stderr.split()
+    assert "DatabaseIndex.install" not in done.stderr.split()
 
 
 def test_a_service_listens_before_it_loads_its_protocols() -> None:
     done = run("--version", code="import sys, agentops_memory.server; print(*sys.modules)")
 
     assert "agentops_memory.http.edge.middleware" in done.stdout.split()
-    assert "agentops_memory.compose" not in done.stdout.split()
+    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.model.keys"}
+    rest |= {"agentops_memory.backend", "agentops_memory.sqlite.engine"}
+    assert not rest.intersection(done.stdout.split())
 
 
 @pytest.mark.heavy

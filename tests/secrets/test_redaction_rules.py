@@ -28,6 +28,7 @@ from agentops_memory.secrets.redaction import (
 from ..support.samples import examples, for_each, sampled
 
 EXAMPLES = examples(150)
+LABELS = sorted(word.decode() for word in shapes.LABELS)
 
 PLACEHOLDER = re.compile(r"\[REDACTED:[A-Za-z0-9._-]{1,64}\]")
 
@@ -894,3 +895,14 @@ def test_a_text_without_secrets_is_searched_again_by_other_rules() -> None:
 
     assert known.redacted(said).text == "the phrase [REDACTED:phrase]"
     assert redacted(said) == Redacted(text=said)
+
+
+@EXAMPLES
+@given(
+    st.from_regex(r"[A-Za-z0-9._-]{0,19}", fullmatch=True), st.sampled_from(LABELS), st.booleans()
+)
+def test_a_short_plain_name_holds_no_shape(name: str, label: str, *, is_first: bool) -> None:
+    plain_label = re.sub("[^A-Za-z0-9._-]", "", label)
+    named = (plain_label + name if is_first else name + plain_label)[:19]
+
+    assert not list(shapes.secrets(named))

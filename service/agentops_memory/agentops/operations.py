@@ -14,11 +14,9 @@ from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_
 from ..lazy import Lazy
 from ..memory.changes import AMEND, CONFIRM, ERASE, FORGET, RESTORE, get, history, recent
 from ..memory.erasure import ErasureId, receipt_of
-from ..memory.imports import RowOutcome
 from ..memory.model.access import Caller, Role
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
 from ..memory.model.space import Project, project_name
-from ..memory.projects import Projects
 from ..memory.redactor import Redactor, RulesOf
 from ..memory.saves import (
     MAX_SIMILAR,
@@ -38,14 +36,17 @@ from ..telemetry.measures import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import wire
 from .recall import Question, Reading, RecallOperations, filter_of, project_of
-from .transfer import Document, Progress, Transfer, import_plan
 from .wire import Rows, held
 
 if TYPE_CHECKING:
+    from ..memory import imports, projects
     from . import answers as a
     from . import models as m
+    from . import transfer as t
 else:  # what reads needs none of them
-    a, m = Lazy(__package__, ".answers"), Lazy(__package__, ".models")
+    imports, a, m, t = (
+        Lazy(__package__, it) for it in ("..memory.imports", ".answers", ".models", ".transfer")
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,8 @@ class AgentOps(RecallOperations):
 
     rules: RulesOf
     dedupe_window: timedelta
-    transfer: Transfer
-    projects: Projects
+    transfer: "Callable[[], t.Transfer]"
+    projects: "Callable[[], projects.Projects]"
     clock: Callable[[], datetime]
 
     async def create_session(self, asked: Question) -> c.Session:
@@ -201,7 +202,7 @@ class AgentOps(RecallOperations):
         caller = await _writer(asked, Role.ADMIN)
         erasure = await self.engine.write(caller, ERASE, memory_id)
         if erasure is not None:
-            self.projects.on_erased(caller)
+            self.projects().on_erased(caller)
         return erasure
 
     async def delete_project(self, asked: Question) -> "a.ErasureReceipt | a.ErasurePlan":
@@ -214,8 +215,8 @@ class AgentOps(RecallOperations):
                 "dry_run=true as well to preview it."
             )
         if is_dry:
-            return a.erasure_plan(project, await self.projects.plan_erasure(caller, project))
-        erasure = await self.projects.erase(caller, project)
+            return a.erasure_plan(project, await self.projects().plan_erasure(caller, project))
+        erasure = await self.projects().erase(caller, project)
         return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
     async def get_erasure(self, asked: Question) -> "a.ErasureReceipt":
@@ -225,12 +226,12 @@ class AgentOps(RecallOperations):
         return a.erasure(receipt)
 
     def export(self, caller: Caller, project: Project | None) -> AsyncIterator[bytes]:
-        return self.transfer.export(caller, project, self.clock())
+        return self.transfer().export(caller, project, self.clock())
 
     async def import_all(
-        self, caller: Caller, document: Document, progress: Progress = noop
+        self, caller: Caller, document: "t.Document", progress: "t.Progress" = noop
     ) -> c.Imported:
-        counts = await self.transfer.import_all(caller, document, progress)
+        counts = await self.transfer().import_all(caller, document, progress)
         annotate(
             {
                 "memory.import.sessions": counts.imported_sessions,
@@ -239,16 +240,16 @@ class AgentOps(RecallOperations):
         )
         return counts
 
-    async def plan_import(self, caller: Caller, document: Document) -> c.ImportPlan:
-        plan = await self.transfer.plan_import(caller, document)
+    async def plan_import(self, caller: Caller, document: "t.Document") -> c.ImportPlan:
+        plan = await self.transfer().plan_import(caller, document)
         annotate(  # without a word of what the document says
             {
                 "memory.import.dry_run": True,
-                "memory.import.sessions": plan.sessions[RowOutcome.NEW],
+                "memory.import.sessions": plan.sessions[imports.RowOutcome.NEW],
                 "memory.import.observations": plan.stored,
             }
         )
-        return import_plan(plan)
+        return t.import_plan(plan)
 
 
 async def _writer(asked: Question, role: Role = Role.WRITER) -> Caller:

@@ -4,16 +4,16 @@ import asyncio
 import os
 import pwd
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
-from ..engine.callbacks import noop
+from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine
 from ..engine.files import make_folder, os_errors_as, require_local
 from ..errors import Unavailable
@@ -25,6 +25,7 @@ from .errors import CommandRefused, FileRefused, NoDatabase, NoTenant
 from .output import is_terminal, say
 
 if TYPE_CHECKING:
+    from ..memory.model.keys import KeyRegistry
     from ..postgresql import connection as connecting
     from ..postgresql import tenants as schemas
     from ..postgresql.schema import migrate as of_schemas
@@ -115,8 +116,14 @@ def on_tenant(place: Place, tenant: TenantId, work: Callable[[Engine, Caller], A
 class _Place:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.keys = registry_of(settings)
-        self.audit = audit_of(settings, now, lambda _: user())
+
+    @cached_property
+    def keys(self) -> "KeyRegistry":
+        return registry_of(self.settings)
+
+    @cached_property
+    def audit(self) -> AuditLog:
+        return audit_of(self.settings, now, lambda _: user())
 
 
 class FilesPlace(_Place):
@@ -322,7 +329,9 @@ def written(to: str) -> Iterator[BinaryIO]:
             yield file
         return
     with os_errors_as(FileRefused, f"{target} cannot be written"):
-        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".export-")
+        from tempfile import mkstemp  # noqa: PLC0415 - seldom needed
+
+        descriptor, name = mkstemp(dir=target.parent, prefix=".export-")
         try:
             with os.fdopen(descriptor, "wb") as file:
                 yield file

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import re
-import tempfile
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -146,7 +145,9 @@ async def _opened(
             if not may_be_missing:
                 raise
             place, tenant = usable(target.flags, target.tenant, may_make=True)
-            folder = tempfile.TemporaryDirectory(dir=target.scratch, prefix=".empty-")
+            from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
+
+            folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")
             path = Path(stack.enter_context(folder)) / "memory.db"
             settings = replace(place.settings, database_url=None, db_path=path)
         else:
@@ -154,6 +155,8 @@ async def _opened(
                 other = "" if target.db else f" To use a running service instead, set {URL}."
                 say(f"Creating {place.name_of(tenant)}.{other}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
+        # What it asks is answered before an index is loaded, which takes longer than the answer.
+        settings = replace(settings, index_cache=0)
         async with opened_here(settings, Telemetry.started(None), tenant) as memories:
             yield memories
 

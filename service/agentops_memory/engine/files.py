@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -208,8 +207,10 @@ def _owner(path: Path) -> tuple[int, int]:
 
 
 def _made(folder: Path) -> tuple[Path, int]:
+    from tempfile import mkdtemp  # noqa: PLC0415 - seldom needed
+
     while True:
-        made = Path(tempfile.mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
+        made = Path(mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
         lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         # Another that tidies up may have been there before the lock was.
         if _is_locked(lock) is not False and made.is_dir():

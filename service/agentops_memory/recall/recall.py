@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from fractions import Fraction
 from functools import wraps
 from itertools import compress, islice
 from typing import TYPE_CHECKING
@@ -35,15 +34,16 @@ from ..memory.model.search import (
 from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId
 from ..memory.sessions import SessionTable
 from ..memory.sight import reads_namespace
-from .explanation import Answer, explanation
 from .text.features import ALL, Feature, Features
 from .text.normalization import cut
 from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
 
 if TYPE_CHECKING:
     from ..memory.model import explanations as e
+    from . import explanation as reasons
 else:
     e = Lazy(__package__, "..memory.model.explanations")
+    reasons = Lazy(__package__, ".explanation")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +66,8 @@ def never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:
 
 def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
     """Reciprocal rank fusion: a hit counts 1 / (60 + its place) in each list; ties by id."""
+    from fractions import Fraction  # noqa: PLC0415 - seldom needed
+
     hits: dict[int, Hit] = {}
     scores: dict[int, Fraction] = {}
     for found in lists:
@@ -285,10 +287,10 @@ def search(
     if not wanted:
         return found
     found = whole(tx, found)
-    answer = Answer(
+    answer = reasons.Answer(
         found=found, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
     )
-    return replace(found, explanation=explanation(tx, query, found.hits, answer, wanted))
+    return replace(found, explanation=reasons.explanation(tx, query, found.hits, answer, wanted))
 
 
 def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
@@ -316,11 +318,11 @@ def context(
     if not wanted:
         return shown
     shown = replace(shown, found=whole(tx, shown.found))
-    answer = Answer(
+    answer = reasons.Answer(
         found=candidates.found, filter=filter_, limit=limit,
         tiers=_context_tiers(query), fills_up=True, packed=shown.packed, ranked=ranked.found,
     )  # fmt: skip
-    why = explanation(tx, query, shown.found.hits, answer, wanted)
+    why = reasons.explanation(tx, query, shown.found.hits, answer, wanted)
     return replace(shown, found=replace(shown.found, explanation=why))
 
 

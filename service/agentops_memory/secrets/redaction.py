@@ -5,11 +5,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Invalid
-from .assignments import MARK, PLACEHOLDER
-from .shapes import secrets
+from ..lazy import Lazy
+
+if TYPE_CHECKING:
+    from . import assignments, shapes
+else:  # whose many patterns a command needs that stores or shows more than plain names
+    assignments, shapes = Lazy(__package__, ".assignments"), Lazy(__package__, ".shapes")
 
 PRIVATE, VALUE = "private", "value"
 KINDS: Mapping[str, str] = {
@@ -54,7 +58,8 @@ LONGEST_NAME = 64  # characters of an id in a placeholder
 SHORT, MOST_CLEAN = 128, 4096  # characters of a text that is remembered, and how many are
 ROUNDS = 4  # a redaction may uncover one more secret; the rest is margin
 
-_PLACEHOLDER = re.compile(PLACEHOLDER)
+# In so short a name there is no token, and no label with its value: a sign of others parts the two.
+_PLAIN_NAME = re.compile("[A-Za-z0-9._-]{1,19}")
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
 # Also as JSON writes the signs when it escapes them.
 _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
@@ -95,7 +100,9 @@ class Rules:
 
         Overlapping secrets are one, named after the longest. Idempotent; takes linear time.
         """
-        if len(text) < SHORTEST_VALUE or hash(text) in self._clean:  # nor is any shape so short
+        if len(text) < SHORTEST_VALUE or (not self.values and _PLAIN_NAME.fullmatch(text)):
+            return Redacted(text=text)
+        if hash(text) in self._clean:
             return Redacted(text=text)
         if found := _merged(self._found(text)):
             return self._without_all(text, found)
@@ -121,25 +128,26 @@ class Rules:
         for value_id, value in self.values:
             for start, end in self._occurrences(value, veiled):
                 yield _Part(start, end, VALUE, self._name(value_id))
-        for start, end, kind in secrets(text):
+        for start, end, kind in shapes.secrets(text):
             if kind not in self.allowed_kinds and text[start:end] not in self.allowed:
                 yield _Part(start, end, kind, kind)
 
     def _veiled(self, text: str) -> str:
         """The text with our own placeholders masked, so that no value matches in or across one."""
-        if not self.values or MARK not in text:
+        if not self.values or assignments.MARK not in text:
             return text
-        return _PLACEHOLDER.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[0]) else m[0], text)
+        found = re.compile(assignments.PLACEHOLDER)
+        return found.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[0]) else m[0], text)
 
     def _is_ours(self, placeholder: str) -> bool:
-        name = placeholder[len(MARK) : -1]
+        name = placeholder[len(assignments.MARK) : -1]
         return name in KINDS or (name in self._candidates and self._name(name) == name)
 
     def _name(self, value_id: str) -> str:
         """The name of an id in a placeholder; a generic one if the id contains a secret."""
         if value_id not in self._names:
             name = _safe(value_id)
-            is_telling = any(value in name for _, value in self.values) or any(secrets(name))
+            is_telling = any(it in name for _, it in self.values) or any(shapes.secrets(name))
             self._names[value_id] = VALUE if is_telling else name
         return self._names[value_id]
 
@@ -203,8 +211,8 @@ def require_registrable(value: str) -> None:
         raise Invalid(f"A registered value must have at least {SHORTEST_VALUE} characters.")
     if len(value) > LONGEST_VALUE:
         raise Invalid(f"A registered value must have at most {LONGEST_VALUE:,} characters.")
-    if MARK in value:
-        raise Invalid(f"A registered value must not contain {MARK}, which stands for a secret.")
+    if (mark := assignments.MARK) in value:
+        raise Invalid(f"A registered value must not contain {mark}, which stands for a secret.")
 
 
 def _safe(value_id: str) -> str:
@@ -265,6 +273,6 @@ def _without(text: str, parts: list[_Part]) -> str:
     pieces = []
     at = 0
     for part in parts:
-        pieces += [text[at : part.start], MARK, part.name, "]"]
+        pieces += [text[at : part.start], assignments.MARK, part.name, "]"]
         at = part.end
     return "".join([*pieces, text[at:]])

@@ -1,7 +1,6 @@
 """One SQLite connection: its settings, the thread that plain functions run on, transactions."""
 
 import _sqlite3
-import ctypes
 import inspect
 import os
 import re
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
 import aiosqlite
@@ -24,7 +23,6 @@ from ..engine.engine import Sealer
 from ..engine.shared.stems import Stems
 from ..errors import DamagedRow
 from ..memory.model.access import TenantId
-from ..memory.model.findings import Fix
 from ..memory.model.memory import MemoryId
 from ..memory.model.space import UNINDEXED_AREA
 from ..memory.model.table import Known
@@ -32,6 +30,9 @@ from ..recall.inverted_index.cache import Changes, NewMemory, Place, Token
 from ..recall.text.features import ALL, Features
 from ..secrets.sanitizing import reason
 from .dialect import decoded, is_damage, primary_code, registered
+
+if TYPE_CHECKING:
+    from ..memory.model.findings import Fix
 
 T = TypeVar("T")
 
@@ -423,6 +424,8 @@ def without_memory_statistics() -> bool:
     Two readers searching at a time take a quarter less of the processor without it. To be called
     before a database is opened; false, and nothing is changed, where the library cannot be reached.
     """
+    import ctypes  # noqa: PLC0415 - a service alone needs it
+
     try:
         library = ctypes.CDLL(_sqlite3.__file__)
         config, initialize = library.sqlite3_config, library.sqlite3_initialize
@@ -466,7 +469,7 @@ class Subject:
     session_idle: timedelta
     is_thorough: bool
 
-    def fix(self, repair: Callable[..., str], *what: object) -> Fix:
+    def fix(self, repair: Callable[..., str], *what: object) -> "Fix":
         return partial(repair, self.path, self.features, *what)
 
 

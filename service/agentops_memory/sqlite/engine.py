@@ -20,17 +20,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from ..engine.callbacks import Progress, noop
 from ..engine.engine import Sealer
 from ..engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
 from ..engine.shared.damage import KnownDamage, RowDamage
 from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
+from ..lazy import Lazy
 from ..memory.erasure import ReceiptTable
 from ..memory.model.access import Caller
 from ..memory.model.retention import USUAL, Retentions
-from ..memory.projects import ProjectTable
 from ..recall.held_reads import HeldReads
 from ..recall.inverted_index.cache import DatabaseIndex, IndexCache
 from ..recall.text.features import ALL, Features
@@ -83,6 +83,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # with another process that reads
+
+if TYPE_CHECKING:
+    from ..memory import projects
+else:  # of a tenant's figures
+    projects = Lazy(__package__, "..memory.projects")
 
 log = logging.getLogger(__name__)
 
@@ -309,7 +314,7 @@ class SqliteMaintenance:
 
     async def count(self, caller: Caller) -> RowCounts:
         async with self.databases.used(caller, in_passing=True) as database:
-            return await database.read(caller, lambda tx: tx[ProjectTable].rows())
+            return await database.read(caller, lambda tx: tx[projects.ProjectTable].rows())
 
     def copies(self, caller: Caller) -> list[str]:
         path = Path(os.path.realpath(self.databases.path_of(caller)))

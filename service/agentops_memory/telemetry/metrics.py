@@ -9,10 +9,8 @@ from functools import cache
 from itertools import accumulate, product
 from math import isnan
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from opentelemetry.context import Context as SpanContext
-from opentelemetry.metrics import Meter
 from opentelemetry.trace import (
     INVALID_SPAN,
     Span,
@@ -25,6 +23,10 @@ from opentelemetry.trace import (
 from .. import __version__
 from . import measures as m
 from .measures import MEASURES, Kind, Measure
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context as SpanContext
+    from opentelemetry.metrics import Meter
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -123,7 +125,7 @@ class Metrics:
             self.count(measure, *labels, by=by, span=span)
 
 
-def instruments(meter: Meter) -> Sink:
+def instruments(meter: "Meter") -> Sink:
     def recorder(measure: Measure) -> Recorder:
         record = _instrument(meter, measure)
 
@@ -139,8 +141,8 @@ def instruments(meter: Meter) -> Sink:
 
 
 def _instrument(
-    meter: Meter, measure: Measure
-) -> Callable[[float, dict[str, str], SpanContext], None]:
+    meter: "Meter", measure: Measure
+) -> "Callable[[float, dict[str, str], SpanContext], None]":
     given = (measure.name, measure.unit, measure.help)
     match measure.kind:
         case Kind.COUNTER:

@@ -34,7 +34,11 @@ Lanes = int
 
 _UPPER = 1 if sys.byteorder == "little" else 0  # where the upper byte of a lane lies
 _BYTES = bytes(range(256))
-_AT_LEAST = [re.compile(b"[" + re.escape(_BYTES[it : it + 1]) + b"-\xff]") for it in range(256)]
+
+
+@cache
+def _at_least(byte: int) -> re.Pattern[bytes]:
+    return re.compile(b"[" + re.escape(_BYTES[byte : byte + 1]) + b"-\xff]")
 
 
 def bound_of(score: float) -> int:
@@ -64,7 +68,7 @@ def likely_places(
     # The largest byte that so many lanes reach; the others need not be looked at, but for the next.
     at = bisect_left(range(255, -1, -1), depth, key=lambda it: _reaching(upper, it))
     byte = max(254 - at, 0)
-    places = [it.start() for it in _AT_LEAST[byte].finditer(upper)] if byte else range(size)
+    places = [it.start() for it in _at_least(byte).finditer(upper)] if byte else range(size)
     reached = sorted([values[it] for it in places], reverse=True)
     least = max(reached[min(depth, len(reached)) - 1] - terms, 1)
     return [it for it in places if values[it] >= least]

@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
-from importlib import resources
 from pathlib import Path
 
 from ... import __version__
@@ -27,7 +26,7 @@ from ..open_files import require_one_name
 from ..partitions import Partitions, table, text_of
 from . import upgrade
 
-MIGRATIONS = resources.files(__package__) / "migrations"
+MIGRATIONS = Path(__file__).with_name("migrations")
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
 SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
 
