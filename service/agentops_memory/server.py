@@ -40,6 +40,7 @@ GRACE = timedelta(seconds=15)  # in which accepted requests are finished
 LOOK = timedelta(milliseconds=10)  # after which it is looked again whether they are
 SECOND = timedelta(seconds=1)  # that which the header Date counts in
 BACKLOG = 2048
+YOUNG = 700  # objects, new ones, until garbage is looked for: short pauses, none in a start
 
 
 class _Protocols(Sequence[Protocol]):
@@ -70,8 +71,9 @@ async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = Non
             starting = stack.enter_async_context(running(settings, telemetry, of_openwop))
             service = await signals.unless_one_comes(starting)
             if service is not None:
+                gc.collect(0)  # what probes left that came meanwhile
                 gc.freeze()  # what is there now stays: no request waits until it is looked through
-                gc.enable()
+                gc.set_threshold(YOUNG)
                 _announce(settings, service.address)
                 await _drained(service.gate, signals, settings.drain)
     finally:

@@ -36,7 +36,7 @@ from .text.query import (
     weight,
 )
 
-MOST, CHUNK = 2_000_000, 100  # characters that are remembered, and what a chunk has beside its own
+MOST, CHUNK = 3_000_000, 100  # characters that are remembered, and what a chunk has beside its own
 NO_WORD, NOT_PLAIN = -1, -2  # instead of a word; below them are those of several words
 
 Word = int
@@ -67,7 +67,6 @@ class PromptWords(dict[str, Word]):
         self.stems = array("i")  # their numbers in the vocabulary, by word
         self._words: dict[str, int] = {}
         self._several: list[Sequence[Word]] = [()] * 3  # of chunks like identifiers
-        self._forms: dict[str, Forms | None] = {}  # of each chunk
         self._size = 0  # in characters, about
         self._vocabulary = vocabulary
         self._stem_of = stem_of
@@ -75,7 +74,7 @@ class PromptWords(dict[str, Word]):
 
     def __missing__(self, chunk: str) -> Word:
         self._size += CHUNK + len(chunk)
-        forms = self._forms[chunk] = self._forms_of(chunk)
+        forms = self._forms_of(chunk)
         word = self[chunk] = NOT_PLAIN if forms is None else self._word_of(forms, chunk)
         return word
 
@@ -137,7 +136,7 @@ class PromptWords(dict[str, Word]):
         """The first of their words, each once, as far as there is room for them."""
         fitting, known = list[Word](), set[str]()
         for chunk in chunks:
-            for form, words in self._forms[chunk] or ():
+            for form, words in self._forms_of(chunk) or ():
                 if form not in known:
                     known.add(form)
                     room -= len(words)
@@ -173,7 +172,7 @@ class PromptWords(dict[str, Word]):
         if self._size > MOST or self._gone != vocabulary.gone:
             self.clear()
             self.texts, self.stems, self._words = [], array("i"), {}
-            self._several, self._forms, self._size = [()] * 3, {}, 0
+            self._several, self._size = [()] * 3, 0
             vocabulary.unknown, vocabulary.came = {}, []
             self._gone = vocabulary.gone
         for word, number in vocabulary.came:

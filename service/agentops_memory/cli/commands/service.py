@@ -1,7 +1,6 @@
 """The commands of a running service: it runs, is well, shows itself, and speaks to agents."""
 
 import asyncio
-import gc
 import http.client
 import json
 import logging
@@ -63,7 +62,6 @@ def serve(**flags: str | None) -> None:
     option overrides its variable, which overrides the default; an empty value counts
     as unset. MEMORY_DATABASE_URL, which may contain a password, has no option.
     """
-    gc.disable()  # until it is open: what is made before stays, and a start is a tenth shorter
     chosen, has_colors = place.chosen_settings(flags), not os.environ.get("NO_COLOR")
     level, form = chosen.log_level.upper(), chosen.log_format
     telemetry.configure_logging(level, form=form, has_colors=has_colors)

@@ -15,7 +15,7 @@ TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")
 _PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
 _ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
-KNOWN = 16_384  # words whose stems, or forms, are remembered
+KNOWN = 4_096  # words whose stems, or forms, each connection remembers: 0.2 KiB a word
 
 
 def rules(features: Features = ALL) -> str:

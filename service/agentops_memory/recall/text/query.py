@@ -66,7 +66,7 @@ MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
 PREFIX = "*"  # behind the text of a term that is one; in no word
 SHORTEST_TYPO = 5  # letters of a word that may be misspelt
-CACHED, LONGEST_CACHED = 16_384, 64  # chunks of text that are remembered, and their characters
+CACHED, LONGEST_CACHED = 4_096, 64  # chunks of text that are remembered, and their characters
 
 STOPWORDS = frozenset(
     """
@@ -386,7 +386,6 @@ def _piece(kind: str, text: str, features: Features) -> Piece:
     return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
 
 
-@lru_cache(CACHED)  # of a few words that make most of any prompt
 def _is_long_word(term: Term) -> bool:
     is_long = len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
     return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
