@@ -8,6 +8,7 @@ import pytest
 from agentops_memory import __version__
 from agentops_memory.settings.settings import VARIABLES
 
+from ..support.forks import PROGRAM
 from ..support.process import ANEW, free_port, program, run
 from ..support.samples import for_each
 from ..support.service import Service
@@ -136,12 +137,12 @@ def test_health_does_not_load_the_server() -> None:
         assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
 
 
-LOADED = """
-import atexit, sys
-atexit.register(lambda: print(*sys.modules, file=sys.stderr))
-from agentops_memory.cli import main
-main()
-"""
+def imported(*arguments: str, code: str = PROGRAM) -> tuple[str, set[str]]:
+    """What a program printed, and the modules that it imported, started anew."""
+    done = run(*arguments, variables={"PYTHONPROFILEIMPORTTIME": "1"}, code=code)
+    return done.stdout, set(re.findall(r"\| +(\S+)$", done.stderr, re.MULTILINE))
+
+
 OF_OTHER_WORK = {
     "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry.metrics",
     *(f"agentops_memory.{it}" for it in (
@@ -158,20 +159,19 @@ def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(path: Path)
     file = ("--db", str(path), "--project", "p")
     run("save", "Queue", "Orders go through a queue.", *file)
 
-    done = run("search", "queue", *file, code=LOADED)
+    printed, modules = imported("search", "queue", *file)
 
-    assert done.stdout.startswith("#1 [discovery] Queue")
-    assert not {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}.intersection(
-        done.stderr.split()
-    )
+    assert printed.startswith("#1 [discovery] Queue")
+    assert not modules & {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_session_over_mcp_loads_no_server_and_no_other_protocol(path: Path) -> None:
-    done = run("mcp", "--db", str(path), "--project", "p", code=LOADED)
+    _, modules = imported("mcp", "--db", str(path), "--project", "p")
 
-    assert "agentops_memory.mcp.server" in done.stderr.split()
-    assert not OF_OTHER_WORK.intersection(done.stderr.split())
+    assert "agentops_memory.mcp.server" in modules
+    assert not modules & OF_OTHER_WORK
 
 
 CALLED = """
@@ -196,13 +196,13 @@ def test_a_command_on_the_file_loads_no_index_into_memory(path: Path) -> None:
     assert "DatabaseIndex.install" not in done.stderr.split()
 
 
+@pytest.mark.slow
 def test_a_service_listens_before_it_loads_its_protocols() -> None:
-    done = run("--version", code="import sys, agentops_memory.server; print(*sys.modules)")
+    _, modules = imported("--version", code="import agentops_memory.server")
 
-    assert "agentops_memory.http.edge.middleware" in done.stdout.split()
+    assert "agentops_memory.http.edge.middleware" in modules
     rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.model.keys"}
-    rest |= {"agentops_memory.backend", "agentops_memory.sqlite.engine"}
-    assert not rest.intersection(done.stdout.split())
+    assert not modules & {*rest, "agentops_memory.backend", "agentops_memory.sqlite.engine"}
 
 
 @pytest.mark.heavy
