@@ -1,6 +1,7 @@
 """SQL that keeps the words of memories in line with their rows."""
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,7 @@ from ..memory.model.table import Connection, Cursor, Table
 from ..recall.search.visibility import Borrowing, Document, Groups, Row, row_number
 from ..recall.text.features import Features
 from ..recall.text.json_words import words_of
-from ..recall.text.normalization import NEIGHBOURS, Columns, End, columns
+from ..recall.text.normalization import NEIGHBOURS, Columns, End, borrows, columns
 from .connection import POSTGRESQL
 from .postings import FIELDS, Counts, Written, counted
 
@@ -40,6 +41,15 @@ class Entry(NamedTuple):
 
     length: int
     stems: dict[str, Counts]
+
+
+# The contents of the memories before `m` in its session, newest first.
+BEFORE = f"""ARRAY(SELECT n.content
+                     FROM memories n
+                    WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                          AND n.id < m.id AND {indexed("n")}
+                 ORDER BY n.id DESC
+                    LIMIT {NEIGHBOURS})"""
 
 
 class Documents(Borrowing):
@@ -74,17 +84,24 @@ class Documents(Borrowing):
         each = (said[at : at + FIELDS] for at in range(0, len(said), FIELDS))
         return [Entry(sum(map(len, fields)), counted(fields)) for fields in each]
 
+    def before(self, ids: Collection[MemoryId]) -> dict[MemoryId, list[End]]:
+        """The ends of the memories before each of these in its session, oldest first."""
+        if not ids:
+            return {}
+        rows = self._execute(
+            f"""SELECT m.id, {BEFORE}
+                  FROM memories m
+                 WHERE m.id = ANY(CAST(:ids AS BIGINT[]))""",
+            ids=list(ids),
+        )
+        return {MemoryId(id_): [*map(End, said[::-1])] for id_, said in rows.fetchall()}
+
     def _read(
         self, condition: str, order: str = "", **values: object
     ) -> Iterator[tuple[MemoryId, Document]]:
         rows = self._execute(
             f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
-                       ARRAY(SELECT n.content
-                               FROM memories n
-                              WHERE n.session_id = m.session_id AND n.space_id = m.space_id
-                                    AND n.id < m.id AND {indexed("n")}
-                           ORDER BY n.id DESC
-                              LIMIT {NEIGHBOURS})
+                       {BEFORE}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                  WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
@@ -135,9 +152,9 @@ class Index(Table):
         self._features = features
         self._stems = stems
         self.documents = Documents(connection, features, stems)
-        self._waiting: dict[MemoryId, Document] = {}
+        self._waiting: dict[MemoryId, tuple[Memory, int]] = {}  # with the area of each
         self._size = 0
-        self._versions: dict[int, tuple[Cursor, int]] = {}  # the last, and how often it changed
+        self._counted: list[Cursor] = []  # of each count, the areas and their versions
         self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
         self._erased: set[int] = set()
 
@@ -155,15 +172,11 @@ class Index(Table):
     def prepare(self, area: int) -> None:
         """An area is made with its first words."""
 
-    def add(self, memory: Memory, space: int, area: int) -> None:
+    def add(self, memory: Memory, space: int, area: int) -> None:  # noqa: ARG002 - the port's
         if area == UNINDEXED_AREA or memory.is_deleted:
             return
-        text = memory.text
-        content = words_of(text.content) if memory.space.traits.is_json else text.content
-        before = self._before(memory, space)
-        prepared = columns(text.title, content, text.tags, map(End, before), self._features)
-        self._waiting[memory.id] = Document(area, *prepared)
-        self._size += len(text.content)
+        self._waiting[memory.id] = memory, area
+        self._size += len(memory.text.content)
         if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
             self.flush()
 
@@ -174,7 +187,25 @@ class Index(Table):
     def flush(self) -> None:
         """Put in what waits: words are about to be read, or committed."""
         waiting, self._waiting, self._size = self._waiting, {}, 0
-        self.put_in(waiting, are_new=True)
+        said = {
+            id_: words_of(it.text.content) if it.space.traits.is_json else it.text.content
+            for id_, (it, _) in waiting.items()
+        }
+        borrowing = [
+            id_ for id_, (it, _) in waiting.items()
+            if it.session is not None and borrows(said[id_], self._features)
+        ]  # fmt: skip
+        before = self.documents.before(borrowing)
+        documents = {
+            id_: Document(
+                area,
+                *columns(
+                    it.text.title, said[id_], it.text.tags, before.get(id_, ()), self._features
+                ),
+            )
+            for id_, (it, area) in waiting.items()
+        }
+        self.put_in(documents, are_new=True)
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
@@ -213,31 +244,15 @@ class Index(Table):
     def written(self) -> dict[int, Written | None]:
         """What was written into each area, once it is committed; None for anything else."""
         writes: dict[int, Written | None] = {}
-        for area, (cursor, times) in self._versions.items():
-            ((after,),) = cursor.fetchall()
-            writes[area] = Written(after - times, after, self._changes.get(area, ()))
+        counted = [row for cursor in self._counted for row in cursor.fetchall()]
+        times = Counter(area for area, _ in counted)
+        for area, after in counted:  # the last is what stands
+            writes[area] = Written(after - times[area], after, self._changes.get(area, ()))
         return writes | dict.fromkeys(self._erased)
 
     @cached_property
     def rules(self) -> str:
         return rules(self._features)
-
-    def _before(self, memory: Memory, space: int) -> Iterator[str]:
-        """The contents of the memories before it in the session; read when they are asked for."""
-        if memory.session is None:
-            return
-        rows = self._scalars(
-            f"""SELECT n.content
-                  FROM memories n
-                 WHERE n.session_id = :session AND n.space_id = :space AND n.id < :id
-                       AND {indexed("n")}
-              ORDER BY n.id DESC
-                 LIMIT {NEIGHBOURS}""",
-            session=memory.session,
-            space=space,
-            id=memory.id,
-        )
-        yield from reversed(rows)
 
     def put_in(
         self,
@@ -256,20 +271,33 @@ class Index(Table):
     def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
         # Of a text that was changed behind the index there are words that nothing took out.
         otherwise = "" if are_new else OTHERWISE
-        for (id_, it), entry in placed:
-            for some in _portions(list(entry.stems.items()), ROWS):
-                self._execute(
-                    f"""INSERT INTO postings (area, term, memory, length, counts)
-                        SELECT :area, term, :memory, :length, counts
-                          FROM unnest(CAST(:terms AS TEXT[]), CAST(:counts AS BIGINT[]))
-                               AS its (term, counts)
-                        {otherwise}""",
-                    area=it.area,
-                    memory=id_,
-                    length=entry.length,
-                    terms=[term for term, _ in some],
-                    counts=[counts for _, counts in some],
-                )
+        rows = [
+            (it.area, id_, entry.length, some)
+            for (id_, it), entry in placed
+            for some in _portions(list(entry.stems.items()), ROWS)
+        ]
+        for few in _portions(rows):
+            areas, ids, lengths, stems = zip(*few, strict=True)
+            # Each memory's words are one text: to send an array of them takes far longer. The
+            # array of a text without any letters has no element, and that is the empty word.
+            self._execute(
+                f"""INSERT INTO postings (area, term, memory, length, counts)
+                    SELECT its.area, coalesce(word.term, ''), its.memory, its.length, word.counts
+                      FROM unnest(CAST(:areas AS BIGINT[]), CAST(:ids AS BIGINT[]),
+                                  CAST(:lengths AS BIGINT[]), CAST(:terms AS TEXT[]),
+                                  CAST(:counts AS TEXT[]))
+                           AS its (area, memory, length, terms, counts)
+                     CROSS JOIN LATERAL unnest(
+                           string_to_array(its.terms, ' '),
+                           CAST(string_to_array(its.counts, ' ') AS BIGINT[]))
+                           AS word (term, counts)
+                    {otherwise}""",
+                areas=list(areas),
+                ids=list(ids),
+                lengths=list(lengths),
+                terms=[" ".join([term for term, _ in some]) for some in stems],
+                counts=[" ".join([str(counts) for _, counts in some]) for some in stems],
+            )
 
     def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
         for some in bounded(documents):
@@ -309,24 +337,27 @@ class Index(Table):
             there[1] += sign * entry.length
             said = Columns(it.title, it.content, it.context, it.tags)
             self._changes.setdefault(it.area, []).append((row_number(it.area, id_), said, sign))
-        for area, (memories, words) in sorted(sums.items()):
-            # It begins with another version than any before, which another process may know. Of
-            # other rules it would be NULL, which is refused: nothing has to be read back.
+        # An area begins with another version than any before, which another process may know. Of
+        # other rules it would be NULL, which is refused: nothing has to be read back.
+        if sums:
+            areas = sorted(sums)
             counted = self._execute(
                 f"""INSERT INTO areas (area, rules, version, memories, words)
-                   VALUES (:area, {RULES}, {RANDOM}, :memories, :words)
+                   SELECT area, {RULES}, {RANDOM}, memories, words
+                     FROM unnest(CAST(:areas AS BIGINT[]), CAST(:memories AS BIGINT[]),
+                                 CAST(:words AS BIGINT[])) AS its (area, memories, words)
                        ON CONFLICT (area) DO UPDATE
                       SET version = areas.version + 1,
                           memories = areas.memories + excluded.memories,
                           words = areas.words + excluded.words,
                           rules = CASE WHEN areas.rules = excluded.rules THEN areas.rules END
-                RETURNING version""",
-                area=area,
+                RETURNING area, version""",
                 rules=self.rules,
-                memories=memories,
-                words=words,
+                areas=areas,
+                memories=[sums[it][0] for it in areas],
+                words=[sums[it][1] for it in areas],
             )
-            self._versions[area] = counted, self._versions.get(area, (counted, 0))[1] + 1
+            self._counted.append(counted)
 
 
 def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
