@@ -79,6 +79,34 @@ def test_writes_that_wait_for_each_other_share_a_commit(one: Pods, kind: str) ->
 
 
 @pytest.mark.heavy
+def test_writes_of_different_projects_share_a_commit(one: Pods) -> None:
+    its = KINDS["of one project"]._replace(lock=number_of(SCHEMA))
+    bodies = [its.body(it) | {"project": f"p{it}"} for it in range(WRITERS)]
+
+    answers = waiting_together(one, its, bodies)
+
+    assert [it.status_code for it in answers] == [201] * WRITERS
+    assert commits(one) == (3, WRITERS)  # two groups at a time: each waited for the stranger
+    assert stored(one, its) == WRITERS
+    one.assert_index_is_whole()
+
+
+def test_a_project_that_another_process_holds_delays_no_other(one: Pods) -> None:
+    its = KINDS["of one project"]
+
+    def save(number: int) -> int:
+        body = its.body(number) | {"project": f"p{number}"}
+        return one.http.post(its.path, json=body).status_code
+
+    with ThreadPoolExecutor(4) as threads:
+        with holding(one.url, number_of(SCHEMA, "project", "p1")):
+            saving = [threads.submit(save, it) for it in range(4)]
+            assert [saving[it].result() for it in (0, 2, 3)] == [201] * 3
+            assert not saving[1].done()
+        assert saving[1].result() == 201
+
+
+@pytest.mark.heavy
 @pytest.mark.parametrize("kind", KINDS)
 def test_groups_that_have_no_time_for_all_leave_them_to_others(
     one: Pods, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -143,7 +171,11 @@ def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -
     with ThreadPoolExecutor(1) as threads, holding(one.url, its.lock):
         with psycopg.connect(one.url) as stranger:
             saving = threads.submit(one.http.post, its.path, json=its.body(1))
-            waits = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            waits = """SELECT 1
+                         FROM pg_locks l
+                         JOIN pg_database d ON d.oid = l.database
+                        WHERE d.datname = current_database() AND l.locktype = 'advisory'
+                              AND NOT l.granted"""
             until(lambda: stranger.execute(waits).fetchall())
             lock = number_of(SCHEMA, "session", "s1")
             ((is_free,),) = stranger.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock,))

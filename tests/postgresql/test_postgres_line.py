@@ -43,17 +43,33 @@ def test_rows_of_an_import_are_stored_in_no_transaction_of_others(
     monkeypatch.setattr(transaction, "LONGEST", timedelta(seconds=SOON))
     commits = list[int]()
 
-    def read(tx: Transaction) -> int:
+    def importing(tx: Transaction) -> object:
         tx.require_alone()
-        return 0
+        return saving("two")(tx)
 
     async def test(engine: PostgresEngine) -> None:
-        works = [saving("one"), saving("two", read), saving("three")]
+        works = [saving("one"), importing, saving("three")]
         answers = await together(cast("SqliteEngine", engine), works)
         assert answers == ["one", "two", "three"]
 
     run(postgresql, test, committed=lambda count, _: commits.append(count))
     assert commits == [1, 2, 1]
+
+
+def test_what_raises_after_it_wrote_leaves_nothing_and_harms_no_other(postgresql: str) -> None:
+    commits = list[int]()
+
+    def fail(_: Transaction) -> None:
+        raise Busy("no")
+
+    async def test(engine: PostgresEngine) -> None:
+        works = [saving("one"), saving("two", fail), saving("three")]
+        first, error, last = await together(cast("SqliteEngine", engine), works)
+        assert (first, type(error), last) == ("one", Busy, "three")
+        assert await engine.read(OPERATOR, lambda tx: tx[MemoryTable].count(None)) == 2
+
+    run(postgresql, test, committed=lambda count, _: commits.append(count))
+    assert commits == [1, 1, 1]
 
 
 def test_what_its_caller_has_left_keeps_its_connection_until_it_ends(

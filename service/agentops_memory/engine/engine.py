@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 from ..memory.model.access import Caller
 from ..memory.model.agent_memory import Sealed
 from ..memory.model.liveness import Moment
+from ..memory.model.memory import SessionId
 from ..memory.model.retention import USUAL, Retentions
 from ..memory.model.space import Project
 from ..memory.model.table import Connection, Dialect, Index, Known, Table
@@ -35,22 +36,27 @@ T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., object])
 
 
-def no_project(*_: object, **__: object) -> None:
+Place = tuple[Project, SessionId]
+"""The one project and the one session that work touches."""
+
+
+def no_place(*_: object, **__: object) -> None:
     """Of work that names what it changes by its id alone."""
 
 
-_PROJECT = "project_of_work"
+_PLACE = "place_of_work"
 
 
-def within_one_project(of: Callable[..., Project | None] = no_project) -> Callable[[W], W]:
+def within_one_project(of: Callable[..., Place | None] = no_place) -> Callable[[W], W]:
     """Declare that work touches one session, one project and one idempotency key.
 
     An engine may make it beside other such work; any other is the only writer of its tenant.
-    `of` tells the project from the arguments of the work, where they say it.
+    `of` tells the place from the arguments of the work, where they say it; work that has one may
+    share a transaction with others.
     """
 
     def declared(work: W) -> W:
-        setattr(work, _PROJECT, of)
+        setattr(work, _PLACE, of)
         return work
 
     return declared
@@ -58,12 +64,12 @@ def within_one_project(of: Callable[..., Project | None] = no_project) -> Callab
 
 def is_within_one_project(work: Callable[..., object]) -> bool:
     """Whether that was declared; of a function that wraps another, of that."""
-    return hasattr(work, _PROJECT)
+    return hasattr(work, _PLACE)
 
 
-def project_of(work: Callable[..., object], *args: object, **kwargs: object) -> Project | None:
-    """The project that declared work is within, if its arguments tell."""
-    of: Callable[..., Project | None] = getattr(work, _PROJECT)
+def place_of(work: Callable[..., object], *args: object, **kwargs: object) -> Place | None:
+    """The place of declared work, if its arguments tell."""
+    of: Callable[..., Place | None] = getattr(work, _PLACE)
     return of(*args, **kwargs)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from ..engine.engine import Transaction, within_one_project
+from ..engine.engine import Place, Transaction, within_one_project
 from ..recall.text.features import Feature, Features
 from ..recall.text.normalization import content_hash
 from ..recall.text.query import Term, understood
@@ -23,6 +23,7 @@ from .model.memory import (
 )
 from .model.rows import micros
 from .model.search import Filter
+from .model.space import GLOBAL_SCOPE
 from .model.table import Sql
 from .revisions import changed_at, created, revised
 from .sessions import SessionTable, project_entered, project_warning
@@ -54,7 +55,13 @@ class Saved:
     warning: str | None = None  # the session belongs to another project
 
 
-@within_one_project(lambda draft, _: draft.space.project)
+def _place(draft: Draft, _: timedelta) -> Place | None:
+    """None where more is touched: a global memory is of all projects."""
+    is_wide = draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
+    return None if is_wide else (draft.space.project, draft.session)
+
+
+@within_one_project(_place)
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)

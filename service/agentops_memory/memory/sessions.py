@@ -287,7 +287,7 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
     return f"session {id_} belongs to the project {name}"
 
 
-@within_one_project(lambda _, project: project)
+@within_one_project(lambda session, project: (project, session))
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
     _require_name(tx, session, project)
@@ -317,7 +317,7 @@ def _entered(tx: Transaction, session: Session) -> Session:
     return stored
 
 
-@within_one_project(lambda _, __, project: project)
+@within_one_project(lambda session, _, project: project and (project, session))
 def append_messages(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:
@@ -332,7 +332,7 @@ def append_messages(
     return grown
 
 
-@within_one_project(lambda _, __, project: project)
+@within_one_project(lambda session, _, project: project and (project, session))
 def close_session(
     tx: Transaction, session: SessionId, said: Transcript, project: Project | None
 ) -> Session:

@@ -66,6 +66,7 @@ class PostgresConnection:
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.raw = connection
         self.damaged: list[DamagedRow] = []  # what the transaction has left out
+        self.has_written = False
         self._pipeline: psycopg.Pipeline | None = None
 
     @contextmanager
@@ -81,6 +82,8 @@ class PostgresConnection:
         self, statement: str, parameters: Mapping[str, object] | None = None, /
     ) -> "PostgresCursor":
         cursor, asked = self.raw.cursor(), cast(Any, with_placeholders(statement))
+        if not statement.startswith("SELECT"):
+            self.has_written = True
         given = parameters or {}
         try:
             cursor.execute(asked, given if "texts" not in given else _storable(given))
@@ -106,6 +109,7 @@ class PostgresConnection:
     ) -> "PostgresCursor":
         cursor = self.raw.cursor()
         if there := list(rows):
+            self.has_written = True
             cursor.executemany(cast(Any, with_placeholders(statement)), there)
         return PostgresCursor(self, cursor)
 
@@ -206,7 +210,8 @@ def _inserted_all(
 ) -> Sequence[int]:
     values = ", ".join(["%s"] * len(columns))
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) RETURNING id"
-    cursor = cast("PostgresConnection", connection).raw.cursor()
+    ours = cast("PostgresConnection", connection)
+    ours.has_written, cursor = True, ours.raw.cursor()
     cursor.executemany(cast("Any", insert), rows, returning=True)
     return [int(it.fetchall()[0][0]) for it in cursor.results()]
 
@@ -294,9 +299,9 @@ def translated() -> Iterator[None]:
         raise
 
 
-def is_lost(error: psycopg.Error) -> bool:
+def is_lost(error: Exception) -> bool:
     """Whether it tells of a connection that is no more, or of a server that goes."""
-    code = error.sqlstate
+    code = error.sqlstate if isinstance(error, psycopg.Error) else None
     if code is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return code.startswith(_LOST)

@@ -5,7 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -16,10 +16,10 @@ import psycopg
 from psycopg import errors
 
 from ..engine.callbacks import Progress, noop
-from ..engine.engine import Sealer, is_within_one_project, project_of
+from ..engine.engine import Sealer, is_within_one_project, place_of
 from ..engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
 from ..engine.shared.damage import KnownDamage
-from ..engine.shared.outcomes import Failed, Outcome, answer_of
+from ..engine.shared.outcomes import Failed, answer_of
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId
@@ -40,6 +40,7 @@ from .transaction import (
     Line,
     Lock,
     NeedsToBeAlone,
+    Outcomes,
     Places,
     PostgresTransaction,
     Work,
@@ -339,16 +340,16 @@ class PostgresEngine:
         def bound(tx: PostgresTransaction) -> T:
             return work(tx, *args, **kwargs)
 
-        tenant, until = caller.tenant, deadline()
+        tenant, change = caller.tenant, Change(caller, bound, deadline())
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if is_within_one_project(work):
+                change.place = place_of(work, *args, **kwargs)
                 with suppress(NeedsToBeAlone), self._noting(caller):
-                    lock = Lock(tenant=tenant, project=project_of(work, *args, **kwargs))
-                    return cast("T", await self._written(lock, Change(caller, bound, until)))
-            lock = Lock(tenant=tenant, alone=True)
+                    return cast("T", await self._written(change))
+                change.place = None
             with self._noting(caller):
-                return cast("T", await self._written(lock, Change(caller, bound, until)))
+                return cast("T", await self._written(change, alone=True))
         finally:
             self._waiting[tenant] -= 1
 
@@ -363,16 +364,21 @@ class PostgresEngine:
             self.known_of(caller).add(caller, [damage])
             raise
 
-    async def _written(self, lock: Lock, change: Change) -> Any:
-        make, outcome = partial(self._make, lock), None
-        if lock.alone or lock.project:
+    async def _written(self, change: Change, *, alone: bool = False) -> Any:
+        """Made with all that wait, else with those of its project, else by itself."""
+        everyone = Lock(tenant=change.caller.tenant, alone=alone)
+        own = replace(everyone, project=change.project)
+        lines = [own] if alone or own in self._lines else [everyone, own]
+        for lock in lines if alone or change.place else ():
             line = self._lines.setdefault(lock, Line())
-            outcome = await line.made(change, make)
-        if outcome is None:
-            (outcome,) = await make([change])
-        return outcome and answer_of(outcome)
+            outcome = await line.made(change, partial(self._make, lock))
+            if outcome is not None:
+                return answer_of(outcome)
+        outcome = (await self._make(own, [change]))[change]
+        assert outcome is not None
+        return answer_of(outcome)
 
-    async def _make(self, lock: Lock, changes: Sequence[Change]) -> Sequence[Outcome | None]:
+    async def _make(self, lock: Lock, changes: Sequence[Change]) -> Outcomes:
         """Make changes together, as soon as there is a connection for it."""
 
         def others() -> int:
@@ -383,8 +389,8 @@ class PostgresEngine:
             writing = await self._begun(changes[0].until, work, writes=True)
         except Busy as busy:  # of those that waited for too long; others have more time
             now = asyncio.get_running_loop().time()
-            late = takewhile(lambda it: now >= it.until, changes)
-            return [Failed(busy) for _ in late] or [Failed(busy) for _ in changes]
+            late = list(takewhile(lambda it: now >= it.until, changes))
+            return dict.fromkeys(late or changes, Failed(busy))
         return await asyncio.shield(writing)
 
     @property

@@ -29,7 +29,7 @@ from ..memory.model.table import Connection, Cursor, Table
 from ..recall.search.visibility import Borrowing, Document, Groups, Row, row_number
 from ..recall.text.features import Features
 from ..recall.text.json_words import words_of
-from ..recall.text.normalization import NEIGHBOURS, Columns, End, borrows, columns
+from ..recall.text.normalization import NEIGHBOURS, Columns, End, columns
 from .connection import POSTGRESQL
 from .postings import FIELDS, Counts, Written, counted
 
@@ -43,15 +43,6 @@ class Entry(NamedTuple):
     stems: dict[str, Counts]
 
 
-# The contents of the memories before `m` in its session, newest first.
-BEFORE = f"""ARRAY(SELECT n.content
-                     FROM memories n
-                    WHERE n.session_id = m.session_id AND n.space_id = m.space_id
-                          AND n.id < m.id AND {indexed("n")}
-                 ORDER BY n.id DESC
-                    LIMIT {NEIGHBOURS})"""
-
-
 class Documents(Borrowing):
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
@@ -62,7 +53,7 @@ class Documents(Borrowing):
         if not ids:
             return {}
         given = f"(SELECT value FROM {self._sql.ids('given')})"
-        return dict(self._read(f"m.id IN {given}", ids=json.dumps(list(ids))))
+        return dict(self._read(f"m.id IN {given}", "ORDER BY m.id", ids=json.dumps(list(ids))))
 
     def in_area(
         self, area: int, after: MemoryId, last: MemoryId, limit: int
@@ -84,24 +75,17 @@ class Documents(Borrowing):
         each = (said[at : at + FIELDS] for at in range(0, len(said), FIELDS))
         return [Entry(sum(map(len, fields)), counted(fields)) for fields in each]
 
-    def before(self, ids: Collection[MemoryId]) -> dict[MemoryId, list[End]]:
-        """The ends of the memories before each of these in its session, oldest first."""
-        if not ids:
-            return {}
-        rows = self._execute(
-            f"""SELECT m.id, {BEFORE}
-                  FROM memories m
-                 WHERE m.id = ANY(CAST(:ids AS BIGINT[]))""",
-            ids=list(ids),
-        )
-        return {MemoryId(id_): [*map(End, said[::-1])] for id_, said in rows.fetchall()}
-
     def _read(
         self, condition: str, order: str = "", **values: object
     ) -> Iterator[tuple[MemoryId, Document]]:
         rows = self._execute(
             f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
-                       {BEFORE}
+                       ARRAY(SELECT n.content
+                               FROM memories n
+                              WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                                    AND n.id < m.id AND {indexed("n")}
+                           ORDER BY n.id DESC
+                              LIMIT {NEIGHBOURS})
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
                  WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
@@ -152,7 +136,7 @@ class Index(Table):
         self._features = features
         self._stems = stems
         self.documents = Documents(connection, features, stems)
-        self._waiting: dict[MemoryId, tuple[Memory, int]] = {}  # with the area of each
+        self._waiting: list[MemoryId] = []
         self._size = 0
         self._counted: list[Cursor] = []  # of each count, the areas and their versions
         self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
@@ -175,7 +159,7 @@ class Index(Table):
     def add(self, memory: Memory, space: int, area: int) -> None:  # noqa: ARG002 - the port's
         if area == UNINDEXED_AREA or memory.is_deleted:
             return
-        self._waiting[memory.id] = memory, area
+        self._waiting.append(memory.id)
         self._size += len(memory.text.content)
         if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
             self.flush()
@@ -186,26 +170,8 @@ class Index(Table):
 
     def flush(self) -> None:
         """Put in what waits: words are about to be read, or committed."""
-        waiting, self._waiting, self._size = self._waiting, {}, 0
-        said = {
-            id_: words_of(it.text.content) if it.space.traits.is_json else it.text.content
-            for id_, (it, _) in waiting.items()
-        }
-        borrowing = [
-            id_ for id_, (it, _) in waiting.items()
-            if it.session is not None and borrows(said[id_], self._features)
-        ]  # fmt: skip
-        before = self.documents.before(borrowing)
-        documents = {
-            id_: Document(
-                area,
-                *columns(
-                    it.text.title, said[id_], it.text.tags, before.get(id_, ()), self._features
-                ),
-            )
-            for id_, (it, area) in waiting.items()
-        }
-        self.put_in(documents, are_new=True)
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        self.put_in(self.documents.of(waiting), are_new=True)
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:

@@ -5,34 +5,45 @@ to be `within_one_project` shares it with others like it. Then it has the tables
 of whose methods claims what it names until the commit; what is not here makes it run again, with
 the lock to itself. So no claim can be forgotten.
 
-Writes that would wait for each other share a transaction, and so its commit: the first in a line
-takes those that wait behind it into a group; they find themselves made when their turn comes.
+Writes that wait at the same time share a transaction, and so its commit, whatever their projects.
+Such a group waits for nobody: what another process has claimed is left to the next one. Who missed
+two waits for its project, in a line of that alone. When a change raises after it had written, the
+group is rolled back, and each of its changes is made by itself.
 """
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
 from ..engine.callbacks import noop
-from ..engine.engine import Transaction
+from ..engine.engine import Place, Transaction
 from ..engine.shared.outcomes import Failed, Outcome, outcome_of
 from ..engine.shared.stems import Stems
-from ..errors import Busy
+from ..errors import Busy, DamagedRow
 from ..memory.idempotency import IdempotencyRecord, IdempotencyTable
 from ..memory.lifecycles import LifecycleTable, SupersessionTable
 from ..memory.memories import MemoryLists, MemoryTable
 from ..memory.model.access import Caller, TenantId
 from ..memory.model.memory import Memory, MemoryId, Session, SessionId
-from ..memory.model.space import FIRST, GLOBAL_SCOPE, NUMBERS, IndexGroup, Project, Space
+from ..memory.model.space import (
+    FIRST,
+    GLOBAL_SCOPE,
+    NUMBERS,
+    IndexGroup,
+    Project,
+    Space,
+    require_place,
+)  # fmt: skip
+from ..memory.model.table import Known
 from ..memory.revisions import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..recall.search.visibility import Visibility
@@ -74,6 +85,15 @@ class PostgresTransaction(Transaction):
         self._features = features
         self._memory = memory or IndexMemory(None)
         self._is_alone = is_alone
+
+    def beside(self, first: "PostgresTransaction") -> "PostgresTransaction":
+        """This one, of the group of another: what is known holds until the end of both."""
+        self._known, self.index = first.known, first.index
+        return self
+
+    @property
+    def known(self) -> Known:
+        return self._known
 
     def _stored(self) -> int:
         self.flush()
@@ -153,33 +173,69 @@ class NeedsToBeAlone(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """What a write holds from its beginning: its tenant, and a project if that is known."""
+    """What a write holds from its beginning: its tenant, and a project that it waits for."""
 
     tenant: TenantId
     alone: bool = False
     project: Project | None = None
 
 
+KNOWN = """
+SELECT id, project, NULL, 0, 0, 0
+  FROM sessions
+ WHERE id = ANY(CAST(:sessions AS TEXT[]))
+ UNION ALL
+SELECT NULL, project, scope, id, area, partition
+  FROM spaces
+ WHERE kind = 'project' AND project = ANY(CAST(:projects AS TEXT[]))"""
+
+
 class Claims:
-    def __init__(
-        self, connection: PostgresConnection, schema: str, taken: Collection[int] = ()
-    ) -> None:
+    """What a transaction has claimed: nobody else touches it until its end."""
+
+    def __init__(self, connection: PostgresConnection, schema: str) -> None:
         self._connection = connection
         self._schema = schema
-        self._taken = set(taken)
+        self._taken: set[int] = set()
 
-    def anew(self) -> "Claims":
-        """For one of several works: what others claim is given back when they are undone."""
-        return Claims(self._connection, self._schema, self._taken)
-
-    def lock(self, lock: Lock) -> None:
-        """The whole tenant, alone or beside others that claim what they touch; and a project."""
-        shared = "" if lock.alone else "_shared"
+    def tenant(self, *, alone: bool) -> None:
+        """The whole tenant, alone or beside others that claim what they touch."""
+        shared = "" if alone else "_shared"
         self._connection.execute(
             f"SELECT pg_advisory_xact_lock{shared}(:number)", {"number": number_of(self._schema)}
         )
-        if lock.project:
-            self._claim("project", lock.project)
+
+    def of(self, changes: "Sequence[Change]", known: Known, *, waits: bool) -> "Sequence[Change]":
+        """Claim what changes name; those are returned of which all was free, or the first.
+
+        Nothing that others wait for is held while this waits, for the first one's project alone.
+        What these changes ask first is learned with it, in one round trip: it stays true.
+        """
+        first, places = changes[0], [it.place for it in changes if it.place is not None]
+        if waits and first.place is not None:
+            self._claim("project", first.place[0])
+        numbers = {it: [number_of(self._schema, *name) for name in it.names] for it in changes}
+        tried = self._connection.execute(
+            """SELECT number, pg_try_advisory_xact_lock(number)
+                 FROM unnest(CAST(:numbers AS BIGINT[])) AS number""",
+            {"numbers": list({number for each in numbers.values() for number in each})},
+        )
+        projects, sessions = [it for it, _ in places], [it for _, it in places]
+        found = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
+        self._taken |= {number for number, is_free in tried.fetchall() if is_free}
+        for session, project, scope, id_, area, partition in found.fetchall():
+            with suppress(DamagedRow):  # who reads it will tell
+                if session is None:
+                    require_place(id_, area, partition, project)
+                    known.spaces[Space(project=project, scope=scope)] = id_, area
+                else:
+                    known.sessions[session] = project
+        made = [it for it in changes if self._taken.issuperset(numbers[it])]
+        if waits and first not in made:
+            return [first]
+        for it in changes:
+            it.misses += it not in made
+        return made
 
     def key(self, digest: bytes) -> None:
         self._claim("key", digest.hex())
@@ -328,22 +384,13 @@ def deadline() -> float:
     return asyncio.get_running_loop().time() + PATIENCE.total_seconds()
 
 
-@asynccontextmanager
-async def locked(lock: asyncio.Lock, until: float) -> AsyncIterator[None]:
-    """Inside, the lock is held; Busy when others hold it until then, a time of the loop."""
-    try:
-        async with asyncio.timeout_at(until):
-            await lock.acquire()
-    except TimeoutError:
-        raise Busy("Another writer has used the database for too long; try again.") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
+HELD = "Another writer has used the database for too long; try again."
 MEMBERS = 32  # of a group
 LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
+AT_A_TIME = 2  # groups of a line: one works while the other commits
+MISSES = 2  # of a change in groups that do not wait; then it does, beside them
+# Of the loop, from a request's arrival to its group: those that come together are made together.
+TURNS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -353,22 +400,47 @@ class Change:
     caller: Caller
     work: Callable[[PostgresTransaction], Any]
     until: float  # a time of the loop, to which it waits for what it needs
-    group: asyncio.Task[None] | None = None  # in which it is being made, or was
-    is_over: bool = False
-    is_left: bool = False  # by its caller
-    outcome: Outcome | None = None  # None: it is to be made by itself
+    place: Place | None = None
+    misses: int = 0  # groups in which another process had what it names
+    answer: "asyncio.Future[Outcome | None] | None" = None
+
+    @property
+    def names(self) -> list[tuple[str, str]]:
+        """What it will claim, as far as that is known."""
+        request = self.caller.request
+        key = [] if request is None else [("key", request.key.hex())]
+        if self.place is None:
+            return key
+        project, session = self.place
+        return [("project", project), ("session", session), *key]
+
+    @property
+    def project(self) -> Project | None:
+        return None if self.place is None else self.place[0]
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.answer is not None and not self.answer.done()
+
+    def settle(self, outcome: Outcome | None) -> None:
+        if self.answer is not None and not self.answer.done():
+            self.answer.set_result(outcome)
 
 
-Make = Callable[[Sequence[Change]], Awaitable[Sequence[Outcome | None]]]
-"""Make changes together: the outcomes of the first of them, one at least."""
+Outcomes = Mapping[Change, Outcome | None]
+"""Of changes, as far as they were made. None: nothing happened of it, it is to be made alone."""
+
+Make = Callable[[Sequence[Change]], Awaitable[Outcomes]]
 
 
 class Line:
-    """Writes of one process that stand in each other's way."""
+    """Writes of one process that share transactions: those that wait together, if they can."""
 
     def __init__(self) -> None:
-        self._turn = asyncio.Lock()
-        self._waiting: deque[Change] = deque()
+        self._waiting: dict[Change, None] = {}
+        self._busy: set[Project | None] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_shared = False  # whether the last group had several changes
 
     async def made(self, change: Change, make: Make) -> Outcome | None:
         """What came of a change. Busy when it waits for too long, or too many do.
@@ -378,63 +450,83 @@ class Line:
         """
         if len(self._waiting) >= QUEUE:
             raise Busy("Too many writes are waiting; try again.")
-        self._waiting.append(change)
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Outcome | None] = loop.create_future()
+        change.answer = answer
+        self._waiting[change] = None
+        if len(self._tasks) < AT_A_TIME:
+            self._tasks.add(asyncio.create_task(self._serve(make)))
+        late = loop.call_at(change.until, self._refuse, change)
         try:
-            async with locked(self._turn, change.until):
-                while not change.is_over:
-                    await asyncio.shield(change.group or self._grouped(make))
-        except Busy:
-            if change.group is None:
-                raise
-            await asyncio.shield(change.group)
-            if not change.is_over:  # its group had no time for it
-                raise
+            return await answer
         finally:
-            change.is_left = True
-            if change in self._waiting:
-                self._waiting.remove(change)
-        return change.outcome
+            late.cancel()
+            self._waiting.pop(change, None)
 
-    def _grouped(self, make: Make) -> asyncio.Task[None]:
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MEMBERS))]
-        task = asyncio.create_task(self._make(group, make))
-        # Its error is raised where it is awaited; a caller that has left awaits it no more.
-        task.add_done_callback(lambda it: it.cancelled() or it.exception())
-        for change in group:
-            change.group = task
-        return task
+    def _refuse(self, change: Change) -> None:
+        if change in self._waiting:
+            del self._waiting[change]
+            change.settle(Failed(Busy(HELD)))
+
+    async def _serve(self, make: Make) -> None:
+        while group := await self._gathered():
+            self._is_shared = len(group) > 1
+            await self._make(group, make)
+        self._tasks.discard(cast("Any", asyncio.current_task()))  # at once: who comes now sees it
+
+    async def _gathered(self) -> list[Change]:
+        for _ in range(TURNS if self._is_shared else 1):
+            await asyncio.sleep(0)
+        free = (it for it in self._waiting if it.project not in self._busy)
+        return list(islice(free, MEMBERS))
 
     async def _make(self, group: Sequence[Change], make: Make) -> None:
-        outcomes = await make(group)
-        for change, outcome in zip(group, outcomes, strict=False):
-            change.is_over, change.outcome = True, outcome
-        for change in reversed(group[len(outcomes) :]):
-            change.group = None
-            if not change.is_left:
-                self._waiting.appendleft(change)
+        for it in group:
+            del self._waiting[it]
+        busy = {it.project for it in group}
+        self._busy |= busy
+        outcomes: Outcomes
+        try:
+            outcomes = await make(group)
+        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            outcomes = dict.fromkeys(group, Failed(error))
+        finally:
+            self._busy -= busy
+        left: dict[Change, None] = {}
+        for it in group:
+            if it in outcomes or it.misses >= MISSES:
+                it.settle(outcomes.get(it))
+            elif it.is_awaited:
+                left[it] = None
+        self._waiting = {**left, **self._waiting}
 
 
-def in_savepoints(
-    connection: PostgresConnection, works: Sequence[Callable[[], object]]
-) -> list[Outcome | None]:
-    """What came of the first work, and of all that have time to begin; each is undone alone.
+class Undone(Exception):
+    """A change raised after it had written: what was done before it is undone with it."""
 
-    None is one that cannot share a transaction. Raises what the database refuses: nothing of the
-    transaction is left then.
+
+def in_group(
+    connection: PostgresConnection, works: Mapping[Change, Callable[[], object]]
+) -> dict[Change, Outcome | None]:
+    """What came of the first work, and of all that have time to begin.
+
+    None is one that cannot share a transaction. Raises Undone, or what the database refuses:
+    nothing of the transaction is left then.
     """
-    outcomes: list[Outcome | None] = []
+    outcomes: dict[Change, Outcome | None] = {}
     end = time.monotonic() + LONGEST.total_seconds()
-    for work in works:
-        connection.execute("SAVEPOINT work")
+    for change, work in works.items():
+        connection.has_written = False
         outcome: Outcome | None = outcome_of(work)
         if isinstance(outcome, Failed):
-            if not isinstance(outcome.error, Exception) or isinstance(outcome.error, psycopg.Error):
-                raise outcome.error
-            connection.go_back("work")
-            if isinstance(outcome.error, NeedsTransactionOfItsOwn):
+            error = outcome.error
+            if not isinstance(error, Exception) or isinstance(error, psycopg.Error):
+                raise error
+            if connection.has_written:
+                raise Undone from error
+            if isinstance(error, NeedsTransactionOfItsOwn):
                 outcome = None
-        outcomes.append(outcome)
-        connection.execute("RELEASE SAVEPOINT work")
+        outcomes[change] = outcome
         if time.monotonic() > end:
             break
     return outcomes

@@ -15,7 +15,7 @@ import psycopg
 from psycopg import errors
 
 from ..engine.callbacks import noop
-from ..engine.shared.outcomes import Outcome, Succeeded
+from ..engine.shared.outcomes import Succeeded
 from ..engine.shared.stems import Stems
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
 from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId
@@ -27,9 +27,11 @@ from .transaction import (
     Change,
     Claims,
     Lock,
+    Outcomes,
     PostgresTransaction,
+    Undone,
     WithinOneProject,
-    in_savepoints,
+    in_group,
 )
 
 Connect = Callable[[], psycopg.Connection[Any]]
@@ -197,66 +199,72 @@ class Transactions:
 
         return self._tried(transaction, caller.tenant)
 
-    def write(
-        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int]
-    ) -> Sequence[Outcome | None]:
-        """The outcomes of changes that were committed together, in order.
+    def write(self, lock: Lock, changes: Sequence[Change], others: Callable[[], int]) -> Outcomes:
+        """The outcomes of changes that were committed together.
 
-        Of one at least, and of all that had time to begin. None: nothing of it happened, as the
-        database did not take them all, or it cannot share a transaction; it may be made by itself.
+        Of all that had time to begin, and of which all was free. None: nothing of it happened, as
+        the database did not take them all, or it cannot share a transaction; it may be made by
+        itself.
         """
+        write = partial(self._written, lock, changes, others)
 
-        def transaction(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
-            schema = self.schemas.of(connection, lock.tenant)
-            ours, began = PostgresConnection(connection), time.monotonic()
-            made: list[PostgresTransaction] = []
-
-            def make(change: Change) -> object:
-                # Without memory: a version that is undone is given again, to other words.
-                tx = self._made(
-                    ours, self._clock(), change.caller, self._stems,
-                    others=others, is_alone=is_single,
-                )  # fmt: skip
-                answer = change.work(
-                    tx if lock.alone else cast("Any", WithinOneProject(tx, claims.anew()))
-                )
-                tx.flush()
-                made.append(tx)
-                return answer
-
-            with ours.pipelined():
-                self._begin(ours, schema, "READ COMMITTED")
-                claims = Claims(ours, schema)
-                claims.lock(lock)
-                outcomes: Sequence[Outcome | None] = (
-                    [Succeeded(make(changes[0]))]
-                    if is_single
-                    else in_savepoints(ours, [partial(make, it) for it in changes])
-                )
-                self._of_thread.may_be_done = True
-                ours.execute("COMMIT")
-            for tx in made:
-                self._memory(schema).hand_over(tx.written(), self._stems)
-            self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
-            if made:
-                self._committed(len(made), time.monotonic() - began)
-            return outcomes
-
-        def group(connection: psycopg.Connection[Any]) -> Sequence[Outcome | None]:
+        def group(connection: psycopg.Connection[Any]) -> Outcomes:
             try:
-                return transaction(connection)
-            except psycopg.Error as error:
-                if is_lost(error) or isinstance(error, errors.LockNotAvailable):
+                return write(connection)
+            except (psycopg.Error, Undone) as error:
+                if isinstance(error, errors.LockNotAvailable) or is_lost(error):
                     raise
                 free(connection)
-                return [None] * len(changes)
+                return dict.fromkeys(changes)
 
-        is_single = len(changes) == 1
-        if not is_single:
+        if len(changes) > 1:
             return self._tried(group, lock.tenant)
         # Alone nobody is in its way: what is there already is a conflict with what is stored.
         collided = () if lock.alone else (errors.UniqueViolation,)
-        return self._tried(transaction, lock.tenant, *collided)
+        return self._tried(write, lock.tenant, *collided)
+
+    def _written(
+        self,
+        lock: Lock,
+        changes: Sequence[Change],
+        others: Callable[[], int],
+        connection: psycopg.Connection[Any],
+    ) -> Outcomes:
+        schema = self.schemas.of(connection, lock.tenant)
+        ours, began = PostgresConnection(connection), time.monotonic()
+        is_alone = len(changes) == 1
+
+        def begun(change: Change) -> PostgresTransaction:
+            # Without memory: a version that is undone is given again, to other words.
+            return self._made(
+                ours, self._clock(), change.caller, self._stems, others=others, is_alone=is_alone
+            )
+
+        def make(change: Change) -> object:
+            tx = begun(change).beside(first)
+            return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
+
+        with ours.pipelined():
+            self._begin(ours, schema, "READ COMMITTED")
+            claims, first, free = Claims(ours, schema), begun(changes[0]), changes
+            claims.tenant(alone=lock.alone)
+            if changes[0].place is not None:
+                free = claims.of(changes, first.known, waits=lock.project is not None)
+            outcomes: Outcomes = (
+                {changes[0]: Succeeded(make(changes[0]))}
+                if is_alone and free
+                else in_group(ours, {it: partial(make, it) for it in free})
+            )
+            first.flush()
+            self._of_thread.may_be_done = True
+            commit = connection.execute("COMMIT")
+        if commit.statusmessage != "COMMIT":  # of what had failed, and somebody caught it
+            raise Unavailable("The database did not commit; try again.")
+        self._memory(schema).hand_over(first.written(), self._stems)
+        self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
+        if count := sum(isinstance(it, Succeeded) for it in outcomes.values()):
+            self._committed(count, time.monotonic() - began)
+        return outcomes
 
     def probe(self) -> bool:
         """Commit something, in nobody's way; whether a commit waits for a standby."""
