@@ -4,7 +4,6 @@ import json
 import resource
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,17 +141,15 @@ def test_the_memory_of_a_large_import_and_export_is_bounded(path: Path) -> None:
         http.get("/export")
         before = peak(program)
 
-        with answering(http) as waits:
-            start = time.monotonic()
+        with answering(http) as answers:
             counts = http.post("/import", content=large_document(rows)).json()
-            duration = time.monotonic() - start
         with http.stream("GET", "/export") as answer:
             exported = sum(len(chunk) for chunk in answer.iter_raw())
 
         assert counts == {"imported_sessions": 0, "imported_observations": rows - 10}
         assert exported > size
         assert peak(program) - before < 16 * MEBIBYTE
-        assert max(waits) < duration / 2
+        assert len(answers) > 5  # if the import held the loop: one before it, one after
 
 
 def large_document(rows: int) -> Iterator[bytes]:
@@ -171,19 +168,19 @@ def peak(program: Program) -> int:
 
 
 @contextmanager
-def answering(http: httpx.Client) -> Iterator[list[float]]:
-    """How long /health took each time it was asked meanwhile."""
-    waits: list[float] = []
+def answering(http: httpx.Client) -> Iterator[list[int]]:
+    """The statuses of /health, which is asked again and again meanwhile."""
+    answers: list[int] = []
     over = threading.Event()
 
     def ask() -> None:
         with httpx.Client(base_url=http.base_url, timeout=60, verify=PLAIN) as own:
             while not over.wait(0.02):
-                waits.append(own.get("/health").elapsed.total_seconds())
+                answers.append(own.get("/health").status_code)
 
     asking = threading.Thread(target=ask)
     asking.start()
-    yield waits
+    yield answers
     over.set()
     asking.join()
 

@@ -142,10 +142,10 @@ def test_reading_takes_time_in_proportion_and_no_memory(item: bytes) -> None:
         assert sum(1 for _ in entries(io.BytesIO(b"".join(large(item, count))), NAMES)) == count
         return time.thread_time() - start
 
-    count = 400_000 // len(item)
-    once, four_times = min(seconds(count) for _ in range(3)), seconds(4 * count)
+    count = 100_000 // len(item)
+    once, many_times = min(seconds(count) for _ in range(3)), seconds(16 * count)
 
-    assert four_times < 12 * once
+    assert many_times < 100 * once  # not 256
     file = io.BytesIO(b"".join(large(item, count)))
     tracemalloc.start()
     assert sum(1 for _ in entries(file, NAMES)) == count

@@ -7,7 +7,7 @@ import requests
 
 from .tally import Tally, shown
 
-TIMEOUT = 20.0  # seconds; a write waits five for its place, and a read is stopped after five
+TIMEOUT = 60.0  # seconds; a write waits five for its place, and a read is stopped after five
 REFUSALS = (503, 507)  # the service is short of something, and says so
 
 Headers = dict[str, str]

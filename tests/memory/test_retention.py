@@ -539,7 +539,7 @@ def run(
 async def with_engine(
     path: Path, clock: Clock, retentions: Retentions, work: Callable[[SqliteEngine], Awaitable[T]]
 ) -> T:
-    async with asyncio.timeout(20), opened(path, clock=clock, retention=retentions) as engine:
+    async with asyncio.timeout(60), opened(path, clock=clock, retention=retentions) as engine:
         return await work(engine)
 
 

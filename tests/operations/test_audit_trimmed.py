@@ -95,7 +95,7 @@ def test_whoever_waited_for_the_old_file_writes_into_the_new_one(audit: Path) ->
         audit.with_name("draft").write_bytes(b"")
         audit.with_name("draft").replace(audit)
 
-    writer.join(10)
+    writer.join(60)
 
     assert numbers(audit) == [11]
 

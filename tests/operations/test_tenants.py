@@ -67,7 +67,7 @@ def _target(link: Path) -> str:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is awaited is another's doing
             await asyncio.sleep(0.005)
 
@@ -125,7 +125,7 @@ async def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
 
     def slow(tx: Transaction) -> int:
         held.set()
-        assert going_on.wait(20)
+        assert going_on.wait(60)
         return tx[MemoryTable].count(None)
 
     async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
@@ -176,7 +176,7 @@ def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(p
 
     using = threading.Thread(target=asyncio.run, args=[use()], daemon=True)
     using.start()
-    using.join(20)  # a loop that spins does not hear of a time-out of its own
+    using.join(60)  # a loop that spins does not hear of a time-out of its own
     assert not using.is_alive()
     assert [task.result() for task in asked] == [0, 0]
 
@@ -211,7 +211,7 @@ async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(p
 
     def slow(_: Transaction) -> bool:
         held.set()
-        return going_on.wait(20)
+        return going_on.wait(60)
 
     async with opened(path, has_key=keys.__contains__, most=1) as engine:
         reading = asyncio.create_task(engine.read(OTHER, slow))
@@ -256,7 +256,7 @@ async def test_one_that_finds_no_place_in_time_is_refused(
 
     def slow(_: Transaction) -> bool:
         held.set()
-        return going_on.wait(20)
+        return going_on.wait(60)
 
     async with opened(path, most=1) as engine:
         reading = asyncio.create_task(engine.read(ACME, slow))
@@ -353,7 +353,7 @@ async def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_pat
     def slow_clock() -> datetime:
         if counting.is_set():
             held.set()
-            assert going_on.wait(20)
+            assert going_on.wait(60)
         return START
 
     def engines(file: Path) -> AbstractAsyncContextManager[SqliteEngine]:

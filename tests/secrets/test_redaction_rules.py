@@ -593,6 +593,9 @@ REPEATED = [
 ]  # fmt: skip
 
 
+MOST = 60  # seconds of processor; what compares each with each takes minutes
+
+
 @pytest.mark.heavy
 @for_each("value", REPEATED)
 def test_a_value_that_overlaps_itself_is_found_in_time(value: str) -> None:
@@ -603,7 +606,7 @@ def test_a_value_that_overlaps_itself_is_found_in_time(value: str) -> None:
     left = Rules(values=values).redacted(text).text
 
     assert value not in left
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < MOST
 
 
 def test_rules_of_very_many_values_are_made_and_used_in_time() -> None:
@@ -614,7 +617,7 @@ def test_rules_of_very_many_values_are_made_and_used_in_time() -> None:
     left = Rules(values=values).redacted(text).text
 
     assert left == text.replace("swordfish-0031415-x", "[REDACTED:id-31415]")
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < MOST
 
 
 IDS = {

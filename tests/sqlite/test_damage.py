@@ -108,7 +108,7 @@ async def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
             return Condition(is_intact=third.is_set())
 
     bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
-    async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+    async with asyncio.timeout(60), jobs.repairing(maintenance, bell):
         bell.set(OPERATOR)
         await third.wait()  # nobody else rings
         await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
@@ -128,7 +128,7 @@ async def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_wor
             raise Damaged(DAMAGED["error"])
 
     bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
-    async with asyncio.timeout(10), jobs.repairing(maintenance, bell):
+    async with asyncio.timeout(60), jobs.repairing(maintenance, bell):
         bell.set(OPERATOR)
         await third.wait()
     assert caplog.records == []

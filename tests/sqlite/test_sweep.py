@@ -123,7 +123,7 @@ async def test_a_sweep_that_fails_does_not_end_the_others(
     caplog.clear()
 
     with caplog.at_level(logging.WARNING):
-        async with asyncio.timeout(20), opened(service.path) as engine:
+        async with asyncio.timeout(60), opened(service.path) as engine:
             metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
             async with tidying(engine.maintenance, one_tenant, metrics, WorkSignal(), every):
                 with locked(service.path):
@@ -228,7 +228,7 @@ def swept(
     )
 
     async def main() -> None:
-        async with asyncio.timeout(20), opened(path) as engine:
+        async with asyncio.timeout(60), opened(path) as engine:
             await work(engine.maintenance, telemetry.metrics)
 
     try:

@@ -52,7 +52,7 @@ def test_a_log_that_cannot_begin_again_holds_nothing_up(
 
     def read_on(tx: Transaction) -> None:
         statement(tx, "SELECT 1 FROM memories")
-        assert is_over.wait(10)
+        assert is_over.wait(60)
 
     async def write_beside_a_long_read(engine: SqliteEngine) -> None:
         reading = asyncio.create_task(engine.read(OPERATOR, read_on))

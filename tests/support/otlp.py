@@ -30,7 +30,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-TIMEOUT = 10.0  # seconds for a span to arrive
+TIMEOUT = 60.0  # seconds for a span to arrive
 
 Value = str | bool | int | float | None
 Attributes = dict[str, Value]

@@ -79,7 +79,7 @@ def swept(path: Path) -> Tidied:
     results: list[Tidied] = []
 
     async def work(maintenance: SqliteMaintenance) -> None:
-        results.append(await asyncio.wait_for(maintenance.tidy(Caller()), 10))
+        results.append(await asyncio.wait_for(maintenance.tidy(Caller()), 60))
 
     keeping(path, work)
     return results[0]

@@ -27,7 +27,7 @@ from .requests import MOST_LISTED, JsonObject, noted
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
 LOOK = 0.02  # seconds
-LONGEST = 10.0  # seconds until a time must have come
+LONGEST = 60.0  # seconds until a time must have come
 TWICE = range(2)  # what comes true again fires nothing
 
 
