@@ -29,7 +29,6 @@ from ..support.callers import made_key
 from ..support.service import Service, serving
 
 CUT = b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n" + b'{"exported_at":"'
-LINES = 400
 
 
 @pytest.fixture(scope="module")

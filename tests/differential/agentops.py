@@ -15,7 +15,6 @@ SESSIONS = [f"s{number}" for number in range(8)] + ["sitzung/ß"]
 KEYS = ["shop/queue", "shop/cache", "auth/token-life", "数据/库", "deploy", "k/%_x", "50% of_all"]
 SCOPES = ["project"] * 9 + ["global", "global", "personal"]
 FLAGS = ["true", "true", "false", "1", "no", ""]
-LIFE = ["expires_at", "ttl", "pinned", "supersedes", "review_at"]
 NOBODY = 999_999
 MANY = 230  # more than one transaction imports
 

@@ -29,7 +29,6 @@ from ..support.raw import request, wire
 from ..support.service import Service, observation, serving
 from ..support.terminal import Terminal
 
-PROGRAM = [sys.executable, "-m", "agentops_memory"]
 MARK = "an apple a day "
 LAST_CHUNK = b"0\r\n\r\n"
 PAGE = 4096  # bytes, as few as a pipe can hold

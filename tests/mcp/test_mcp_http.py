@@ -289,19 +289,6 @@ def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> 
         told.call("mem_search", query="x" * (1 << 20))
 
 
-@pytest.mark.heavy
-def test_tenants_do_not_see_each_other(guarded: Service) -> None:
-    one, two = (
-        {"Authorization": f"Bearer {made_key(guarded.path, 'writer', tenant)}"}
-        for tenant in ("one", "two")
-    )
-    with agent(f"{guarded.url}/mcp/same", headers=one) as first:
-        first.said("mem_save", title="Of one", content="Of one.")
-    with agent(f"{guarded.url}/mcp/same", headers=two) as second:
-        assert second.said("mem_search", query="one").startswith("No memory")
-        assert second.refusal("mem_get", id=1) == "There is no memory 1 in this project."
-
-
 def test_a_key_that_was_taken_away_opens_nothing_more(guarded: Service) -> None:
     key = made_key(guarded.path, "writer")
     with calling(guarded, key) as caller:

@@ -258,7 +258,7 @@ def test_what_is_held_in_memory_follows_changes_after_an_erasure(
     assert [hits() for _ in range(5)] == [0] * 5
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_many_memories_leave_nothing_in_the_gaps_of_pages(service: Service) -> None:
     sizes = (1, 3, 30, 90)
     saved = [

@@ -12,7 +12,6 @@ from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql
 from ..support.lifecycle_model import Fields, Model, Row
 from ..support.requirements import requirement
-from ..support.samples import sampled
 from ..support.service import START, Service, observation, serving
 from .test_expiry_swept import index_swept
 
@@ -176,7 +175,8 @@ class Play:
 
 @pytest.mark.slow
 @requirement("life:1:live", "life:2:exact", "life:4:half", "life:5:hidden")
-@pytest.mark.parametrize("seed", [0, *sampled(range(4, 24), 10, kept=[pytest.mark.slow])])
+@pytest.mark.representative(1)
+@pytest.mark.parametrize("seed", range(21))
 def test_the_service_and_the_model_agree(path: Path, seed: int) -> None:
     with serving(path) as service:
         play = Play(service, seed)

@@ -16,8 +16,6 @@ from ..support.requirements import requirement
 
 __all__ = ["team"]
 
-Deed = Callable[[Agent], object]
-
 
 def sdk(team: Team, agent: Agent) -> OpenIntentClient:
     token = agent.http.headers["authorization"].removeprefix("Bearer ")

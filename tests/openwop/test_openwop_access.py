@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from ..support.callers import calling, made_key, revoke
@@ -161,26 +160,6 @@ def test_the_rate_comes_before_the_role(path: Path) -> None:
     with serving(path, MEMORY_RATE_LIMIT="2/h") as service, keyed(service, "reader") as reader:
         told = [refused(reader.post())[0] for _ in range(3)]
         assert told == [403, 403, 429]
-
-
-@requirement("OW-34")
-def test_the_tenant_is_the_keys_whatever_a_request_says(closed: Service) -> None:
-    with keyed(closed) as ours, keyed(closed, "writer", "acme") as acme:
-        made = ours.put("ours", id="plan")
-        query = {"memoryRef": REF, "tenantId": "default", "tenant": "default"}
-        headers = {"X-Tenant-Id": "default", "X-Tenant": "default", "OpenWOP-Tenant": "default"}
-
-        def asked(method: str, path: str, body: object = None) -> httpx.Response:
-            return acme.ask(method, path, body, params=query, headers=headers)
-
-        assert ok(asked("GET", "/memory"))["entries"] == []
-        assert ok(asked("GET", "/refs"))["refs"] == []
-        for method in ("GET", "DELETE"):
-            assert refused(asked(method, "/memory/plan")) == (404, "not_found")
-        body = {"memoryRef": REF, "content": "theirs", "id": "plan", "tenantId": "default"}
-        assert ok(asked("POST", "/memory", body), 201)["entry"]["content"] == "theirs"
-        assert ours.entries() == [made]
-        assert acme.contents() == ["theirs"]
 
 
 @requirement("OW-4", "OW-13")

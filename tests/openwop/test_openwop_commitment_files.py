@@ -23,7 +23,7 @@ from ..support.requirements import requirement
 from ..support.service import PLAIN
 from ..telemetry.test_tracing import traced
 
-WRITERS, ROUNDS, WRITES = 4, 3, 60
+WRITERS, ROUNDS, WRITES = 4, 2, 30
 
 
 async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(

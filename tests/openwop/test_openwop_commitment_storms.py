@@ -44,24 +44,6 @@ def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(hours=1))
 
 
-@pytest.mark.heavy
-@requirement("OW-85", "OW-86", "OW-57")
-def test_a_put_fires_a_step_and_the_rest_fires_after_it_in_order(
-    service: Service, host: Host, intents: Intents
-) -> None:
-    source = host.put("plan")["id"]
-    arm_rows(service.path, source, STORM, tag="rain")
-    first, *_ = numbers(service.path, "armed")
-
-    with firing_no_further(service.path, first + STEP):
-        host.put("wet", tags=["rain"])
-        assert numbers(service.path, "fired") == [*range(first, first + STEP)]
-    until_fired(service.path)
-
-    assert states(service.path) == {"fired": STORM}
-    assert_fired_in_order(service.path, intents)
-
-
 @requirement("OW-85")
 def test_what_a_put_has_left_fires_at_once_though_nobody_reads(
     service: Service, host: Host

@@ -3,8 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from ..support.openwop_commitments import FIELDS, Intents, firing
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_tenants import NEVER, SECRET, anew, keyed
@@ -262,24 +260,6 @@ def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Pat
             assert refused(one.ask("GET", f"/commitments{path}")) == forbidden
         assert Intents(reader).listed() == [armed]
         assert ok(Intents(reader).get(armed["id"])) == armed
-
-
-@pytest.mark.slow
-@requirement("OW-32", "OW-33", "OW-34")
-def test_another_tenant_sees_its_own_commitments_alone(path: Path) -> None:
-    with serving(path) as closed, keyed(closed) as ada, keyed(closed, "writer", "acme") as bob:
-        for host in (ada, bob):
-            host.put("one", id="plan", tags=["when:rain"])
-        (mine,), (theirs,) = Intents(ada).listed(), Intents(bob).listed()
-
-        bob.put("two", tags=["rain"])
-
-        assert Intents(ada).listed() == [mine]
-        assert (Intents(ada).fired(), Intents(bob).fired()) == ([], [firing(theirs)])
-        never = Intents(ada).get(NOBODYS)
-        for answer in (Intents(ada).get(theirs["id"]), Intents(ada).cancel(theirs["id"])):
-            assert (answer.status_code, answer.content) == (404, never.content)
-        assert Intents(ada).listed(tenantId="acme") == [mine]
 
 
 @requirement("OW-36")

@@ -265,7 +265,7 @@ def test_a_secret_behind_the_screen_does_not_survive_a_pass_that_merges_it(
     assert (again["inputCount"], again["outputCount"]) == (2, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-81", "OW-80")
 def test_what_is_renewed_stands_for_all_that_say_the_same_however_many(host: Host) -> None:
     for number in range(402):  # more than one step takes, those of an entry far apart

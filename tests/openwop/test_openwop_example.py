@@ -56,7 +56,7 @@ def assert_done_once(service: Service, run: str = "r1") -> None:
     assert ids[::-1] == [f"{run}/{node}" for node in STEPS]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-104")
 def test_a_host_that_is_killed_while_a_node_works_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "log")

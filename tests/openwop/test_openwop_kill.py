@@ -16,10 +16,10 @@ from ..support.service import PLAIN
 
 pytestmark = pytest.mark.slow
 
-ROUNDS = 4
+ROUNDS = 2
 RUNS = 3
 WRITERS = 2 * RUNS
-WRITES = 120  # acknowledged in a round, at least
+WRITES = 60  # acknowledged in a round, at least
 REF = "mem://load"
 
 

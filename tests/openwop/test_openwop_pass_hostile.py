@@ -263,7 +263,7 @@ def test_a_fork_never_shows_a_forgotten_ref_as_empty(
 @requirement("OW-93", "OW-82")
 @pytest.mark.parametrize("work", ["compact", "distill"])
 def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work: str) -> None:
-    for _ in range(8):
+    for _ in range(3):
         for at in range(60):
             host.put(f"ada drinks tea {at}", tags=["subject:ada"])
         with ThreadPoolExecutor(2) as pool:
@@ -277,7 +277,7 @@ def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work:
 @requirement("OW-93", "OW-81")
 def test_what_a_pass_rids_of_a_secret_meanwhile_is_forgotten(host: Host) -> None:
     run = host.in_run("r1")
-    for number in range(8):
+    for number in range(3):
         value = f"{VALUE}-{number}"
         for at in range(60):
             host.put(f"ada {at % 20} opens {value}.", tags=["subject:ada"])

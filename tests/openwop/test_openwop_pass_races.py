@@ -252,7 +252,7 @@ def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
     assert payload["sourceCount"] == 30 - before
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 @requirement("OW-82", "OW-71")
 def test_a_consolidation_replaces_none_that_was_deleted_before_its_step(
     service: Service, host: Host

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +10,7 @@ from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_looks import wire
 from ..support.openwop_passes import archived, ids, passed
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import Service
 
 WORDS = ["Herons wade. Storks nest.", "herons wade", "Storks nest."]
 
@@ -61,26 +60,6 @@ def test_a_run_sees_passes_before_it_and_none_since(
         assert ok(before.get(entry["id"]))["entry"] == entry
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("hours", [-1, 0, 1])
-@requirement("OW-51")
-def test_the_order_of_commits_counts_for_passes_too(
-    service: Service, host: Host, hours: int
-) -> None:
-    sources = filled(host)
-    before = host.in_run("before")
-    service.clock.now += timedelta(hours=hours)
-
-    archive = archived(host, host.compact())
-    after = host.in_run("after")
-    service.clock.now += timedelta(hours=hours)
-    ok(host.delete(archive["id"]))
-
-    assert before.entries() == sources
-    assert after.entries() == [archive]
-    assert host.entries() == sources
-
-
 @pytest.mark.slow
 @requirement("OW-61", "OW-51")
 def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
@@ -104,26 +83,6 @@ def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
         assert branch.entries() == look, number
         ok(branch.ask("POST", f"/runs/{made}/end", {"status": "completed"}))
     assert run.entries() == []
-
-
-@pytest.mark.heavy
-@requirement("OW-51", "OW-66")
-def test_what_runs_see_of_passes_outlives_the_service(path: Path) -> None:
-    with serving(path) as service:
-        host = Host(service.http)
-        sources = filled(host)
-        host.in_run("before")
-        run = run_of(host.compact())
-        listed = host.entries()
-        host.in_run("after")
-    with serving(path) as service:
-        host = Host(service.http)
-        assert host.entries() == listed
-        ok(host.undo(run))
-    with serving(path) as service:
-        host = Host(service.http)
-        assert replace(host, run="before").entries() == host.entries() == sources
-        assert replace(host, run="after").entries() == listed
 
 
 @pytest.mark.slow

@@ -33,8 +33,6 @@ from ..support.requirements import requirement
 from ..support.service import Service, serving
 
 FORBIDDEN = (403, "forbidden")
-MISSING = (404, "not_found")
-GITHUB = "ghp_" + "a1B2c3D4e5" * 4
 WORD = "xylographer"
 
 
@@ -89,34 +87,6 @@ def test_a_key_of_some_projects_may_do_nothing(path: Path) -> None:
                     *(moved(some, id_, move) for move in ("apply", "reject", "archive")),
                 ):  # fmt: skip
                     assert refused(answer) == FORBIDDEN
-
-
-@pytest.mark.slow
-@requirement("OW-32", "OW-33")
-def test_tenants_see_their_own_alone(hosts: dict[str, Host]) -> None:
-    ours, theirs = hosts["admin"], hosts["theirs"]
-    made, other = proposed(ours), proposed(theirs)
-    ref = applied(ours, made["id"])
-
-    assert (other["duplicateOf"], other["owner"]["tenant"]) == (None, "acme")
-    assert proposed(theirs, {"a": 1})["duplicateOf"] is None
-    first, _ = listed(theirs)
-    assert first == other
-    assert artifacts(theirs) == told_of(theirs, "proposal.activated") == []
-    assert len(told_of(theirs, "proposal.created")) == 2
-    never = ref.replace(made["id"], NO_PROPOSAL)
-    for one, none in (
-        (theirs.ask("GET", f"/proposals/{made['id']}"), theirs.ask("GET", "/proposals/x")),
-        (revised(theirs, made["id"], title="x"), revised(theirs, NO_PROPOSAL, title="x")),
-        (artifact(theirs, ref), artifact(theirs, never)),
-        *((moved(theirs, made["id"], move), moved(theirs, NO_PROPOSAL, move))
-          for move in ("apply", "reject", "archive")),
-    ):  # fmt: skip
-        assert refused(one) == refused(none) == MISSING
-        assert one.content == none.content
-    after = {"after": made["id"]}
-    assert theirs.ask("GET", "/proposals", params=after).status_code == 400
-    assert got(ours, made["id"])["state"] == "applied"
 
 
 @requirement("OW-101", "OW-89")

@@ -219,32 +219,6 @@ def told(host: Host) -> list[Json]:
     return found
 
 
-@requirement("OW-59")
-def test_another_tenants_run_is_as_one_that_never_was(path: Path) -> None:
-    with serving(path) as service:
-        keys = [made_key(path, tenant=it) for it in ("default", "acme")]
-        with calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs:
-            host, other = Host(ours), Host(theirs)
-            run = host.in_run("r1", agentId="ada")
-            written = run.put("ours", nodeId="n1")
-            for method, rest, body in (
-                ("GET", "", None), ("GET", "/events", None), ("POST", "/end", {"status": "failed"}),
-                ("POST", "/fork", {"mode": "replay"}),
-                ("POST", "/secrets", {"secretId": "s", "value": "hunter2-hunter2"}),
-            ):  # fmt: skip
-                foreign, none = (
-                    other.ask(method, f"/runs/{it}{rest}", body) for it in ("r1", "r9")
-                )
-                assert (foreign.status_code, foreign.content) == (404, none.content)
-            assert told(other) == []
-            assert refused(other.post(runId="r1")) == (404, "not_found")
-            other.in_run("r1", agentId="bob").put("theirs")
-            assert shown(other, "r1")["agentId"] == "bob"
-            assert [it["payload"].get("memoryId") for it in run.told()] == [None, written["id"]]
-            assert len(told(host)) == len(told(other)) == 2
-            assert not {it["eventId"] for it in told(host)} & {it["eventId"] for it in told(other)}
-
-
 @requirement("OW-54")
 def test_a_reader_reads_of_runs_and_changes_none(path: Path) -> None:
     with serving(path) as service:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from ..support.openwop_seams import ACROSS, FIXTURES, OTHER, Suite, count_of, dr
 from ..support.requirements import requirement
 from ..support.service import START
 
-ENTRY = {"id", "content", "tags", "createdAt"}
 MARKER = "[REDACTED:conformance-test-secret]"
 PREFIX = "conformance-agent-memory"
 VALUE = re.compile(r"[0-9a-f]{32}")
@@ -64,20 +62,6 @@ def test_each_run_leaves_a_summary_before_it_ends(suite: Suite) -> None:
     assert "nodeId" not in events[1]
 
 
-@pytest.mark.heavy
-@requirement("OW-100", "OW-16")
-def test_roundtrip_reads_back_what_a_node_wrote(suite: Suite) -> None:
-    run = suite.ran(f"{PREFIX}-roundtrip")
-
-    entry = run["variables"]["memoryReadback"]
-    assert entry.keys() == ENTRY
-    written = suite.events(run["runId"])[1]
-    assert written["type"] == "memory.written"
-    assert written["payload"]["memoryId"] == entry["id"]
-    assert written["nodeId"] == "conformance"
-    assert suite.listed(written["payload"]["memoryRef"]) == [entry]
-
-
 @requirement("OW-100", "OW-37", "OW-40")
 def test_redaction_shows_the_marker_and_nothing_keeps_the_value(suite: Suite) -> None:
     run = suite.ran(f"{PREFIX}-redaction")
@@ -119,15 +103,6 @@ def test_injection_budget_cuts_redacts_and_stays_in_its_tenant(across: Suite) ->
         )
     )["entry"]
     assert len(giant["content"]) > found["tokenBudget"]
-
-
-@pytest.mark.heavy
-@requirement("OW-100", "OW-32")
-def test_cross_tenant_sees_its_own_and_nothing_of_the_other(across: Suite) -> None:
-    found = across.ran(f"{PREFIX}-cross-tenant")["variables"]
-
-    assert [it["id"] for it in found["ownerProbe"]] == [found["ownerEntryId"]]
-    assert found["crossTenantProbe"] == []
 
 
 @pytest.mark.heavy
@@ -173,16 +148,6 @@ def test_a_run_fails_with_the_reason_and_sets_no_variable(path: Path, workflow: 
         assert run["error"] == started["error"]
         assert "variables" not in run
         assert suite.events(run["runId"])[-1]["type"] == "run.failed"
-
-
-@pytest.mark.heavy
-@requirement("OW-100")
-def test_runs_of_one_fixture_at_a_time_are_apart(across: Suite) -> None:
-    with ThreadPoolExecutor(4) as suites:
-        runs = list(suites.map(across.ran, [f"{PREFIX}-ttl", *ACROSS] * 3))
-
-    assert len({run["runId"] for run in runs}) == len(runs)
-    assert {len(run["variables"].get("memoryList", "x")) for run in runs} == {1}
 
 
 @pytest.mark.slow

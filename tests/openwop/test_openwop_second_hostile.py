@@ -6,7 +6,6 @@ is done, and once; a fixture that is asked for twice at a time is done once, and
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -16,8 +15,8 @@ from ..support.callers import audit
 from ..support.engines import quota
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host, Json, ok
-from ..support.openwop_proposals import artifact, got, moved, proposed, revised
-from ..support.openwop_seams import FIXTURES, REF, Suite, driven, let_in
+from ..support.openwop_proposals import artifact, moved, proposed, revised
+from ..support.openwop_seams import REF, Suite, driven, let_in
 from ..support.openwop_tenants import anew
 from ..support.requirements import requirement
 from ..support.samples import for_each
@@ -93,19 +92,6 @@ def test_a_secret_that_several_strings_tell_leaves_an_artifact(
     assert ok(revised(admin, made["id"], artifact=stored))["artifact"] == stored
 
 
-@pytest.mark.heavy
-@requirement("OW-89", "OW-101")
-def test_of_racing_moves_what_is_audited_was_done_and_once(suite: Suite, admin: Host) -> None:
-    for first in ("apply", "reject") * 3:
-        id_ = proposed(admin)["id"]
-        asked = [first] + ["apply"] * 5 + ["reject", "revise"] * 2
-        at_once(*(partial(_moved, admin, id_, move) for move in asked))
-
-        state = got(admin, id_)["state"]
-        told = [it["action"] for it in audit(suite.service.path) if it.get("proposal") == id_]
-        assert told == (["proposal.applied"] if state == "applied" else [])
-
-
 @pytest.mark.slow
 @requirement("OW-101")
 def test_what_is_withdrawn_undone_or_forgotten_is_audited_once_with_its_tenant(
@@ -155,23 +141,6 @@ def test_each_that_waits_fires_with_the_first_live_entry_that_is_not_itself(
     assert _states(host, "other") == ["cancelled"]
 
 
-@pytest.mark.heavy
-@requirement("OW-13", "OW-100")
-@pytest.mark.parametrize("workflow", FIXTURES)
-def test_a_fixture_that_is_asked_for_twice_at_a_time_is_done_when_it_is_answered(
-    suite: Suite, workflow: str
-) -> None:
-    body, key = {"workflowId": workflow}, {"Idempotency-Key": workflow}
-
-    answers = at_once(*[lambda: suite.post("/runs", body, headers=key)] * AT_ONCE)
-
-    (run,) = {ok(it, 201)["runId"] for it in answers}
-    assert {it.json()["status"] for it in answers} == {"completed"}
-    found: Json = ok(suite.get(f"/runs/{run}"))
-    assert found["status"] == "completed"
-    assert "variables" in found
-
-
 @requirement("OW-99")
 def test_those_who_look_for_a_draft_at_a_time_find_one(suite: Suite) -> None:
     drafts = "/host/sample/proposals?state=draft"
@@ -213,12 +182,6 @@ def test_what_a_seam_takes_out_of_its_sources_is_counted(suite: Suite) -> None:
 def at_once(*asked: Callable[[], httpx.Response]) -> list[httpx.Response]:
     with ThreadPoolExecutor(len(asked)) as pool:
         return [it.result() for it in [pool.submit(each) for each in asked]]
-
-
-def _moved(host: Host, id_: str, move: str) -> httpx.Response:
-    if move == "revise":
-        return revised(host, id_, artifact={"name": "other", "version": "2", "more": [1] * 1000})
-    return moved(host, id_, move)
 
 
 def _states(host: Host, tag: str) -> list[str]:

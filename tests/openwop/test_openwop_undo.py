@@ -174,26 +174,6 @@ def test_what_has_ended_since_makes_an_undo_impossible(service: Service) -> None
     assert host.entries() == [kept]
 
 
-@pytest.mark.heavy
-@requirement("OW-71", "OW-80")
-def test_passes_are_undone_one_after_the_other(service: Service, host: Host) -> None:
-    states, runs = [known(host)], list[str]()
-    works: list[Pass] = [merge, Host.consolidate, Host.distill, Host.compact]
-    for work in works:
-        service.clock.advance(seconds=1)
-        host.put("storks nest")
-        states.append(known(host))
-        runs.append(ok(work(host))["runId"])
-        states.append(known(host))
-    for run in runs[::-1]:
-        assert known(host) == states.pop()
-        ok(host.undo(run))
-        assert known(host) == states.pop()
-        ok(host.delete(host.entries()[0]["id"]))
-    assert known(host) == states.pop()
-    assert states == []
-
-
 @pytest.mark.slow
 @requirement("OW-71")
 def test_what_came_meanwhile_stays(host: Host) -> None:

@@ -352,8 +352,8 @@ def _deeds(service: Service, chance: random.Random) -> None:
 def test_a_backup_taken_under_load_is_restored_row_by_row(tmp_path: Path, lost: Losses) -> None:
     path, restored = tmp_path / "memory.db", tmp_path / "restored.db"
     with served(path) as (_, http):
-        load = Load(str(http.base_url), saves=4000).start()
-        load.reach(400)
+        load = Load(str(http.base_url), saves=1000).start()
+        load.reach(200)
         before = dict(load.acknowledged)
         archive = backed_up(path, tmp_path)
         during = len(load.acknowledged) - len(before)

@@ -18,7 +18,7 @@ from ..support.losses import Losses
 from ..support.process import Load, Program, program, stored, until
 
 MEMORIES = 3_000
-SAVES = 1_000
+SAVES = 300
 OFTEN = f"""
 from datetime import timedelta
 from agentops_memory.jobs import backups as backing_up

@@ -58,7 +58,7 @@ PORTS: dict[str, Callable[[], AbstractContextManager[int]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.representative(2)
+@pytest.mark.representative(1)
 @pytest.mark.parametrize(
     ("fault", "protocol"),
     [

@@ -42,6 +42,7 @@ BEGUN = (
 )  # fmt: skip
 
 
+@pytest.mark.heavy
 def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
     path: Path, lost: Losses
 ) -> None:

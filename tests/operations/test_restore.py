@@ -216,7 +216,7 @@ def test_whatever_is_there_is_replaced_or_refused_with_a_sentence(
         assert all_rows(path) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_of_values_that_are_damaged_none_is_needed(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     fill(path)

@@ -72,28 +72,6 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.heavy
-def test_tenants_share_no_file_and_see_nothing_of_each_other(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with serving(path) as service:
-        keys = {name: made_key(path, "admin", name) for name in ("default", "acme", "other")}
-        for name, token in keys.items():
-            with calling(service, token) as client:
-                for _ in range(1 + list(keys).index(name)):
-                    body = observation(f"apple of {name} {_}", project=f"of {name}")
-                    assert client.post("/observations", json=body).status_code == 201
-
-        for number, (name, token) in enumerate(keys.items(), start=1):
-            with calling(service, token) as client:
-                assert client.get("/stats").json() == {
-                    "total_sessions": 1, "total_observations": number, "projects": [f"of {name}"],
-                }  # fmt: skip
-                found = client.get("/search?q=apple").json()
-                assert {hit["content"][:-2] for hit in found} == {f"apple of {name}"}
-    folder = tmp_path / "memory.db.tenants"
-    assert sorted(file.name for file in folder.iterdir()) == ["acme.db", "other.db"]
-
-
 @pytest.mark.slow
 def test_the_tenant_is_the_keys_whatever_a_request_says(path: Path) -> None:
     with serving(path) as service:

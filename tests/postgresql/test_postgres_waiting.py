@@ -52,6 +52,7 @@ def save(http: httpx.Client, number: int) -> httpx.Response:
     return http.post("/observations", json=observation(f"said {number}", **about))
 
 
+@pytest.mark.representative(1)
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -26,7 +26,6 @@ TAMPERED = {
     "only separators": "UPDATE memory_stems SET stems = char(10) || '   ' || char(10)",
     "no UTF-8": "UPDATE memory_stems SET stems = CAST(x'31206fff' AS TEXT)",
 }
-QUICK = "of another text"
 
 
 @pytest.fixture
@@ -44,13 +43,8 @@ def changed(path: Path, statement: str) -> None:
         database.execute(statement)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(QUICK, marks=pytest.mark.slow),
-        *(pytest.param(it, marks=pytest.mark.heavy) for it in TAMPERED if it != QUICK),
-    ],
-)
+@pytest.mark.heavy
+@pytest.mark.parametrize("name", TAMPERED)
 def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
     path: Path, counted: Counted, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -77,7 +77,7 @@ def _cases() -> Iterator[Any]:
         each = [*filter(None, turn)]
         for start in range(0, len(each), AT_ONCE):
             some = each[start : start + AT_ONCE]
-            mark = pytest.mark.heavy if number % 10 or start else pytest.mark.slow
+            mark = pytest.mark.heavy if number % 40 or start else pytest.mark.slow
             marks = (mark,) if number or start else ()
             yield pytest.param(some, id=" and ".join(map(str, some)), marks=marks)
 

@@ -105,26 +105,6 @@ def test_a_key_for_some_projects_has_no_stores_at_all(closed: Service) -> None:
         assert ok(whole.get(entry_at(home, made))) == made
 
 
-@pytest.mark.slow
-def test_a_store_of_another_tenant_is_as_one_that_never_was(closed: Service) -> None:
-    with client(closed, "admin") as ours, client(closed, "admin", tenant="acme") as theirs:
-        home, other = store(ours), store(theirs, "Theirs")
-        made = entry(ours, home, "a")
-        (version,) = versions(ours, home)
-        assert ids(theirs.get(STORES)) == [other["id"]]
-        for method, path in [
-            ("GET", at(home)), ("POST", at(home, "archive")), ("DELETE", at(home)),
-            ("GET", at(home, "memories")), ("GET", entry_at(home, made)),
-            ("GET", at(other, "memories", made["id"])), ("DELETE", entry_at(home, made)),
-            ("GET", at(home, "versions")), ("GET", at(other, "versions", version["id"])),
-            ("POST", f"{version_at(other, version)}/redact"), ("GET", at(home, "search?q=hello")),
-        ]:  # fmt: skip
-            assert fault(theirs.request(method, path)) == (404, "not_found_error", None)
-        cursor = {"after_id": home["id"]}
-        assert ids(theirs.get(STORES, params=cursor)) in ([], [other["id"]])
-        assert versions(theirs, other, entry_id=made["id"]) == []
-
-
 def test_what_cannot_be_undone_is_noted(closed: Service) -> None:
     with client(closed, "admin") as admin:
         home = store(admin)

@@ -7,8 +7,6 @@ from urllib.parse import urlencode
 
 import httpx
 
-VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "source", "wbr"}
-
 
 @dataclass
 class Form:

@@ -58,7 +58,7 @@ def test_spans_arrive_while_the_service_runs(each_collector: Collector) -> None:
 @pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
 @pytest.mark.parametrize("fault", ["refuses", "says nothing", "cannot be reached"])
 @pytest.mark.slow
-@pytest.mark.representative(2)
+@pytest.mark.representative(1)
 def test_a_dead_collector_does_not_delay_the_exit(fault: str, protocol: str) -> None:
     with dead_port(fault) as port, python(ENDING, f"127.0.0.1:{port}", protocol) as process:
         assert process.stdout is not None

@@ -8,9 +8,7 @@ from starlette.requests import Request
 from agentops_memory.errors import BadFields
 from agentops_memory.http.requests import exact_parameter
 from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.space import MemoryRef
 from agentops_memory.openwop.api import BODIES, text_in_path
-from agentops_memory.openwop.refs import Offset
 from agentops_memory.openwop.runs import RunId
 from agentops_memory.telemetry import Cut, annotate
 
@@ -53,20 +51,10 @@ class Asked:
         """How many: as usual for 0 and where it is not said, and no more than the most."""
         return min(self.number("limit") or usual, most)
 
-    def required_ref(self) -> MemoryRef:
-        """The ref that is read, which is not meant where it is not said."""
-        said = self.text("memoryRef", allows_nul=True)
-        if said is None:
-            self._faults.append(("memoryRef", "is required"))
-        return MemoryRef(said or "")
-
     def after_sequence(self) -> int:
         """The sequence after which events follow; all of them where it is not said."""
         said = self.number("after")
         return -1 if said is None else said
-
-    def after_event(self) -> Offset:
-        return Offset(self.number("after") or 0)
 
     def done(self) -> None:
         """Refuse with BadFields if something is wrong."""

@@ -70,14 +70,6 @@ class Outcomes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeamServices:
-    """What the seams do that no other route does."""
-
-    seeding: Seeding
-    has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SeamRuns:
     """The handlers of runs, for a suite that takes this service for a host."""
 
