@@ -92,7 +92,7 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
         (b'{"me@example.com": 1, "b": 2}', "this one has b, 1 more."),
         (b'{"": 1, "\\u202e": 2}', "this one has 2 members."),
         (b'{"": 1}', "this one has 1 member."),
-        (b"{%s}" % b", ".join(b'"k%d": 0' % n for n in range(99_999)), "k4, 99,994 more."),
+        (b"{%s}" % b", ".join(b'"k%d": 0' % n for n in range(9_999)), "k4, 9,994 more."),
         (b"[]", "this is a list, which no importer reads."),
         (b'  [{"id": 1}]', "this is a list, which no importer reads."), (b"null", "this is null."),
         (b'"text"', "this is a string."), (b"-1.5", "this is a number."),

@@ -27,6 +27,7 @@ from ..support.crossing_intents import reach_for_intents, work_on_intents
 from ..support.database import assert_index_is_whole
 from ..support.otlp import Collector
 from ..support.parties import NEVER, Party, Place, same
+from ..support.requirements import requirement
 from ..support.service import Service, serving
 from ..support.store_deeds import STORE_DEEDS, look_into_stores, make_store, write_entry
 from ..support.traced import collector
@@ -265,6 +266,7 @@ def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-u
     return hear
 
 
+@requirement("OW-32", "OW-33", "OW-34", "OW-59", "OI-92")
 @pytest.mark.parametrize("steps", STEPS)
 def test_nothing_crosses(
     steps: int, everybody: tuple[Service, list[Party], Telemetry], collector: Collector,

@@ -302,22 +302,6 @@ def test_the_key_decides_who_asks(closed: Callable[..., Agent]) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
-@requirement("OI-92")
-def test_tenants_have_nothing_of_each_others(closed: Callable[..., Agent]) -> None:
-    ours, theirs = closed("ada", "admin"), closed("ada", "admin", tenant="acme")
-    entry = ours.make()
-    ours.permit("team")
-    ours.make(memory_type="semantic", namespace="team")
-
-    assert theirs.query()["total"] == 0
-    assert refused(theirs.get(entry)) == (404, "ENTRY_NOT_FOUND")
-    assert ok(theirs.ask("GET", NAMESPACES))["total"] == 0
-    assert theirs.events() == []
-    assert theirs.make()["version"] == 1
-    assert [it["sequence"] for it in theirs.events()] == [1]
-
-
 @requirement("OI-29", "OI-43", "OI-61")
 def test_an_agents_own_memory_is_nobody_elses(service: Service) -> None:
     ada, bob = Agent(service.http), Agent(service.http, "bob")

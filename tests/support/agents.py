@@ -75,7 +75,7 @@ class Agent:
 @contextmanager
 def agent(url: str, mode: str = "legacy", headers: Mapping[str, str] = NOTHING) -> Iterator[Agent]:
     """An agent that speaks to an address of a service."""
-    http = httpx2.AsyncClient(headers=dict(headers), verify=PLAIN, timeout=30)
+    http = httpx2.AsyncClient(headers=dict(headers), verify=PLAIN, timeout=120)
     client = Client(streamable_http_client(url, http_client=http), mode=mode)
     with (
         start_blocking_portal() as portal,

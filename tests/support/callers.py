@@ -65,7 +65,7 @@ def calling(service: Service | str, token: str | None) -> httpx.Client:
     """A client that brings the key; it takes as long as a test does."""
     headers = {"authorization": f"Bearer {token}"} if token else {}
     url = service if isinstance(service, str) else service.url
-    return httpx.Client(base_url=url, headers=headers, timeout=30, verify=PLAIN, trust_env=False)
+    return httpx.Client(base_url=url, headers=headers, timeout=120, verify=PLAIN, trust_env=False)
 
 
 def audit(path: Path) -> list[dict[str, object]]:

@@ -133,6 +133,9 @@ def reach_as_a_host(place: Place, me: Party) -> None:
         assert listed == {"entries": [], "memoryRef": theirs}
         foreign = {"memoryRef": f"tenants/{other.tenant}/x", "content": "x"}
         assert me.work("POST", f"{H}/memory", foreign).status_code == 403
+        told = me.work("GET", f"{H}/events?limit=1000").text
+        assert f'"run-{me.number}"' in told
+        assert f'"run-{other.number}"' not in told
         for proposal in other.proposals:
             for method, path in (
                 ("GET", "/proposals/{}"), ("PATCH", "/proposals/{}"), ("DELETE", "/proposals/{}"),

@@ -33,7 +33,7 @@ from .service import Clock
 
 Work = Callable[[Transaction], object]
 
-SOON = 30.0  # seconds; it comes at once, or never
+SOON = 120.0  # seconds; it comes at once, or never
 
 
 @asynccontextmanager

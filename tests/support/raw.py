@@ -18,7 +18,7 @@ import uvloop
 from .service import Service, serving
 
 LOOPS = (pytest.param("asyncio", marks=pytest.mark.heavy), "uvloop")  # all else runs on asyncio
-TIMEOUT = 30.0  # seconds; whatever a test waits for comes long before
+TIMEOUT = 120.0  # seconds; whatever a test waits for comes long before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

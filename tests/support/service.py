@@ -112,7 +112,7 @@ def speaking(
     try:
         with (
             engines.told_of(path, url),
-            httpx.Client(base_url=url, timeout=30, verify=PLAIN) as http,
+            httpx.Client(base_url=url, timeout=120, verify=PLAIN) as http,
         ):
             yield Service(http=http, url=url, path=path, clock=own_clock)
     finally:
@@ -146,7 +146,7 @@ class _Runner:
 
     def start(self) -> str:
         self._thread.start()
-        assert self._ready.wait(30)
+        assert self._ready.wait(120)
         if self._failure is not None:
             self._thread.join()
             raise self._failure
@@ -154,7 +154,7 @@ class _Runner:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(30)
+        self._thread.join(120)
         assert not self._thread.is_alive()
 
     def _run(self) -> None:
