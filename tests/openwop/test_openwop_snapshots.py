@@ -31,7 +31,6 @@ KEPT = Retentions(deleted=KEPT_DELETED, expired=KEPT_EXPIRED, events=FOR_EVER)
 VARIABLES = {"MEMORY_SWEEP_EVERY": "0", "MEMORY_KEEP_EVENTS": "0"}
 ENDS = ("completed", "failed", "cancelled")
 MOST_OPEN = 6
-GONE = (422, "replay_memory_snapshot_unavailable")
 
 
 class Play(Looks):

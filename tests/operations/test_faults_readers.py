@@ -49,7 +49,7 @@ def test_a_client_that_takes_a_large_export_by_drops_holds_nobody_up(
         found=stored(path).items(), remark=f"{onlookers.told}; the log has {log:.0f} MiB",
     )  # fmt: skip
     assert load.refused == {}
-    assert (onlookers.statuses.keys(), onlookers.unanswered) == ({200}, 0)
+    assert ({*onlookers.statuses}, onlookers.unanswered) == ({200}, 0)
     assert log < BOUND
 
 
@@ -82,7 +82,7 @@ def test_a_transaction_of_another_process_lets_the_log_grow_which_is_told_and_pa
         f"and shrank to {after:.0f}",
     )
     assert load.refused == {}
-    assert (onlookers.statuses.keys(), onlookers.unanswered) == ({200}, 0)
+    assert ({*onlookers.statuses}, onlookers.unanswered) == ({200}, 0)
     assert after <= BOUND
 
 
