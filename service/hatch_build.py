@@ -46,7 +46,7 @@ class ClientRequirement(BuildHookInterface[BuilderConfig]):
     def _copy_viewer(self) -> None:
         folder = Path(self.root, VIEWER)
         if all((folder / name).is_file() for name in VIEWER_FILES):
-            with suppress(PackageNotFoundError):  # a build without isolation takes what is there
+            with suppress(PackageNotFoundError):  # a build without isolation uses its own
                 self._copy(folder)
         else:
             folder.mkdir(exist_ok=True)

@@ -82,7 +82,6 @@ def audit_of(
 
 
 def registry_of(settings: Settings) -> "KeyRegistry":
-    """The keys, to be changed."""
     if settings.database_url:
         from .postgresql.keys import PostgresKeys  # noqa: PLC0415
 

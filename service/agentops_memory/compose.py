@@ -62,7 +62,7 @@ from .stores.store import Serving
 from .telemetry import Telemetry, traced
 from .telemetry.measures import PASSES
 
-EVERY = timedelta(seconds=1)
+EVERY = timedelta(seconds=1)  # a crash loses the accesses noted since
 
 
 @asynccontextmanager
@@ -70,7 +70,7 @@ async def noting(entries: AgentEntries) -> AsyncIterator[None]:
     """Inside, what was noted of accesses is written soon; what fails is tried again."""
 
     async def write() -> None:
-        await attempted(entries.flush(), log, "accesses are written later")
+        await attempted(entries.flush(), log, "accesses could not be written; retrying later")
 
     async with repeating(EVERY, write):
         yield
@@ -133,7 +133,7 @@ class Wiring:
             engine=engine,
             features=settings.recall,
             timeout=settings.recall_limit,
-            accessed=entries.accesses.given,
+            accessed=entries.accesses.note_memories,
         )
         operations = AgentOps(
             engine=engine, rules=rules, recall=recall, clock=self.clock,
@@ -219,8 +219,8 @@ async def opened(
 ) -> AsyncIterator[Starlette]:
     """The application over its open database, which no other service has meanwhile.
 
-    `elapsed` tells seconds, however the clock is put. `on_wait` is told what it waits for
-    before all that, and nothing once it goes on; `on_upgrade` is called on the loop.
+    `elapsed` counts seconds, however the clock is set. `on_wait` gets what it waits for
+    before all that, and nothing once it continues; `on_upgrade` is called on the loop.
     """
     clock = clock or utc_now
     wiring = _Wiring.of(settings, telemetry, clock)
@@ -282,8 +282,6 @@ def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
 
 
 class _Wiring(Wiring):
-    """The same, of a service."""
-
     def identity(self, keys: KeyStore) -> Identity:
         """Whom to let in; SettingRefused or KeyFileRefused if nobody, or the keys are unknown."""
         settings, ring = self.settings, keys.read()
@@ -307,7 +305,7 @@ class _Wiring(Wiring):
         identity: Identity,
         jobs: BackgroundJobs,
     ) -> AsyncIterator[Starlette]:
-        """The application, with what goes on beside it."""
+        """The application, with what continues beside it."""
         rates = RateLimiter(self.settings.rate_limit)
         gate = Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
         metrics, backups = self.telemetry.metrics, jobs.backups()
@@ -373,7 +371,6 @@ class _Wiring(Wiring):
         of_openwop: OpenWopOperations,
         running: Running,
     ) -> Sequence[Served]:
-        """The protocols with their operations."""
         settings = self.settings
         handlers = Handlers(
             agentops=services.agentops,
@@ -409,6 +406,6 @@ class _Wiring(Wiring):
         mode = self.settings.metrics
         if mode == "off":
             return probes.operations
-        shown, is_open = self.telemetry.exposition(), mode == "open"
-        measured = scrape(figures.refresh, shown, gate, is_open=is_open)
+        exposition, is_open = self.telemetry.exposition(), mode == "open"
+        measured = scrape(figures.refresh, exposition, gate, is_open=is_open)
         return [*probes.operations, measured]

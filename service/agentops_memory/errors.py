@@ -91,14 +91,14 @@ class AnswerLost(Conflict):
     """The request was done, and what it was answered is not known any more."""
 
     def __init__(self) -> None:
-        super().__init__("This was done, and its answer is not known any more.")
+        super().__init__("This was done, but its response is no longer known.")
 
 
 class AnswerErased(NotFound):
     """The request was done, and what it was answered is erased."""
 
     def __init__(self) -> None:
-        super().__init__("This was done, and what it was answered is erased.")
+        super().__init__("This was done, but its response has been erased.")
 
 
 class PathTaken(Conflict):

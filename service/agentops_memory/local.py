@@ -60,7 +60,7 @@ IMPORT, PLAN, STORING = 3, 5, 9
 
 @dataclass(frozen=True, slots=True)
 class LocalService(MemoryService):
-    """The operations for one caller, who is told anew for each: a key may be taken away.
+    """The operations for one caller, looked up for each: a key may be revoked.
 
     A call reaches its operation once, so an idempotency key means nothing here.
     """
@@ -73,7 +73,7 @@ class LocalService(MemoryService):
     telemetry: Telemetry
 
     async def _ask(self, call: Call[T], /) -> T:
-        with self._asked(call.operation) as caller:
+        with self._operation(call.operation) as caller:
             operation = getattr(self.agentops, call.operation)
             answer = await operation(_Question(call, caller))
             count(REDACTIONS, by=getattr(answer, "redacted", 0))
@@ -85,25 +85,25 @@ class LocalService(MemoryService):
         with _refusing():  # and no span: one cannot lie around what is handed out in between
             done, named = 0, project_name(clean(project or "")) or None
             async for piece in self.agentops.export(self.caller(), named):
-                self.caller()  # refuses by now, perhaps: then nothing more is told
+                self.caller()  # refuses by now, perhaps: then nothing more is sent
                 yield piece
                 done += len(piece)
                 if progress:
                     progress(done, None)
 
     async def import_from(self, path: StrPath, *, progress: Progress | None = None) -> Imported:
-        with self._asked("import"):
+        with self._operation("import"):
             async with self._document(path, IMPORT + STORING, progress) as (document, file):
                 stored = partial(file.stored, of=len(document))
                 return await self.agentops.import_all(self.caller(), document, stored)
 
     async def plan_import(self, path: StrPath, *, progress: Progress | None = None) -> ImportPlan:
-        with self._asked("import"):
+        with self._operation("import"):
             async with self._document(path, PLAN, progress) as (document, _):
                 return await self.agentops.plan_import(self.caller(), document)
 
     @contextmanager
-    def _asked(self, operation: str) -> Iterator[Caller]:
+    def _operation(self, operation: str) -> Iterator[Caller]:
         with _refusing():
             caller = self.caller()
             hide_by(partial(self.rules, caller))
@@ -212,7 +212,7 @@ async def opened_here(
     *,
     clock: Clock = utc_now,
 ) -> AsyncIterator[LocalService]:
-    """A tenant's memories without a service: for whoever may read the file, all of them.
+    """A tenant's memories without a service: all of them, for anyone who may read the file.
 
     The file may be in use by others meanwhile. What is erased here loses its bytes when a service
     next looks after the file.

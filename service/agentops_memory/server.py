@@ -39,7 +39,7 @@ KEEP_ALIVE = timedelta(seconds=120)
 GRACE = timedelta(seconds=15)  # in which accepted requests are finished
 LOOK = timedelta(milliseconds=10)  # after which it is looked again whether they are
 SECOND = timedelta(seconds=1)  # that which the header Date counts in
-BACKLOG = 2048
+BACKLOG = 2048  # connections that wait to be accepted: a burst of agents, as uvicorn's default
 YOUNG = 700  # objects, new ones, until garbage is looked for: short pauses, none in a start
 
 
@@ -152,7 +152,6 @@ class _Signals:
             self._starting.cancel()
 
     async def next(self) -> signal.Signals:
-        """The next one; waits for it."""
         return await self._received.get()
 
     async def unless_one_comes(self, work: Coroutine[Any, Any, T]) -> T | None:
@@ -282,17 +281,17 @@ def _bound(address: Address) -> socket.socket:
 
 
 def _announce(settings: Settings, address: Address) -> None:
-    host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - shown, not bound
-    shown = Address(host=host, port=address.port)
+    host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - printed, not bound
+    bound = Address(host=host, port=address.port)
     place = "PostgreSQL" if settings.database_url else str(settings.db_path)
     is_by_folder = place == str(file(IN_WORKING_FOLDER))  # elsewhere a start would find no memory
     note = " (below the current folder; --db selects another file)" if is_by_folder else ""
     is_seen = show_banner(
         f"agentops-memory {__version__}",
         {
-            "address": f"http://{shown}",
+            "address": f"http://{bound}",
             "data": place + note,
-            "documentation": f"http://{shown}/docs",
+            "documentation": f"http://{bound}/docs",
             "try it": "agentops-memory demo, in another terminal",
             "stop it": "Ctrl-C",
         },
@@ -301,8 +300,8 @@ def _announce(settings: Settings, address: Address) -> None:
         return
     log.info(
         "serving on http://%s, data in %s, every write %s before it is answered",
-        shown,
+        bound,
         place,
         "committed" if settings.database_url else "on disk",
-        extra={"version": __version__, "listen": str(shown), "db": place},
+        extra={"version": __version__, "listen": str(bound), "db": place},
     )

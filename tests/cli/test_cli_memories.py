@@ -408,5 +408,5 @@ def test_a_file_that_a_start_would_change_is_left_alone(path: Path) -> None:
     for arguments in (("stats",), ("save", "T", "C2")):
         done = terminal.run(*arguments)
         assert done.exit_code == 1
-        assert "is of an older format" in done.stderr
+        assert "has an older format" in done.stderr
         assert HINTS["StartRefused"] in done.stderr

@@ -54,8 +54,8 @@ async def test_a_service_that_is_away_stops_nothing_and_is_told_when_it_is_back(
             await one_turn(memory, "Third.")
     assert summary(service) == SUMMARY.format(6, 3, 3, "First. Ended with: Third.")
     told = [record.message for record in caplog.records]
-    assert told.count("nothing is remembered now") == 2
-    assert told.count("the service does not take what is told; it is tried again") == 1
+    assert told.count("no memories for this turn") == 2
+    assert told.count("the service does not accept writes; retrying") == 1
 
 
 async def test_an_answer_that_gets_lost_doubles_nothing(
@@ -89,7 +89,7 @@ async def test_a_service_that_never_answers_is_not_waited_for(
                 report = await memory.end(within=timedelta(milliseconds=20))
             assert report.ended is None
             assert len(report.unsent) == 3
-    (record,) = (it for it in caplog.records if "remembered" in it.message)
+    (record,) = (it for it in caplog.records if "no memories" in it.message)
     assert vars(record)["reason"] == "The service did not answer in time."
 
 
@@ -156,7 +156,7 @@ async def test_each_time_that_the_service_goes_away_is_told_once(
     way: Way, caplog: pytest.LogCaptureFixture
 ) -> None:
     def warnings() -> int:
-        return caplog.text.count("does not take what is told")
+        return caplog.text.count("does not accept writes")
 
     async with agent(way, limit=0) as memory:
         for outage in (1, 2):
@@ -262,7 +262,7 @@ async def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
                 await memory.context("And now?")
                 assert memory.report.unsent == ()
     told = [record.message for record in caplog.records]
-    assert told.count("the service does not take what is told; it is tried again") == 2
+    assert told.count("the service does not accept writes; retrying") == 2
 
 
 @for_each("status", [400, 409, 413])

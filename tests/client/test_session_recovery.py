@@ -47,7 +47,7 @@ def test_what_cannot_be_told_at_the_end_is_reported_and_told_by_the_next_run(
     assert [write.operation for write in report.unsent] == [
         "start_session", "append_messages", "end_session",
     ]  # fmt: skip
-    assert "not all is told" in caplog.text
+    assert "not all messages were recorded" in caplog.text
     assert sessions(service) == []
 
     way.is_open = True
@@ -231,4 +231,4 @@ def test_a_checkpoint_that_cannot_be_written_hides_no_failure_of_the_agent(
     assert [row.get("summary") for row in sessions(service)] == [
         SUMMARY.format(1, 1, 0, "Deploy it.")
     ] * 2
-    assert [it.message for it in caplog.records].count("no checkpoint is written") == 4
+    assert [it.message for it in caplog.records].count("the checkpoint could not be written") == 4

@@ -194,7 +194,7 @@ async def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
         await turns(20)
     assert storage.counts > 1
-    assert metrics.shown(m.TENANTS_OPEN) == 1
+    assert metrics.value_of(m.TENANTS_OPEN) == 1
 
 
 def test_the_event_loop_is_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

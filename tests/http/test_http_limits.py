@@ -19,7 +19,7 @@ from ..support.raw import HEALTH, LOOPS, Wire, request, serving_on, wire
 from ..support.service import Service, observation
 
 SHORT = 0.2  # seconds, in the place of the real limits
-LATE = "The headers of the request did not come in time."
+LATE = "The headers of the request did not arrive in time."
 LARGE = "The headers of the request are larger than 65536 bytes."
 OVER = "The body is larger than 1,048,576 bytes; nothing was stored."
 

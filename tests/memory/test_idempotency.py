@@ -31,7 +31,7 @@ __all__ = ["lasting"]
 KEY = "5b1d7e0c-order-17"
 REUSED = {"error": "Idempotency key reused with a different request body."}
 NOT_A_KEY = {"error": "An idempotency key must have 1 to 255 visible ASCII characters."}
-ERASED = {"error": "This was done, and what it was answered is erased."}
+ERASED = {"error": "This was done, but its response has been erased."}
 SEVERAL = {"error": "A request may have only one idempotency key; this one has several."}
 
 TRANSCRIPT = {"messages": [{"role": "user", "content": "Ship it"}]}

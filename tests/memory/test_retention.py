@@ -172,7 +172,7 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
         answers.append([(it.status_code, it.content) for it in again])
 
     assert answers[0] == answers[1] == [
-        (404, b'{"error":"This was done, and what it was answered is erased."}'), (204, b""),
+        (404, b'{"error":"This was done, but its response has been erased."}'), (204, b""),
     ]  # fmt: skip
 
 

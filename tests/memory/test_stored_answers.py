@@ -11,7 +11,7 @@ from ..support.erasing import erased, gone, remains
 from ..support.process import until
 from ..support.service import Clock, Service, observation, serving
 
-LOST = "This was done, and its answer is not known any more."
+LOST = "This was done, but its response is no longer known."
 
 
 @pytest.mark.heavy

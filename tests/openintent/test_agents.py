@@ -17,10 +17,10 @@ from agentops_memory.memory.model.access import OPERATOR, AgentId
 from agentops_memory.memory.model.agent_memory import (
     Access,
     AgentEntryId,
-    Eyes,
     Permissions,
     Priority,
     Tier,
+    Viewer,
 )
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.openintent.api import OverCapacity
@@ -41,14 +41,14 @@ CAPACITIES = Capacities(working=3, episodic=4)
 STEPS = 250
 
 
-ADMINISTRATOR = Eyes(agent=AgentId("root"), is_admin=True)
+ADMINISTRATOR = Viewer(agent=AgentId("root"), is_admin=True)
 
 
 async def listed(
-    entries: AgentEntries, eyes: Eyes, filter_: AgentFilter, limit: int = 100, offset: int = 0
+    entries: AgentEntries, viewer: Viewer, filter_: AgentFilter, limit: int = 100, offset: int = 0
 ) -> tuple[int, list[AgentEntry]]:
     """How many entries there are, and those of a page."""
-    found = await entries.page(lambda: (OPERATOR, eyes), filter_, limit, offset)
+    found = await entries.page(lambda: (OPERATOR, viewer), filter_, limit, offset)
     return found.total, [entry async for portion in found.portions for entry in portion]
 
 
@@ -57,7 +57,7 @@ async def told(
 ) -> list[AgentEvent]:
     """Events of an agent's stream."""
     events, filter_ = Events(engine=entries.engine), EventFilter(agent=agent, after=after)
-    found = await events.page(lambda: (OPERATOR, Eyes(agent=agent)), filter_, limit)
+    found = await events.page(lambda: (OPERATOR, Viewer(agent=agent)), filter_, limit)
     return [event async for portion in found.portions for event in portion]
 
 
@@ -80,7 +80,7 @@ class Model:
     made: int = 0
 
     def access(self, namespace: str, agent: AgentId) -> Access:
-        return self.permissions.get(namespace, Permissions()).of(Eyes(agent=agent))
+        return self.permissions.get(namespace, Permissions()).of(Viewer(agent=agent))
 
     def sees(self, agent: AgentId, space: Place) -> bool:
         if space.owner is None:
@@ -140,9 +140,9 @@ class Play:
         refusal, victim, gone = self._refused(agent, place)
         if refusal is not None:
             with pytest.raises(refusal):
-                await self.entries.create(OPERATOR, Eyes(agent=agent), draft)
+                await self.entries.create(OPERATOR, Viewer(agent=agent), draft)
             return
-        made = (await self.entries.create(OPERATOR, Eyes(agent=agent), draft)).value
+        made = (await self.entries.create(OPERATOR, Viewer(agent=agent), draft)).value
         if gone is not None:
             self.model.remove(gone, "memory.expired")
         if victim is not None:
@@ -190,9 +190,9 @@ class Play:
             return
         if not self._is_seen(agent, entry):
             with pytest.raises(NotFound):
-                await self.entries.get(OPERATOR, Eyes(agent=agent), entry.id)
+                await self.entries.get(OPERATOR, Viewer(agent=agent), entry.id)
             return
-        assert await self.entries.get(OPERATOR, Eyes(agent=agent), entry.id) == entry
+        assert await self.entries.get(OPERATOR, Viewer(agent=agent), entry.id) == entry
         self._accessed(agent, entry)
 
     async def amend(self) -> None:
@@ -207,9 +207,9 @@ class Play:
         )
         if refusal is not None:
             with pytest.raises(refusal):
-                await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
+                await self.entries.amend(OPERATOR, Viewer(agent=agent), entry.id, patch, version)
             return
-        written = await self.entries.amend(OPERATOR, Eyes(agent=agent), entry.id, patch, version)
+        written = await self.entries.amend(OPERATOR, Viewer(agent=agent), entry.id, patch, version)
         after = written.value
         said = {"value": '{"n":"new"}', "version": version + 1, "updated_at": self.now}
         kept = {it: getattr(after, it) for it in (*handled, "is_own_expiry")}
@@ -226,9 +226,9 @@ class Play:
         refusal = self._unchangeable(agent, entry)
         if refusal is not None:
             with pytest.raises(refusal):
-                await self.entries.delete(OPERATOR, Eyes(agent=agent), entry.id)
+                await self.entries.delete(OPERATOR, Viewer(agent=agent), entry.id)
             return
-        await self.entries.delete(OPERATOR, Eyes(agent=agent), entry.id, entry.version)
+        await self.entries.delete(OPERATOR, Viewer(agent=agent), entry.id, entry.version)
         self.model.remove(entry, "memory.deleted", agent)
 
     async def permit(self) -> None:
@@ -276,7 +276,7 @@ class Play:
             if self._is_seen(agent, it.entry) and _fits(filter_, it.entry)
         ]
         first, offset = self.chance.choice([1, 2, 100]), self.chance.choice([0, 0, 1])
-        total, entries = await listed(self.entries, Eyes(agent=agent), filter_, first, offset)
+        total, entries = await listed(self.entries, Viewer(agent=agent), filter_, first, offset)
         assert total == len(expected)
         assert entries == expected[offset : offset + first]
         for entry in entries:
@@ -358,11 +358,11 @@ async def test_entries_are_as_a_model_says(path: Path, seed: int) -> None:
 
 async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
     async with opened(path, clock=Clock()) as engine:
-        entries, eyes = AgentEntries(engine=engine), Eyes(agent=AGENTS[0])
+        entries, viewer = AgentEntries(engine=engine), Viewer(agent=AGENTS[0])
         place = Place(Tier.WORKING, AGENTS[0], "notes", "a")
         drafts = [entry(place, {"n": it}) for it in range(16)]
         made = await asyncio.gather(
-            *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
+            *(entries.create(OPERATOR, viewer, it) for it in drafts), return_exceptions=True
         )
         (first,) = [it.value for it in made if isinstance(it, Written)]
         taken = [it for it in made if isinstance(it, Taken)]
@@ -370,7 +370,7 @@ async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
         assert all(it.current == first for it in taken)
         patches = [AgentChangeBody(value={"p": it}) for it in range(16)]
         done = await asyncio.gather(
-            *(entries.amend(OPERATOR, eyes, first.id, it, 1) for it in patches),
+            *(entries.amend(OPERATOR, viewer, first.id, it, 1) for it in patches),
             return_exceptions=True,
         )
         (after,) = [it.value for it in done if isinstance(it, Written)]
@@ -382,14 +382,14 @@ async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
 async def test_capacity_holds_under_racing_creates(path: Path) -> None:
     async with opened(path, clock=Clock()) as engine:
         entries = AgentEntries(engine=engine, capacities=CAPACITIES)
-        eyes, counts = Eyes(agent=AGENTS[0]), {}
+        viewer, counts = Viewer(agent=AGENTS[0]), {}
         for tier in (Tier.WORKING, Tier.EPISODIC):
             places = [Place(tier, AGENTS[0], "notes", str(it)) for it in range(16)]
             drafts = [entry(it, {}) for it in places]
             made = await asyncio.gather(
-                *(entries.create(OPERATOR, eyes, it) for it in drafts), return_exceptions=True
+                *(entries.create(OPERATOR, viewer, it) for it in drafts), return_exceptions=True
             )
-            _, found = await listed(entries, eyes, AgentFilter(tier=tier))
+            _, found = await listed(entries, viewer, AgentFilter(tier=tier))
             refused = sum(isinstance(it, OverCapacity) for it in made)
             counts[tier] = len(found), refused
         assert counts == {Tier.WORKING: (3, 13), Tier.EPISODIC: (4, 0)}

@@ -258,5 +258,5 @@ def test_a_restore_tells_of_entries_that_were_erased_since(team: Service, tmp_pa
     told = [line for line in done.stdout.splitlines() if line.startswith("Erased after")]
     assert told, done.stderr
     for line in told:
-        assert "archive: agent entries. To erase again: DELETE the entries anew, or" in line
+        assert "archive: agent entries. To erase again: DELETE the entries again, or" in line
         assert line.endswith("agentops-memory agents erase AGENT.")

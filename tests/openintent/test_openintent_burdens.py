@@ -76,7 +76,7 @@ def test_a_task_ends_in_a_tenant_that_is_full(path: Path) -> None:
 def test_tasks_that_are_finished_are_passed_over_unread(team: Team) -> None:
     team.coordinate(team.intent())
     with closing(connect(team.service.path)) as database:
-        asked = {"eyes": "lead", "now": 0}
+        asked = {"viewer": "lead", "now": 0}
         plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {OPENS}", asked)]
     tasks = [step for step in plan if step.split()[1] in ("t", "s")]
     assert tasks

@@ -1,4 +1,4 @@
-"""Agents' memory in the context of a project: what joins, by whose eyes."""
+"""Agents' memory in the context of a project: what joins, by whose viewer."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack

@@ -11,7 +11,7 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.erasure import ErasureId, ReceiptTable
 from agentops_memory.memory.model.access import OPERATOR, AgentId, Caller
-from agentops_memory.memory.model.agent_memory import AgentEntryId, Eyes
+from agentops_memory.memory.model.agent_memory import AgentEntryId, Viewer
 from agentops_memory.memory.model.retention import Capacities
 from agentops_memory.openintent.drafts import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
@@ -31,10 +31,10 @@ from ..support.service import Clock, Service, serving
 from ..support.terminal import Terminal
 
 TOKEN = "ghp_" + "a1B2" * 9
-ADA, BOB = Eyes(agent=AgentId("ada")), Eyes(agent=AgentId("bob"))
+ADA, BOB = Viewer(agent=AgentId("ada")), Viewer(agent=AgentId("bob"))
 
 
-def draft(key: str, agent: Eyes = ADA, text: str = "") -> AgentEntryBody:
+def draft(key: str, agent: Viewer = ADA, text: str = "") -> AgentEntryBody:
     return AgentEntryBody(
         agent_id=agent.agent, namespace="notes", key=key, value={"text": text},
         memory_type="episodic",
@@ -95,11 +95,11 @@ async def test_what_is_refused_takes_no_access_from_what_evicts(path: Path) -> N
         assert kept == ["d", "c", "a"]
 
 
-def once(eyes: Eyes) -> Callable[[], tuple[Caller, Eyes]]:
+def once(viewer: Viewer) -> Callable[[], tuple[Caller, Viewer]]:
     """Who asks by a key that is revoked once it was asked for."""
-    left = [(OPERATOR, eyes)]
+    left = [(OPERATOR, viewer)]
 
-    def asking() -> tuple[Caller, Eyes]:
+    def asking() -> tuple[Caller, Viewer]:
         if not left:
             raise Unauthenticated("It is revoked.")
         return left.pop()

@@ -11,7 +11,7 @@ import pytest
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import Eyes
+from agentops_memory.memory.model.agent_memory import Viewer
 from agentops_memory.memory.model.intents import TaskStatus
 from agentops_memory.openintent import events
 from agentops_memory.openintent.drafts import AgentBatchItem
@@ -27,7 +27,7 @@ from agentops_memory.sqlite import SqliteEngine
 from ..support.requirements import requirement
 from ..support.service import Clock
 
-LEAD = Eyes(agent=AgentId("lead"))
+LEAD = Viewer(agent=AgentId("lead"))
 TEAM = [AgentId(name) for name in ("ada", "bob", "cyn")]
 COUNTS = dict(zip(TEAM, (210, 60, 30), strict=True))  # more than an archive holds, and less
 SIZE, MIB = 4_500, 1024 * 1024  # together more than the transaction of an end settles
@@ -55,7 +55,7 @@ class End:
         for agent in TEAM:
             await self.change(assigned_agent=agent)
             items = [self.draft(agent, it) for it in range(COUNTS[agent])]
-            done = await self.entries.write_batch(OPERATOR, Eyes(agent=agent), items)
+            done = await self.entries.write_batch(OPERATOR, Viewer(agent=agent), items)
             self.made += done.value
 
     async def change(self, **said: Any) -> None:
@@ -79,20 +79,20 @@ class End:
         """What everybody is shown: lists, totals, summaries, logs and streams."""
         shown: dict[str, Any] = {"log": await self.told(LEAD, EventFilter(intent=self.intent.id))}
         for agent in agents:
-            eyes = Eyes(agent=agent)
-            page = await self.entries.page(lambda eyes=eyes: (OPERATOR, eyes), AgentFilter(), 9, 0)  # type: ignore[misc]
+            viewer = Viewer(agent=agent)
+            page = await self.entries.page(lambda it=viewer: (OPERATOR, it), AgentFilter(), 9, 0)  # type: ignore[misc]
             found = [it async for portion in page.portions for it in portion]
-            summary = await self.entries.summary(OPERATOR, eyes, eyes.agent)
-            stream = await self.told(eyes, EventFilter(agent=agent))
+            summary = await self.entries.summary(OPERATOR, viewer, viewer.agent)
+            stream = await self.told(viewer, EventFilter(agent=agent))
             shown[agent] = (page.total, found, summary, stream)
             for entry in self.made[::50]:
                 with pytest.raises(NotFound):
-                    await self.entries.get(OPERATOR, eyes, entry.id)
+                    await self.entries.get(OPERATOR, viewer, entry.id)
         return shown
 
-    async def told(self, eyes: Eyes, filter_: EventFilter) -> list[Any]:
+    async def told(self, viewer: Viewer, filter_: EventFilter) -> list[Any]:
         events = Events(engine=self.engine)
-        page = await events.page(lambda: (OPERATOR, eyes), filter_, 10_000)
+        page = await events.page(lambda: (OPERATOR, viewer), filter_, 10_000)
         return [it async for portion in page.portions for it in portion]
 
     async def settle(self) -> bool:
@@ -160,10 +160,10 @@ def test_what_is_made_while_an_end_is_settled_is_left_alone(tmp_path: Path) -> N
         archived = await end.told(LEAD, EventFilter(intent=end.intent.id))
         await end.change(status="ready", assigned_agent=TEAM[2])
         assert (end.task.attempt, end.task.status) == (2, TaskStatus.READY)
-        eyes, again = Eyes(agent=TEAM[2]), [end.draft(TEAM[2], number) for number in (0, 1, 29)]
-        made = [(await end.entries.create(OPERATOR, eyes, it)).value for it in again]
+        viewer, again = Viewer(agent=TEAM[2]), [end.draft(TEAM[2], number) for number in (0, 1, 29)]
+        made = [(await end.entries.create(OPERATOR, viewer, it)).value for it in again]
         while await end.settle():
-            assert [await end.entries.get(OPERATOR, eyes, it.id) for it in made] == made
+            assert [await end.entries.get(OPERATOR, viewer, it.id) for it in made] == made
             log = await end.told(LEAD, EventFilter(intent=end.intent.id))
             assert log[-len(archived) :] == archived
         await end.change(status="completed")

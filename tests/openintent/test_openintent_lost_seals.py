@@ -146,9 +146,9 @@ def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: 
     assert "1 confidential entry could not be opened" in exported.stderr
     found = {it["code"]: (it["status"], it["sentence"]) for it in broken["findings"]}
     assert found["seals"][0] == "warning"
-    assert found["seals"][1].startswith("2 of 3 confidential values do not open")
+    assert found["seals"][1].startswith("2 of 3 confidential values cannot be decrypted")
     sound = {it["code"]: it["sentence"] for it in well["findings"]}
-    assert sound["seals"] == "All of it opens: 2 confidential values."
+    assert sound["seals"] == "Every confidential value can be decrypted (2)."
     assert sound["seal"] == "The file is readable, and has 1 keys."
     assert key in kept.decode()
     assert key not in repr((well, broken, exported))

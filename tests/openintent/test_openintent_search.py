@@ -144,10 +144,10 @@ def told(service: Service, own: list[str], hidden: list[str]) -> list[Any]:
         return [
             ([(it["namespace"], it["key"], it["rank"]) for it in found["entries"]],
              found["searched"])
-            for eyes in (ada, cyn)
+            for viewer in (ada, cyn)
             for text in (*WORDS, "herom stork", "stork. egrett ibis?")
             for filters in NARROWED
-            for found in [search(eyes, text, **filters)]
+            for found in [search(viewer, text, **filters)]
         ]  # fmt: skip
 
 

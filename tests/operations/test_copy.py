@@ -357,7 +357,7 @@ def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
         refused = own.run(*save)
     assert [*copying] == []
 
-    assert "Another writer has used the database" in refused.stderr
+    assert "Another writer has held the database" in refused.stderr
     own.say(*save)
     with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
         service.save("another")

@@ -147,8 +147,8 @@ def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
     found = [it for it in findings_of(patient(path)) if it.code == "references"]
 
     assert len(found) == 1
-    assert "2 supersessions that no memory may make" in found[0].sentence
-    assert "1 pairs of memories" in found[0].sentence
+    assert "2 supersessions that are not allowed" in found[0].sentence
+    assert "1 near duplicates of missing memories" in found[0].sentence
     assert {it.status for it in fixed(found)} == {Status.OK}
     assert stored(path, "SELECT newer_id, older_id FROM supersessions ORDER BY 1") == [(4, 1)]
     assert stored(path, "SELECT later_id, earlier_id FROM lookalikes ORDER BY 1") == [
@@ -220,7 +220,7 @@ def test_at_the_terminal_what_is_wrong_comes_first(path: Path) -> None:
     assert lines[2].endswith("Did you mean MEMORY_LISTEN?")
     assert lines[-1] == "2 failures, 1 warning; --fix can fix 1 of them."
     assert terminal.run("doctor", "--fix").stdout.splitlines()[0] == (
-        "fixed      schema (default): Made: sessions_by_start."
+        "fixed      schema (default): Created: sessions_by_start."
     )
 
 
@@ -316,7 +316,7 @@ def test_a_file_that_is_in_use_is_looked_at_and_mended(path: Path) -> None:
         done = list(fixed(found))
 
         assert [(it.code, it.status) for it in wrong(found)] == [("index", Status.WARNING)]
-        assert [it.sentence for it in done] == ["Partition 0 was filled afresh."]
+        assert [it.sentence for it in done] == ["Partition 0 was rebuilt."]
         assert database.execute("SELECT count(*) FROM memories").fetchone() == (3,)
 
 

@@ -197,7 +197,7 @@ def test_a_tenant_without_a_database_is_noted(desk: Desk) -> None:
         (("rotate", "unknown"), "no key with this id"),
         ((*CI, "--keys-file", "/nonexistent/keys"), "/nonexistent/keys cannot be changed"),
         ((*CI, "--keys-file", "/proc/keys"), "/proc/keys cannot be changed"),
-        ((*CI, "--db", "/proc/nowhere/memory.db"), "folder /proc/nowhere cannot be made"),
+        ((*CI, "--db", "/proc/nowhere/memory.db"), "folder /proc/nowhere cannot be created"),
         (("list", "--keys-file", "/dev/null"), "not a key file"),
         (("list", "--keys-file", "/"), "not a key file"),
         (("list", "--keys-file", "/dev/null/keys"), "cannot be read: Not a directory"),

@@ -209,8 +209,8 @@ def test_whatever_is_there_is_replaced_or_refused_with_a_sentence(
     done = at(path).run("restore", archive, "--force")
 
     if name in ("a folder", "a pipe", "a pipe beside it", "a dangling link beside it"):
-        assert "is no file; move it away." in planned.output
-        assert "is no file; move it away." in done.output
+        assert "is not a file; move it away." in planned.output
+        assert "is not a file; move it away." in done.output
     else:
         assert planned.exit_code == 0
         assert all_rows(path) == expected
@@ -321,8 +321,8 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
 
 
 REASONS = {
-    "cut": "its manifest was changed", "half": "it is not whole",
-    "empty": "it is not whole", "text": "it is not whole", "flipped": "it is not whole",
+    "cut": "its manifest was changed", "half": "it is incomplete",
+    "empty": "it is incomplete", "text": "it is incomplete", "flipped": "it is incomplete",
     "comment": "its manifest was changed",
     "lzma": "is packed in a way this program never uses", "missing": "No such file",
     "a folder": "it is not a file", "_newer": "this version reads formats up to",
@@ -566,7 +566,7 @@ def test_where_there_are_no_second_names_what_is_missing_is_put_back_all_the_sam
     assert at(path).run("backup", "--to", archive).exit_code == 1
     save(new, "late")
     refused = at(new).run("restore", archive, "--force")
-    assert (refused.exit_code, "no second names" in refused.stderr) == (1, True)
+    assert (refused.exit_code, "no hard links" in refused.stderr) == (1, True)
     assert words(new) == {"apple", "pear", "late"}
 
 

@@ -67,8 +67,11 @@ def test_an_area_is_rebuilt_whose_words_no_statement_could_delete(
 
     rebuilt = terminal.say("index", "--rebuild")
 
-    assert (before.exit_code, before.stdout) == (1, "partition 1: 1 rows out of line\n")
-    assert rebuilt == "partition 1: built anew\n"
+    assert (before.exit_code, before.stdout) == (
+        1,
+        "partition 1: differs from the memories in 1 row\n",
+    )
+    assert rebuilt == "partition 1: rebuilt\n"
     assert terminal.say("index", "--check") == "partition 1: exact\n"
     assert looked(postgresql, "SELECT memories, words > 0, rebuild FROM areas WHERE area = 1") == [
         (20, True, None)

@@ -28,7 +28,7 @@ __all__ = ["two"]
 
 pytestmark = pytest.mark.slow
 
-HELD = "Another writer has used the database for too long; try again."
+HELD = "Another writer has held the database for too long; try again."
 WAITED = "Too many requests are waiting; try again."
 
 

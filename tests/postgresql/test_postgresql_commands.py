@@ -109,8 +109,8 @@ def test_an_erasure_does_not_wait_for_bytes_and_says_where_they_are(
     terminal.say("save", "Owls", "They hunt.", "--project", "birds")
     terminal.say("agents", "set", "coder", "--episodic-capacity", 3)
     where = (
-        "The rows are gone. Their bytes stay in pages of the database until these are written "
-        "over (`agentops-memory tenants rewrite default` does that at once), and "
+        "The rows are gone. Their bytes stay in pages of the database until they are "
+        "overwritten (`agentops-memory tenants rewrite default` does that at once), and "
         f"{until} in its write-ahead log, replicas and backups."
     )
 
@@ -135,10 +135,10 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
 @pytest.mark.parametrize(
     ("held", "told"),
     [
-        ("SELECT count(*) FROM agentops.keys", "Somebody may still see what was erased"),
+        ("SELECT count(*) FROM agentops.keys", "A transaction may still see erased data"),
         (
             f"SELECT pg_advisory_xact_lock_shared({number_of('t_default')})",
-            "Another writer has used",
+            "Another writer has held",
         ),
     ],
 )
@@ -254,7 +254,7 @@ def test_a_tenant_is_a_schema_and_its_erasure_drops_it(
 
     assert told == "The tenant acme has its database: the schema t_acme.\n"
     again = terminal.run("tenants", "create", "acme")
-    assert "has a database already: the schema t_acme." in again.output
+    assert "already has a database: the schema t_acme." in again.output
     default, acme = terminal.json("tenants", "list")
     assert (default["tenant"], default["observations"]) == ("default", 0)
     assert (acme["tenant"], acme["observations"], acme["sessions"]) == ("acme", 1, 1)
@@ -286,7 +286,7 @@ def test_an_erasure_that_meets_others_is_to_be_tried_again(
 
     done = terminal.run("tenants", "erase", "acme", "--yes")
 
-    assert (done.exit_code, "in each other's way; try again." in done.stderr) == (1, True)
+    assert (done.exit_code, "were in conflict; try again." in done.stderr) == (1, True)
     assert ("acme",) in rows(postgresql, "SELECT tenant FROM agentops.tenants")
 
 
@@ -393,7 +393,7 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
 
     seen = found(terminal)
 
-    assert seen["index"] == ("warning", "It differs from the memories by 6 rows.")
+    assert seen["index"] == ("warning", "It differs from the memories in 6 rows.")
     assert seen["schema"][0] == "failed"
     assert "memories_pkey" in seen["schema"][1]
     assert seen["autovacuum"][0] == "warning"
@@ -405,9 +405,9 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
 @for_each(
     "waits, expected",
     [
-        ("off", ("warning", "so that a crash loses what was acknowledged: synchronous_commit.")),
-        ("local", ("warning", "on the disk of a standby: synchronous_commit is local.")),
-        ("remote_write", ("warning", "on the disk of a standby: synchronous_commit is remote_wr")),
+        ("off", ("warning", "so a crash can lose acknowledged writes: synchronous_commit.")),
+        ("local", ("warning", "for the disk of a standby: synchronous_commit is local.")),
+        ("remote_write", ("warning", "for the disk of a standby: synchronous_commit is remote_w")),
         ("on", ("ok", "A commit is on disk, and on a standby, before it is acknowledged.")),
     ],
 )

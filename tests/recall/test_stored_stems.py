@@ -61,9 +61,9 @@ def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
     assert [it for it in caplog.records if it.exc_info] == []
 
     found = run("doctor", "--thorough", "--db", str(path))
-    assert "has other words than the memories" in found.stdout
+    assert "has words that differ from those of the memories" in found.stdout
     run("doctor", "--thorough", "--fix", "--db", str(path))
-    assert "has other words" not in run("doctor", "--thorough", "--db", str(path)).stdout
+    assert "has words that differ" not in run("doctor", "--thorough", "--db", str(path)).stdout
     with serving(path) as service:
         for it, answer in zip((SEARCH, CONTEXT), truth, strict=True):
             assert held(service, counted, it).content == answer

@@ -200,7 +200,7 @@ def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
         harmed(service.path, page, before)
         until(lambda: ready(service)[0] == 200)
         service.save("pear")
-    assert told(caplog, "the database file is whole again") == 1
+    assert told(caplog, "the database file is intact again") == 1
     assert rows(service.path, "SELECT count(*) FROM memory_text") == [(2,)]
     assert_index_is_whole(service.path)  # it may have been made anew, and left pages to nobody
 

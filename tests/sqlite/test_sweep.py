@@ -161,21 +161,24 @@ def test_the_index_command_looks_and_mends(service: Service) -> None:
     service.save("banana")
     asked = ("index", "--db", str(service.path))
 
-    assert run(*asked).stdout == "partition 0: in line\n"
+    assert run(*asked).stdout == "partition 0: matches the memories\n"
     assert run(*asked, "--check").stdout == "partition 0: exact\n"
 
     damage(service.path)
     drifted = run(*asked)
-    assert (drifted.returncode, drifted.stdout) == (1, "partition 0: 1 rows out of line\n")
+    assert (drifted.returncode, drifted.stdout) == (
+        1,
+        "partition 0: differs from the memories in 1 row\n",
+    )
     mended = run(*asked, "--check", "--rebuild")
-    assert (mended.returncode, mended.stdout) == (0, "partition 0: built anew\n")
+    assert (mended.returncode, mended.stdout) == (0, "partition 0: rebuilt\n")
 
     change_a_word(service.path)
     assert run(*asked).returncode == 0
     wrong = run(*asked, "--check")
     assert wrong.returncode == 1
     assert wrong.stdout == "partition 0: its words differ from those of the memories\n"
-    assert run(*asked, "--rebuild").stdout == "partition 0: built anew\n"
+    assert run(*asked, "--rebuild").stdout == "partition 0: rebuilt\n"
     assert_index_is_whole(service.path)
 
 
@@ -213,7 +216,7 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
     assert absent.stderr == f"agentops-memory: There is no database at {missing}.\n"
     assert not missing.parent.exists()
     assert (differing.returncode, differing.stdout) == (1, "")
-    assert "its index was made by other rules" in differing.stderr
+    assert "its index was built with other rules" in differing.stderr
     assert other.path.read_bytes() == before
 
 

@@ -18,7 +18,7 @@ __all__ = ["service"]
 
 KEYS = count()
 CONFLICT = (409, "conflict_error", None)
-ERASED = "This was done, and what it was answered is erased."
+ERASED = "This was done, but its response has been erased."
 REUSED = "Idempotency key reused with a different request body."
 
 
@@ -233,4 +233,4 @@ def test_an_answer_that_was_taken_out_is_a_conflict(service: Service) -> None:
     again = ask(service.http, write, key)
 
     assert again.status_code == 409
-    assert "not known any more" in again.json()["error"]["message"]
+    assert "no longer known" in again.json()["error"]["message"]

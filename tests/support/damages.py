@@ -274,7 +274,7 @@ CASES: dict[str, Case] = {
     ),
     "a session that is gone": Case(
         damage=running("PRAGMA foreign_keys = OFF", "DELETE FROM sessions"), code="references",
-        said="rows of memories name rows of sessions",
+        said="rows of memories refer to missing rows of sessions",
     ),
     "a memory of nothing": Case(
         damage=running("UPDATE memories SET session_id = NULL WHERE id = 1"), code="references",
@@ -285,21 +285,21 @@ CASES: dict[str, Case] = {
             "PRAGMA foreign_keys = OFF",
             "INSERT INTO lifecycles (memory_id, space_id) VALUES (99, 1)",
         ),
-        code="references", said="1 lifecycles of memories that are gone", is_mended=True,
+        code="references", said="1 lifecycles of missing memories", is_mended=True,
     ),
     "words of a memory that is gone": Case(
         damage=running(
             "PRAGMA foreign_keys = OFF",
             "INSERT INTO memory_stems (memory_id, stems) VALUES (99, '')",
         ),
-        code="references", said="1 words of memories that are gone", is_mended=True,
+        code="references", said="1 words of missing memories", is_mended=True,
     ),
     "a lifecycle elsewhere": Case(
         damage=running(
             "PRAGMA foreign_keys = OFF",
             "INSERT INTO lifecycles (memory_id, space_id, pinned_at) VALUES (1, 99, 7)",
         ),
-        code="references", said="1 lifecycles in another space", is_mended=True,
+        code="references", said="1 lifecycles in a space", is_mended=True,
     ),
     "a key twice": Case(
         damage=running(
@@ -307,46 +307,46 @@ CASES: dict[str, Case] = {
             "INSERT INTO lifecycles (memory_id, space_id, held_key) "
             "SELECT id, space_id, 'queue' FROM memories WHERE id = 1",
         ),
-        code="references", said="1 topic keys beside memories", is_mended=True,
+        code="references", said="1 held topic keys", is_mended=True,
     ),
     "a supersession of nothing": Case(
         damage=running(
             "PRAGMA foreign_keys = OFF", "INSERT INTO supersessions VALUES (1, 99, 7), (98, 1, 7)"
         ),
-        code="references", said="2 supersessions that no memory may make", is_mended=True,
+        code="references", said="2 supersessions that are not allowed", is_mended=True,
     ),
     "a supersession of itself": Case(
         damage=running("INSERT INTO supersessions VALUES (1, 1, 7)"),
-        code="references", said="1 supersessions that no memory may make", is_mended=True,
+        code="references", said="1 supersessions that are not allowed", is_mended=True,
     ),
     "a pair of nothing": Case(
         damage=running(
             "PRAGMA foreign_keys = OFF", "INSERT INTO lookalikes VALUES (1, 99, 0.5, 7)"
         ),
-        code="references", said="1 pairs of memories that are gone", is_mended=True,
+        code="references", said="1 near duplicates of missing memories", is_mended=True,
     ),
     "words of nothing": Case(
         damage=running(
             "INSERT INTO memories_fts_0 (rowid, title, content, context, tags) "
             "VALUES (99, 'a', 'b', '', '')"
         ),
-        code="index", status="warning", said="1 rows out of line", is_mended=True,
+        code="index", status="warning", said="differs from the memories in 1 row.", is_mended=True,
     ),
     "other words": Case(
         damage=running("UPDATE memories SET content = 'otherwise' WHERE id = 1"),
-        code="index", status="warning", said="other words", is_mended=True, is_thorough=True,
+        code="index", status="warning", said="that differ", is_mended=True, is_thorough=True,
     ),
     "no words": Case(
         damage=running("DROP TABLE memories_fts_0"), code="index",
-        said="Partition 0 of the full-text index is not whole", is_mended=True,
+        said="Partition 0 of the full-text index is incomplete", is_mended=True,
     ),
     "no view of words": Case(
-        damage=running("DROP VIEW memory_text_0"), code="index", said="is not whole",
+        damage=running("DROP VIEW memory_text_0"), code="index", said="is incomplete",
         is_mended=True,
     ),
     "other rules": Case(
         damage=running("UPDATE index_rules SET rules = 'others'"), code="index",
-        status="warning", said="by other rules",
+        status="warning", said="with rules other than",
     ),
     "a long log": Case(
         damage=long_log, code="log", status="warning", said="MiB", is_mended=True,
@@ -362,14 +362,14 @@ CASES: dict[str, Case] = {
             "INSERT INTO erasures (id, kind, project, observations, revisions, sessions, "
             f"erased_at) VALUES ('e', 'project', 'p', 1, 1, 1, {LONG_AGO})"
         ),
-        code="erasures", status="warning", said="Of 1 erasures",
+        code="erasures", status="warning", said="still in the file after an hour: 1.",
     ),
     "a session that does not end": Case(
         damage=running(
             "INSERT INTO transcripts (session, messages, user, assistant, first, last, heard_at) "
             f"SELECT number, 1, 1, 0, '', '', {LONG_AGO} FROM sessions"
         ),
-        code="sessions", status="warning", said="1 sessions are idle",
+        code="sessions", status="warning", said="that have not ended: 1.",
     ),
     "readable by others": Case(
         damage=moded(0o644), code="mode", status="warning", said="can read", is_mended=True,

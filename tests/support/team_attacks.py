@@ -43,26 +43,26 @@ def attacks(play: Memory) -> Iterator[Attack]:
 
 def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attack]:
     """To become its coordinator, or a grantee; to end those who are."""
-    caller, eyes = play.caller(agent), play.eyes(agent)
+    caller, viewer = play.caller(agent), play.viewer(agent)
     refusal = Denied if play.state.sees(agent, intent) else NotFound
     part = CoordinatorBody(intent_id=intent, agent_id=agent)
-    yield Attack("coordinator", refusal, play.participants.coordinate(caller, eyes, part))
+    yield Attack("coordinator", refusal, play.participants.coordinate(caller, viewer, part))
     grant = GrantBody(principal_id=agent, permission="admin")
-    yield Attack("grantee", refusal, play.participants.grant(caller, eyes, intent, grant))
-    yield Attack("access list", refusal, play.engine.read(caller, seen_grants, eyes, intent))
+    yield Attack("grantee", refusal, play.participants.grant(caller, viewer, intent, grant))
+    yield Attack("access list", refusal, play.engine.read(caller, seen_grants, viewer, intent))
     for held in play.state.grants.values():
         if held.intent == intent:
-            revoked = play.participants.revoke(caller, eyes, intent, held.id)
+            revoked = play.participants.revoke(caller, viewer, intent, held.id)
             yield Attack("revocation", refusal, revoked)
     for each in play.state.coordinators.values():
         if each.intent_id == intent and each.agent_id != agent:
-            ended = play.participants.end_coordinator(caller, eyes, each.id)
+            ended = play.participants.end_coordinator(caller, viewer, each.id)
             yield Attack("end of a coordinator", refusal, ended)
 
 
 def _on_task(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
     """To become its assignee or its heir; to set its policy; to plant what a successor reads."""
-    caller, eyes = play.caller(agent), play.eyes(agent)
+    caller, viewer = play.caller(agent), play.viewer(agent)
     refusal = Denied if play.state.sees(agent, task.intent_id) else NotFound
     others = [it for it in play.agents if it != task.assigned_agent]
     whom = (
@@ -73,17 +73,17 @@ def _on_task(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
         "policy": TaskChangeBody(memory_policy=HEIR),
     }
     for name, change in changes.items():
-        amended = play.tasks.amend(caller, eyes, task.id, change, task.version)
+        amended = play.tasks.amend(caller, viewer, task.id, change, task.version)
         yield Attack(name, refusal, amended)
     for parent in (None, task.id):
         heir = _heir(task.intent_id, parent, agent)
-        yield Attack("heir", refusal, play.tasks.create(caller, eyes, heir))
+        yield Attack("heir", refusal, play.tasks.create(caller, viewer, heir))
     own = [
         it for it in play.state.intents if it != task.intent_id and play.state.directs(agent, it)
     ]
     for intent in own:
         heir = _heir(intent, task.id, agent)
-        yield Attack("heir from afar", BadField, play.tasks.create(caller, eyes, heir))
+        yield Attack("heir from afar", BadField, play.tasks.create(caller, viewer, heir))
     if refusal is Denied and task.assigned_agent != agent:
         planted = AgentEntryBody.model_validate(
             {
@@ -91,45 +91,45 @@ def _on_task(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
                 "memory_type": "working", "scope": {"task_id": task.id},
             }
         )  # fmt: skip
-        yield Attack("planted entry", Denied, play.entries.create(caller, eyes, planted))
+        yield Attack("planted entry", Denied, play.entries.create(caller, viewer, planted))
 
 
 def _on_entries(play: Memory, agent: AgentId) -> Iterator[Attack]:
     """To read what is hidden, an administrator too; to write what is another's."""
-    caller, eyes = play.caller(agent), play.eyes(agent)
+    caller, viewer = play.caller(agent), play.viewer(agent)
     rows = play.state.rows.values()
     others = [it for it in rows if it.owner not in (None, agent)]
     for it in play.some(others):
         is_read = play.state.reads(agent, it)
         refusal = Denied if is_read else NotFound
         change = AgentChangeBody(value={"n": "forged"})
-        amended = play.entries.amend(caller, eyes, it.id, change, it.version)
+        amended = play.entries.amend(caller, viewer, it.id, change, it.version)
         yield Attack("another's entry changed", refusal, amended)
         yield Attack(
-            "another's entry deleted", refusal, play.entries.delete(caller, eyes, it.id, None)
+            "another's entry deleted", refusal, play.entries.delete(caller, viewer, it.id, None)
         )
         forged = AgentEntryBody(
             agent_id=it.owner, namespace=it.namespace, key=it.key, value={"n": "forged"},
             memory_type=it.memory_type.value,
         )  # fmt: skip
-        yield Attack("another's place", Denied, play.entries.create(caller, eyes, forged))
+        yield Attack("another's place", Denied, play.entries.create(caller, viewer, forged))
         if not is_read:
             name = "administrator" if play.state.is_admin(agent) else "another's entry read"
-            yield Attack(name, NotFound, play.entries.get(caller, eyes, it.id))
+            yield Attack(name, NotFound, play.entries.get(caller, viewer, it.id))
 
 
 def _on_ids(play: Memory, agent: AgentId, task: Task) -> Iterator[Attack]:
     """To forge what the service tells; to make something under an id that is taken."""
-    caller, eyes = play.caller(agent), play.eyes(agent)
+    caller, viewer = play.caller(agent), play.viewer(agent)
     for type_ in (*play.some(sorted(EventType)), "memory.", "task.", "no.such"):
-        logged = play.events.log(caller, eyes, task.intent_id, type_, "{}")
+        logged = play.events.log(caller, viewer, task.intent_id, type_, "{}")
         yield Attack("forged event", Invalid, logged)
-    lead, by = play.caller(LEAD), play.eyes(LEAD)
+    lead, by = play.caller(LEAD), play.viewer(LEAD)
     again = play.intents.create(lead, by, IntentBody(title="again", id=task.intent_id))
     yield Attack("intent under a taken id", AlreadyThere, again)
     director = play.director(task.intent_id)
     draft = TaskBody(intent_id=task.intent_id, id=task.id, assigned_agent=agent, name="again")
-    made = play.tasks.create(play.caller(director), play.eyes(director), draft)
+    made = play.tasks.create(play.caller(director), play.viewer(director), draft)
     yield Attack("task under a taken id", AlreadyThere, made)
 
 

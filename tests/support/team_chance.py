@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from agentops_memory.memory.model.access import OPERATOR, AgentId, Caller, Role
-from agentops_memory.memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
+from agentops_memory.memory.model.agent_memory import Priority, Sensitivity, Tier, Viewer
 from agentops_memory.memory.model.intents import IntentId, TaskId, TaskStatus
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter
@@ -44,8 +44,8 @@ class Chance:
     def agent(self) -> AgentId:
         return self.chance.choice(self.agents)
 
-    def eyes(self, agent: AgentId) -> Eyes:
-        return Eyes(agent=agent, is_admin=self.state.is_admin(agent))
+    def viewer(self, agent: AgentId) -> Viewer:
+        return Viewer(agent=agent, is_admin=self.state.is_admin(agent))
 
     def caller(self, agent: AgentId) -> Caller:
         role = Role.ADMIN if self.state.is_admin(agent) else Role.WRITER

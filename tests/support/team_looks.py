@@ -7,7 +7,7 @@ from typing import Any, TypeVar, cast
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes
+from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Viewer
 from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentFilter
@@ -55,7 +55,7 @@ class Look:
     """What one agent is shown through the services."""
 
     engine: Engine
-    eyes: Eyes
+    viewer: Viewer
     after: int  # the events since this sequence
     newest: int = 0  # of those that it is shown
 
@@ -64,7 +64,7 @@ class Look:
         service = AgentEntries(engine=self.engine)
         page = now(service.page(self._asking, AgentFilter(), MOST, 0))
         by_id: dict[str, Any] = {
-            it: answer(service.get(OPERATOR, self.eyes, it)) for it in asked.entries
+            it: answer(service.get(OPERATOR, self.viewer, it)) for it in asked.entries
         }
         return {"entries": now(_taken(page.portions)), "total": page.total, **by_id}
 
@@ -84,10 +84,10 @@ class Look:
             shown[f"task {task}"] = self.read(known, task)
         for each in asked.coordinators:
             shown[f"part {each}"] = self.read(seen_coordinator, each)
-        return shown | {"stream": self.told(agent=self.eyes.agent)}
+        return shown | {"stream": self.told(agent=self.viewer.agent)}
 
     def read(self, work: Callable[..., Any], what: str) -> Any:
-        return answer(self.engine.read(OPERATOR, work, self.eyes, what))
+        return answer(self.engine.read(OPERATOR, work, self.viewer, what))
 
     def told(self, **of: Any) -> Any:
         filter_ = EventFilter(after=self.after, **of)
@@ -98,8 +98,8 @@ class Look:
         self.newest = max([self.newest, *(it.sequence for it in found)])
         return words(found)
 
-    def _asking(self) -> tuple[Any, Eyes]:
-        return OPERATOR, self.eyes
+    def _asking(self) -> tuple[Any, Viewer]:
+        return OPERATOR, self.viewer
 
 
 HIDDEN = ("namespace", "key", "tags")
@@ -112,7 +112,7 @@ def looked(
     engine = cast("Engine", Within(tx))
     shown, newest = {}, after
     for agent in agents:
-        look = Look(engine, Eyes(agent=agent, is_admin=state.is_admin(agent)), after)
+        look = Look(engine, Viewer(agent=agent, is_admin=state.is_admin(agent)), after)
         shown[agent] = look.entries(asked) | look.work(state, asked)
         newest = max(newest, look.newest)
     return shown, newest

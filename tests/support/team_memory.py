@@ -8,7 +8,7 @@ from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import AtItem, Refusal
 from agentops_memory.jobs.retention import RetentionSweep
 from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Eyes, Permissions
+from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Permissions, Viewer
 from agentops_memory.memory.model.intents import CoordinatorId, TaskId
 from agentops_memory.memory.model.retention import Capacities, Kind
 from agentops_memory.openintent.drafts import AgentBatchItem
@@ -92,7 +92,7 @@ class Memory(Chance):
     async def create(self) -> None:
         agent = self.agent()
         draft = self.draft(agent)
-        asked = self.entries.create(OPERATOR, self.eyes(agent), draft)
+        asked = self.entries.create(OPERATOR, self.viewer(agent), draft)
         await self.both(
             "create", asked, lambda done: self.model.create(agent, draft, self.made(done))
         )
@@ -104,7 +104,7 @@ class Memory(Chance):
         agent = self.one_of(entry.owner or LEAD)
         version = entry.version + self.is_rare()
         change = self.change()
-        asked = self.entries.amend(OPERATOR, self.eyes(agent), entry.id, change, version)
+        asked = self.entries.amend(OPERATOR, self.viewer(agent), entry.id, change, version)
         await self.both(
             "amend", asked, lambda _: self.model.amend(agent, self.row(entry), change, version)
         )  # fmt: skip
@@ -115,7 +115,7 @@ class Memory(Chance):
             return
         agent = self.one_of(entry.owner or LEAD)
         version = self.chance.choice([None, entry.version, entry.version + 1])
-        asked = self.entries.delete(OPERATOR, self.eyes(agent), entry.id, version)
+        asked = self.entries.delete(OPERATOR, self.viewer(agent), entry.id, version)
         await self.both(
             "delete", asked, lambda _: self.model.delete(agent, self.row(entry), version)
         )
@@ -136,7 +136,7 @@ class Memory(Chance):
             else:
                 said = self.draft(agent).model_dump() | {"value": self.value()}
                 items.append(AgentBatchItem.model_validate(said))
-        asked = self.entries.write_batch(OPERATOR, self.eyes(agent), items)
+        asked = self.entries.write_batch(OPERATOR, self.viewer(agent), items)
         await self.both(
             "batch", asked, lambda done: tuple(self.model.batch(agent, items, self.made(done)))
         )
@@ -146,7 +146,7 @@ class Memory(Chance):
         filter_ = self.filter()
         most = self.chance.choice([1, 2, 100])
 
-        asked = self.entries.delete_batch(OPERATOR, self.eyes(agent), filter_, most)
+        asked = self.entries.delete_batch(OPERATOR, self.viewer(agent), filter_, most)
         await self.both(
             "delete_batch", asked, lambda _: self.model.delete_batch(agent, filter_, most)
         )
@@ -154,7 +154,7 @@ class Memory(Chance):
     async def get(self) -> None:
         """A list that the agent asks for, which is access to what it owns."""
         agent, filter_ = self.agent(), self.filter()
-        page = await self.entries.page(lambda: (OPERATOR, self.eyes(agent)), filter_, 100, 0)
+        page = await self.entries.page(lambda: (OPERATOR, self.viewer(agent)), filter_, 100, 0)
         found = [it async for portion in page.portions for it in portion]
         due = self.state.readable(agent, filter_)
         assert (page.total, found) == (len(due), due)
@@ -175,7 +175,7 @@ class Memory(Chance):
         listed = [{"agent": it, "access": level.name.lower()} for it, level in allow.items()]
         change = PermissionsBody.model_validate({"default": default.name.lower(), "allow": listed})
         namespaces = Namespaces(engine=self.engine, audit=audit)
-        operator = Eyes(agent=AgentId("operator"), is_admin=True)
+        operator = Viewer(agent=AgentId("operator"), is_admin=True)
         await namespaces.permit(OPERATOR, operator, namespace, change)
         self.state.permissions[namespace] = permissions
 

@@ -38,7 +38,7 @@ class Play(Memory):
         may = agent == LEAD
         said: dict[str, Any] = {"id": id_}
         asked = self.intents.create(
-            self.caller(agent), self.eyes(agent), IntentBody.model_construct(None, **said)
+            self.caller(agent), self.viewer(agent), IntentBody.model_construct(None, **said)
         )
         await self.both(
             "make_intent", asked,
@@ -51,7 +51,7 @@ class Play(Memory):
         if len(self.state.tasks) >= MOST_TASKS:
             agent = self.agent()
         draft = self.task_draft(intent)
-        asked = self.tasks.create(self.caller(agent), self.eyes(agent), draft)
+        asked = self.tasks.create(self.caller(agent), self.viewer(agent), draft)
         await self.both(
             "make_task", asked, lambda done: self.work.create_task(agent, draft, _id(done))
         )
@@ -64,7 +64,7 @@ class Play(Memory):
         agent = self.one_of(director, *[task.assigned_agent or director] * 3)
         version = task.version + self.is_rare()
         change = self.task_change(task, agent)
-        asked = self.tasks.amend(self.caller(agent), self.eyes(agent), task.id, change, version)
+        asked = self.tasks.amend(self.caller(agent), self.viewer(agent), task.id, change, version)
         await self.both(
             "change_task", asked, lambda _: self.work.amend_task(agent, task.id, change, version)
         )
@@ -88,7 +88,7 @@ class Play(Memory):
             )  # fmt: skip
             return self.work.coordinate(agent, record)
 
-        asked = self.participants.coordinate(self.caller(agent), self.eyes(agent), draft)
+        asked = self.participants.coordinate(self.caller(agent), self.viewer(agent), draft)
         await self.both("coordinate", asked, due)
 
     async def end_coordinator(self) -> None:
@@ -96,7 +96,7 @@ class Play(Memory):
             return
         held = self.chance.choice([*self.state.coordinators.values()])
         agent = self.chance.choice([held.agent_id, self.director(held.intent_id), self.agent()])
-        asked = self.participants.end_coordinator(self.caller(agent), self.eyes(agent), held.id)
+        asked = self.participants.end_coordinator(self.caller(agent), self.viewer(agent), held.id)
         await self.both(
             "end_coordinator", asked, lambda _: self.work.end_coordinator(agent, held.id)
         )
@@ -119,7 +119,7 @@ class Play(Memory):
             )  # fmt: skip
             return self.work.grant(agent, record)
 
-        asked = self.participants.grant(self.caller(agent), self.eyes(agent), intent, draft)
+        asked = self.participants.grant(self.caller(agent), self.viewer(agent), intent, draft)
         await self.both("grant", asked, due)
 
     async def revoke(self) -> None:
@@ -128,7 +128,7 @@ class Play(Memory):
         held = self.chance.choice([*self.state.grants.values()])
         intent = self.chance.choice([held.intent, held.intent, self.intent()])
         agent = self.one_of(self.director(intent))
-        asked = self.participants.revoke(self.caller(agent), self.eyes(agent), intent, held.id)
+        asked = self.participants.revoke(self.caller(agent), self.viewer(agent), intent, held.id)
         await self.both("revoke", asked, lambda _: self.work.revoke(agent, intent, held.id))
 
     async def log(self) -> None:
@@ -136,7 +136,7 @@ class Play(Memory):
         type_ = self.chance.choice(
             ["comment", "memory.archived", "task.completed", "agent_assigned", "nonsense"]
         )
-        asked = self.events.log(self.caller(agent), self.eyes(agent), intent, type_, '{"n":1}')
+        asked = self.events.log(self.caller(agent), self.viewer(agent), intent, type_, '{"n":1}')
 
         def due(done: Any) -> Any:
             self.work.log(agent, intent, type_, {"n": 1})

@@ -82,13 +82,13 @@ async def test_a_request_that_ends_without_an_answer_has_failed() -> None:
         raise RuntimeError
 
     telemetry = Telemetry.started(None)
-    shown = telemetry.exposition()
+    value_of = telemetry.exposition()
     transport = httpx.ASGITransport(Requests(broken, telemetry.metrics, lambda _: "none"))
 
     with pytest.raises(RuntimeError):
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             await http.get("/")
-    assert 'route="none",status="500"} 1.0\n' in shown("")[0].decode()
+    assert 'route="none",status="500"} 1.0\n' in value_of("")[0].decode()
 
 
 @pytest.mark.heavy
@@ -138,8 +138,8 @@ def test_contexts_are_counted_by_what_they_gave(service: Service) -> None:
     seen = measured(service)
 
     outcomes = {"empty": 1, "found": 1, "recency": 1, "degraded": 0}
-    shown = {it: seen[key("memory_context_answers_total", outcome=it)] for it in outcomes}
-    assert shown == outcomes
+    value_of = {it: seen[key("memory_context_answers_total", outcome=it)] for it in outcomes}
+    assert value_of == outcomes
     methods = {"fts5_bm25": 1, "recency": 3}
     assert {m: seen[key("memory_context_method_total", method=m)] for m in methods} == methods
 
@@ -291,7 +291,7 @@ def test_a_collector_hears_of_what_is_looked_up_from_the_start(
 ) -> None:
     telemetry = Telemetry.started(collector.endpoint, collector.protocol)
     with serving(path, telemetry=telemetry):
-        until(lambda: telemetry.metrics.shown(m.TENANTS_OPEN))
+        until(lambda: telemetry.metrics.value_of(m.TENANTS_OPEN))
     telemetry.stop()
 
     assert collector.gauges["memory_tenants_open"] == 1
@@ -377,5 +377,5 @@ def test_a_histogram_is_shown_as_the_client_library_shows_its_own() -> None:
     for value in values:
         record(value, labels, INVALID_SPAN)
         theirs.labels(*labels).observe(value)
-    shown, _ = ours.exposition("")
-    assert prometheus_client.generate_latest(registry).decode() in shown.decode()
+    value_of, _ = ours.exposition("")
+    assert prometheus_client.generate_latest(registry).decode() in value_of.decode()

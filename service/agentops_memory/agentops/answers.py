@@ -119,7 +119,7 @@ def explained_item(
         superseded=list(links.supersedes) or None,
     )  # fmt: skip
     if explained is None:
-        return _told(plain)
+        return _as_json(plain)
     stands_for = _stands_for(_corrections(hit, found), found.explanation)
     scored = {
         "score": explained.score,
@@ -128,7 +128,7 @@ def explained_item(
         "sentences": explained.sentences,
         "following": explained.following or None,
     }
-    return _told(plain.model_copy(update=scored))
+    return _as_json(plain.model_copy(update=scored))
 
 
 def explained_answer(
@@ -144,7 +144,7 @@ def explained_answer(
             chars=packed.chars, summaries_left_out=packed.summaries_left_out,
             left_out=list(packed.left_out),
         )  # fmt: skip
-    return _told(
+    return _as_json(
         AnswerExplanation(
             method=found.method.value,
             terms=[list(map(_term, sentence.terms)) for sentence in found.query.sentences],
@@ -157,7 +157,7 @@ def explained_answer(
     )  # fmt: skip
 
 
-def of_shown(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
+def explanation_of_kept(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
     """The explanation, when one answer could hold these hits alone."""
     why = explanation.get("why_not")
     if why is None or why["reason"] != Reason.NONE.value:
@@ -167,7 +167,7 @@ def of_shown(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
     return {**explanation, "why_not": {**why, "reason": Reason.SIZE.value}}
 
 
-def _told(explanation: BaseModel) -> Explanation:
+def _as_json(explanation: BaseModel) -> Explanation:
     return explanation.model_dump(exclude_none=True)
 
 
@@ -184,7 +184,7 @@ def _stands_for(corrections: Corrections, why: Why) -> dict[Term, str]:
         term: word
         for word, terms in corrections.items()
         for term in (Term(text=text) for text in terms)
-        if term not in why.asked
+        if term not in why.queried
     }
 
 
@@ -204,8 +204,8 @@ def _noun(
 ) -> Any:
     """The JSON of a noun of the contract: its fields, of which headers tell some."""
     left_out = {*wire.IN_HEADERS, *without}
-    told = {each.name: _field(each, noun) for each in fields(noun) if each.name not in left_out}
-    return create_model(name, __doc__=says, __config__=_LATER, **{**told, **instead})
+    members = {each.name: _field(each, noun) for each in fields(noun) if each.name not in left_out}
+    return create_model(name, __doc__=says, __config__=_LATER, **{**members, **instead})
 
 
 def _field(field: Any, noun: type[Any]) -> tuple[Any, Any]:

@@ -112,18 +112,18 @@ class FastReads:
         if path not in DEFAULT_LIMITS:
             return None
         began, began_at = time.perf_counter(), time.time_ns()
-        asked = _parameters(query, b"query" if path == CONTEXT else b"q")
-        if asked is None:
+        params = _parameters(query, b"query" if path == CONTEXT else b"q")
+        if params is None:
             return None
         context = copy_context()  # in which the caller's secrets are hidden
         try:
-            answer = context.run(self._answer, path, asked, headers)
+            answer = context.run(self._answer, path, params, headers)
         except Refusal:
             return None
         if answer is None:
             return None
         read, body, caller = answer
-        span = context.run(self._leave_spans, path, asked, headers, read, began_at)
+        span = context.run(self._leave_spans, path, params, headers, read, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
             methods = [it[2] for it in read.hits]
@@ -135,9 +135,9 @@ class FastReads:
         return self._whole(body, date)
 
     def _answer(
-        self, path: bytes, asked: Asked, sent: Headers
+        self, path: bytes, params: Asked, sent: Headers
     ) -> tuple[HeldRead, bytes, Caller] | None:
-        project, text, limit = asked
+        project, text, limit = params
         headers = self.heads.read(sent)
         if headers is None:
             return None
@@ -163,19 +163,19 @@ class FastReads:
         return read, body, caller
 
     def _leave_spans(
-        self, path: bytes, asked: Asked, headers: Headers, read: HeldRead, began: int
+        self, path: bytes, params: Asked, headers: Headers, read: HeldRead, began: int
     ) -> Span:
         """Leave the spans of the long way, if any are sent."""
         if self.telemetry.past is None:
             return INVALID_SPAN
-        text, filter_ = asked[1], Filter(project=asked[0])
+        text, filter_ = params[1], Filter(project=params[0])
         hits = tuple([_HITS[by] for _, _, by in read.hits])
         found = Found(hits=hits, query=Query(corrections=read.corrections))
         if path == SEARCH:
-            name, event, told = "search", "search.result", search_span(text, filter_, found)
+            name, event, attributes = "search", "search.result", search_span(text, filter_, found)
         else:
             name, event = "fetch_context", "context.injected"
-            told = context_span(text, filter_, Context(found=found))
+            attributes = context_span(text, filter_, Context(found=found))
         encoded = self.telemetry.past.encoded
         events = [
             line.partition(EVENT)[2]
@@ -186,7 +186,7 @@ class FastReads:
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
             [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
-            sendable({"memory.operation": OwnText(name), **told}),
+            sendable({"memory.operation": OwnText(name), **attributes}),
             (event, events),
         )
 
@@ -207,11 +207,11 @@ def _search_body(read: HeldRead) -> bytes:
     ])  # fmt: skip
 
 
-def _with_event(encoded: Encode, render: Render, shown: Shown) -> bytes:
+def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
     """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
-    told = sendable(injected(Hit(memory=shown, rank=0.0, method=Method.RECENCY)))
+    told = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
     del told["memory.injected.rank"], told["memory.injected.method"]
-    return render(shown) + EVENT + encoded(told)
+    return render(memory) + EVENT + encoded(told)
 
 
 def _parameters(query: bytes, text_name: bytes) -> Asked | None:
@@ -247,9 +247,9 @@ def _named(project: bytes) -> Project:
     return project_name(clean(_decoded(project)))
 
 
-def _line(shown: Shown) -> bytes:
-    return json_bytes([line(shown.text, SHOWN)])[1:-1]
+def _line(memory: Shown) -> bytes:
+    return json_bytes([line(memory.text, SHOWN)])[1:-1]
 
 
-def _hit(shown: Shown) -> bytes:
-    return json_bytes([hit(shown, RANK)])[1:-1]
+def _hit(memory: Shown) -> bytes:
+    return json_bytes([hit(memory, RANK)])[1:-1]

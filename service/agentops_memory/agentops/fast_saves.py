@@ -98,10 +98,10 @@ class FastSaves:
             if count:
                 metrics.tally(measure, by=count)
         self._log(scope, caller, CREATED)
-        told = wire.saved(saved, None, redacted)
-        lines = {REDACTED: redacted or "", WARNING: told.warning or ""}
+        body = wire.saved(saved, None, redacted)
+        lines = {REDACTED: redacted or "", WARNING: body.warning or ""}
         first = "".join([f"{name.lower()}: {value}\r\n" for name, value in lines.items() if value])
-        answer = json_bytes(told)
+        answer = json_bytes(body)
         return CREATED, b"%bcontent-length: %d\r\n%b%b" % (
             first.encode("latin-1"), len(answer), self.tail, answer,
         )  # fmt: skip

@@ -31,22 +31,22 @@ def _folded(name: Any) -> Any:
     return project_name(name) if isinstance(name, str) else name
 
 
-def _instant(given: Any) -> datetime:
-    at = parsed(given, needs_zone=True) if isinstance(given, str) else None
+def _instant(value: Any) -> datetime:
+    at = parsed(value, needs_zone=True) if isinstance(value, str) else None
     if at is None:
         raise PydanticCustomError("instant", "no instant")
     return at
 
 
-def _reference(given: Any) -> int | str:
-    if isinstance(given, str) and 0 < len(given) <= MAX_UID:
-        return given
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 < given <= MAX_ID:
+def _reference(value: Any) -> int | str:
+    if isinstance(value, str) and 0 < len(value) <= MAX_UID:
+        return value
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= MAX_ID:
         raise PydanticCustomError("reference", "no id")
-    return given
+    return value
 
 
-MAX_ID = 1 << 53
+MAX_ID = 1 << 53  # a JSON number beyond is not exact everywhere (RFC 8259 §6)
 MAX_UID = 64  # characters; a stable id has 36
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
@@ -140,7 +140,7 @@ class EndBody(BaseModel):
 
 
 class LifecycleBody(BaseModel):
-    """How long an observation holds; what is not given stays."""
+    """How long an observation holds; an absent field stays."""
 
     model_config = Given | ConfigDict(
         json_schema_extra={"not": {"required": ["expires_at", "ttl"]}}
@@ -235,14 +235,14 @@ class ImportBody(BaseModel):
     observations: list[ImportedObservation] | None = None
 
 
-def body(model: type[Model], given: object, place: str = "") -> Model:
+def body(model: type[Model], value: object, place: str = "") -> Model:
     """The body as the model has it; Invalid names every fault. `null` is absent."""
-    if not isinstance(given, Mapping):
+    if not isinstance(value, Mapping):
         raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
     nullable = getattr(model, "NULLABLE", ())
-    told = {k: _value(v) for k, v in given.items() if v is not None or k in nullable}
+    members = {k: _value(v) for k, v in value.items() if v is not None or k in nullable}
     try:
-        return model.model_validate(told)
+        return model.model_validate(members)
     except ValidationError as error:
         faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
         raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None

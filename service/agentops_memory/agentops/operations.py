@@ -1,4 +1,4 @@
-"""Each operation of AgentOps REST, however it is asked: over HTTP, or in this process."""
+"""Each operation of AgentOps REST, called over HTTP or in this process."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
@@ -59,60 +59,60 @@ class AgentOps(RecallOperations):
     projects: "Callable[[], projects.Projects]"
     clock: Callable[[], datetime]
 
-    async def create_session(self, asked: Question) -> c.Session:
-        given = m.body(m.SessionBody, await asked.body())
-        caller = await _writer(asked)
-        redactor, project = Redactor(self.rules(caller)), project_name(given.project)
-        session = redactor.session_id(SessionId(given.id))
+    async def create_session(self, request: Question) -> c.Session:
+        body = m.body(m.SessionBody, await request.body())
+        caller = await _writer(request)
+        redactor, project = Redactor(self.rules(caller)), project_name(body.project)
+        session = redactor.session_id(SessionId(body.id))
         opened = await self.engine.write(caller, OPEN, session, project)
         annotate(_session_span(opened))
         begun = replace(opened, ended_at=None, summary="")  # whatever became of it
         return wire.session(begun, redacted=redactor.count, warning=warning_of(opened, project))
 
-    async def append_messages(self, asked: Question) -> c.Appended:
-        session, project = _session(asked)
-        said = await self._heard(asked, wire.messages(await asked.body()))
-        grown, redacted = await self._told(asked, APPEND, session, said, project)
+    async def append_messages(self, request: Question) -> c.Appended:
+        session, project = _session(request)
+        said = await self._heard(request, wire.messages(await request.body()))
+        grown, redacted = await self._add_messages(request, APPEND, session, said, project)
         return c.Appended(redacted=redacted, warning=warning_of(grown, project))
 
-    async def end_session(self, asked: Question) -> c.SessionEnd:
-        session, project = _session(asked)
-        async with asked.transcript() as messages:
-            said = await self._heard(asked, messages)
-        ended, redacted = await self._told(asked, CLOSE, session, said, project)
+    async def end_session(self, request: Question) -> c.SessionEnd:
+        session, project = _session(request)
+        async with request.transcript() as messages:
+            said = await self._heard(request, messages)
+        ended, redacted = await self._add_messages(request, CLOSE, session, said, project)
         return c.SessionEnd(
             session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
             redacted=redacted, warning=warning_of(ended, project),
         )  # fmt: skip
 
-    async def _heard(self, asked: Question, messages: Iterable[Message]) -> Transcript:
-        caller = asked.caller()
+    async def _heard(self, request: Question, messages: Iterable[Message]) -> Transcript:
+        caller = request.caller()
         caller.require(Role.WRITER)
         return await hear(self.rules(caller), messages)
 
-    async def _told(
-        self, asked: Question, work: Callable[..., Session], session: SessionId,
+    async def _add_messages(
+        self, request: Question, work: Callable[..., Session], session: SessionId,
         said: Transcript, project: Project | None,
     ) -> tuple[Session, int]:  # fmt: skip
-        """The session that was told what was said, and how many secrets were removed."""
-        caller = await _writer(asked)
+        """The session with the new messages, and how many secrets were removed."""
+        caller = await _writer(request)
         redactor = Redactor(self.rules(caller))
         stored = await self.engine.write(caller, work, redactor.session_id(session), said, project)
         annotate(_session_span(stored))
         return stored, redactor.count + said.redacted
 
-    async def recent_sessions(self, asked: Reading) -> Rows[c.Session]:
-        before = parameter(asked.query, "before_id")
+    async def recent_sessions(self, request: Reading) -> Rows[c.Session]:
+        before = parameter(request.query, "before_id")
         sessions = await self.engine.read(
-            asked.caller(), recent_sessions, project_of(asked), row_count(asked.query, "limit", 5),
-            SessionId(before) if before else None,
+            request.caller(), recent_sessions, project_of(request),
+            row_count(request.query, "limit", 5), SessionId(before) if before else None,
         )  # fmt: skip
-        annotate({"memory.project": project_of(asked)})
+        annotate({"memory.project": project_of(request)})
         return await held(list(map(wire.session, sessions)))
 
-    async def add_observation(self, asked: Question) -> c.Saved:
-        draft = wire.draft(m.body(m.ObservationBody, await asked.body()))
-        caller, most = await _writer(asked), _similar(asked)
+    async def add_observation(self, request: Question) -> c.Saved:
+        draft = wire.draft(m.body(m.ObservationBody, await request.body()))
+        caller, most = await _writer(request), _similar(request)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
         outcome = await self.engine.write(caller, SAVE, clean, self.dedupe_window)
@@ -148,68 +148,68 @@ class AgentOps(RecallOperations):
             return found
         return None
 
-    async def recent_observations(self, asked: Reading) -> Rows[c.Observation]:
-        before = parameter(asked.query, "before_id")
+    async def recent_observations(self, request: Reading) -> Rows[c.Observation]:
+        before = parameter(request.query, "before_id")
         memories = await self.engine.read(
-            asked.caller(), recent, filter_of(asked), row_count(asked.query, "limit", 20),
+            request.caller(), recent, filter_of(request), row_count(request.query, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
         )  # fmt: skip
-        annotate({"memory.project": project_of(asked)})
+        annotate({"memory.project": project_of(request)})
         return await held(list(map(wire.observation, memories)))
 
-    async def get_observation(self, asked: Question) -> c.Observation:
-        memory = await self.engine.read(asked.caller(), get, _memory_id(asked))
+    async def get_observation(self, request: Question) -> c.Observation:
+        memory = await self.engine.read(request.caller(), get, _memory_id(request))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
-    async def observation_history(self, asked: Question) -> Rows[c.Revision]:
-        revisions = await self.engine.read(asked.caller(), history, _memory_id(asked))
-        annotate({"memory.observation.id": _memory_id(asked)})
+    async def observation_history(self, request: Question) -> Rows[c.Revision]:
+        revisions = await self.engine.read(request.caller(), history, _memory_id(request))
+        annotate({"memory.observation.id": _memory_id(request)})
         return await held(list(map(wire.revision, revisions)))
 
-    async def restore_observation(self, asked: Question) -> c.Observation:
-        memory_id = _memory_id(asked)
-        given = m.body(m.RestoreBody, await asked.body())
-        caller = await _writer(asked)
+    async def restore_observation(self, request: Question) -> c.Observation:
+        memory_id = _memory_id(request)
+        body = m.body(m.RestoreBody, await request.body())
+        caller = await _writer(request)
         rules = self.rules(caller)
-        restored = await self.engine.write(caller, RESTORE, memory_id, given.revision, rules)
+        restored = await self.engine.write(caller, RESTORE, memory_id, body.revision, rules)
         annotate(_observation_span(restored.memory))
         return wire.observation(restored.memory, redacted=restored.redacted)
 
-    async def update_observation(self, asked: Question) -> c.Observation:
-        memory_id = _memory_id(asked)
-        given = m.body(m.ChangeBody, await asked.body())
-        change = wire.change(given)
-        caller = await _writer(asked)
+    async def update_observation(self, request: Question) -> c.Observation:
+        memory_id = _memory_id(request)
+        body = m.body(m.ChangeBody, await request.body())
+        change = wire.change(body)
+        caller = await _writer(request)
         redactor = Redactor(self.rules(caller))
         memory = await self.engine.write(
-            caller, AMEND, memory_id, redactor.change(change), given.revision
+            caller, AMEND, memory_id, redactor.change(change), body.revision
         )
         annotate(_observation_span(memory))
         return wire.observation(memory, redacted=redactor.count)
 
-    async def confirm_observation(self, asked: Question) -> c.Observation:
-        memory = await self.engine.write(await _writer(asked), CONFIRM, _memory_id(asked))
+    async def confirm_observation(self, request: Question) -> c.Observation:
+        memory = await self.engine.write(await _writer(request), CONFIRM, _memory_id(request))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
-    async def delete_observation(self, asked: Question) -> str | None:
+    async def delete_observation(self, request: Question) -> str | None:
         """The id of the receipt, of what was erased."""
-        memory_id, hard = _memory_id(asked), is_true(asked.query, "hard")
+        memory_id, hard = _memory_id(request), is_true(request.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
         if not hard:
-            return await self.engine.write(await _writer(asked), FORGET, memory_id)
-        caller = await _writer(asked, Role.ADMIN)
+            return await self.engine.write(await _writer(request), FORGET, memory_id)
+        caller = await _writer(request, Role.ADMIN)
         erasure = await self.engine.write(caller, ERASE, memory_id)
         if erasure is not None:
             self.projects().on_erased(caller)
         return erasure
 
-    async def delete_project(self, asked: Question) -> "a.ErasureReceipt | a.ErasurePlan":
-        project, caller = project_name(clean(asked.path_params["name"])), asked.caller()
+    async def delete_project(self, request: Question) -> "a.ErasureReceipt | a.ErasurePlan":
+        project, caller = project_name(clean(request.path_params["name"])), request.caller()
         annotate({"memory.project": project})
-        is_dry = asks_for(asked.query, "dry_run")
-        if not asks_for(asked.query, "hard"):
+        is_dry = asks_for(request.query, "dry_run")
+        if not asks_for(request.query, "hard"):
             raise Invalid(
                 "Erasing a project is permanent: add hard=true to confirm, or "
                 "dry_run=true as well to preview it."
@@ -219,9 +219,9 @@ class AgentOps(RecallOperations):
         erasure = await self.projects().erase(caller, project)
         return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
-    async def get_erasure(self, asked: Question) -> "a.ErasureReceipt":
-        erasure = ErasureId(clean(asked.path_params["id"]))
-        receipt = await receipt_of(self.engine, asked.caller(), erasure)
+    async def get_erasure(self, request: Question) -> "a.ErasureReceipt":
+        erasure = ErasureId(clean(request.path_params["id"]))
+        receipt = await receipt_of(self.engine, request.caller(), erasure)
         annotate({"memory.project": receipt.project})
         return a.erasure(receipt)
 
@@ -252,27 +252,27 @@ class AgentOps(RecallOperations):
         return t.import_plan(plan)
 
 
-async def _writer(asked: Question, role: Role = Role.WRITER) -> Caller:
-    caller = await asked.writer()
+async def _writer(request: Question, role: Role = Role.WRITER) -> Caller:
+    caller = await request.writer()
     caller.require(role)
     return caller
 
 
-def _session(asked: Question) -> tuple[SessionId, Project | None]:
-    project = project_of(asked)
-    given = m.body(m.NamedSession, {"id": asked.path_params["id"], "project": project})
-    return SessionId(given.id), project
+def _session(request: Question) -> tuple[SessionId, Project | None]:
+    project = project_of(request)
+    named = m.body(m.NamedSession, {"id": request.path_params["id"], "project": project})
+    return SessionId(named.id), project
 
 
-def _similar(asked: Question) -> int:
-    similar = amount(asked.query, "similar") or 0
+def _similar(request: Question) -> int:
+    similar = amount(request.query, "similar") or 0
     if similar > MAX_SIMILAR:
         raise Invalid(f"similar must be at most {MAX_SIMILAR}.")
     return similar
 
 
-def _memory_id(asked: Question) -> MemoryId:
-    return MemoryId(whole_number(asked.path_params["id"], "id"))
+def _memory_id(request: Question) -> MemoryId:
+    return MemoryId(whole_number(request.path_params["id"], "id"))
 
 
 def _session_span(of: Session) -> Attributes:

@@ -1,4 +1,4 @@
-"""Searches, contexts and timelines: what is asked, what is answered, what their spans say."""
+"""Searches, contexts and timelines: their parameters, answers and spans."""
 
 import re
 from collections import Counter
@@ -26,7 +26,7 @@ from ..lazy import Lazy
 from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPlace, ReviewReason, review
 from ..memory.limits import NO_STORE
 from ..memory.model.access import Caller, Role, asking
-from ..memory.model.agent_memory import Eyes
+from ..memory.model.agent_memory import Viewer
 from ..memory.model.memory import MemoryId
 from ..memory.model.rows import instant, micros
 from ..memory.model.search import (
@@ -103,7 +103,7 @@ METHODS[Method.TOPIC_KEY] = METHODS[Method.FULL_TEXT]
 
 
 class Reading(Protocol):
-    """What an operation is asked that reads a list."""
+    """The request of an operation that reads a list."""
 
     @property
     def query(self) -> Query:
@@ -134,60 +134,60 @@ class RecallOperations:
     recall: Recall
     periods: ReviewPeriods  # after which memories of a type are due for a review
 
-    async def search(self, asked: Reading) -> c.Found:
-        text, superseded = parameter(asked.query, "q") or "", is_true(asked.query, "superseded")
-        filter_ = filter_of(asked, global_too=True, is_current=not superseded)
-        wanted, limit = _wanted(asked), row_count(asked.query, "limit", 10)
+    async def search(self, request: Reading) -> c.Found:
+        text, superseded = parameter(request.query, "q") or "", is_true(request.query, "superseded")
+        filter_ = filter_of(request, global_too=True, is_current=not superseded)
+        wanted, limit = _wanted(request), row_count(request.query, "limit", 10)
         found = await self.recall.search(
-            asked.caller(), text, filter_, limit, wanted, superseded=superseded
+            request.caller(), text, filter_, limit, wanted, superseded=superseded
         )
         annotate(search_span(text, filter_, found))
         events("search.result", map(injected, found.hits))
         return await _found(found, wanted)
 
-    async def fetch_context(self, asked: Reading) -> c.Context:
-        text = parameter(asked.query, "query") or ""
-        filter_ = filter_of(asked, global_too=True, is_current=True)
-        wanted = replace(_wanted(asked), links=is_true(asked.query, "ages"))
-        budget = _budget(asked)
-        told = await self.recall.context(
-            asked.caller(), text, filter_, row_count(asked.query, "limit", 5),
-            budget=budget, wanted=wanted, joining=_joining(asked),
+    async def fetch_context(self, request: Reading) -> c.Context:
+        text = parameter(request.query, "query") or ""
+        filter_ = filter_of(request, global_too=True, is_current=True)
+        wanted = replace(_wanted(request), links=is_true(request.query, "ages"))
+        budget = _budget(request)
+        answer = await self.recall.context(
+            request.caller(), text, filter_, row_count(request.query, "limit", 5),
+            budget=budget, wanted=wanted, joining=_joining(request),
         )  # fmt: skip
-        annotate({**context_span(text, filter_, told), **budget_span(budget, told)})
-        events("context.injected", map(injected, told.found.hits))
-        _count(told.found)
-        return await _context(told, budget, wanted)
+        annotate({**context_span(text, filter_, answer), **budget_span(budget, answer)})
+        events("context.injected", map(injected, answer.found.hits))
+        _count(answer.found)
+        return await _context(answer, budget, wanted)
 
-    async def timeline(self, asked: Reading) -> Rows[c.TimelineEntry]:
-        named = parameter(asked.query, "observation_id")
+    async def timeline(self, request: Reading) -> Rows[c.TimelineEntry]:
+        named = parameter(request.query, "observation_id")
         memory_id = MemoryId(whole_number(named, "observation_id"))
-        before, after = row_count(asked.query, "before", 3), row_count(asked.query, "after", 3)
-        memories = await self.engine.read(asked.caller(), timeline, memory_id, before, after)
+        before, after = row_count(request.query, "before", 3), row_count(request.query, "after", 3)
+        memories = await self.engine.read(request.caller(), timeline, memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
         return await held(list(map(wire.timeline_entry, memories)), centre=centre)
 
-    async def review(self, asked: Reading) -> c.ReviewList:
-        wanted = _reasons(asked.query)
-        before = _review_place(parameter(asked.query, "before"))
-        project = project_of(asked)
-        limit = row_count(asked.query, "limit", 20)
-        told = await self.engine.read(
-            asked.caller(), review, Filter(project=project), limit, wanted, self.periods, before
+    async def review(self, request: Reading) -> c.ReviewList:
+        wanted = _reasons(request.query)
+        before = _review_place(parameter(request.query, "before"))
+        project = project_of(request)
+        limit = row_count(request.query, "limit", 20)
+        due = await self.engine.read(
+            request.caller(), review, Filter(project=project), limit, wanted, self.periods, before
         )
-        annotate({"memory.project": project, "memory.review.count": len(told.items)})
-        fit = await held(list(map(_item, told.items)), beside=MOST_BESIDE)
-        follows = told.items[len(fit) - 1].place if fit.omitted and fit else told.next
+        annotate({"memory.project": project, "memory.review.count": len(due.items)})
+        fit = await held(list(map(_item, due.items)), beside=MOST_BESIDE)
+        follows = due.items[len(fit) - 1].place if fit.omitted and fit else due.next
         next_ = None
         if follows is not None:
             at = micros(follows.at)
             next_ = f"{at}-{follows.reason.value}-{follows.memory}-{follows.other}"
         return c.ReviewList(items=fit, next=next_)
 
-    async def stats(self, asked: Reading) -> c.Stats:
-        project = project_of(asked)
-        stored = await self.engine.read(asked.caller(), totals, project)
+    async def stats(self, request: Reading) -> c.Stats:
+        project = project_of(request)
+        stored = await self.engine.read(request.caller(), totals, project)
         annotate({"memory.project": project})
         return c.Stats(
             total_sessions=stored.sessions, total_observations=stored.memories,
@@ -195,57 +195,57 @@ class RecallOperations:
         )  # fmt: skip
 
 
-def project_of(asked: Reading) -> Project | None:
+def project_of(request: Reading) -> Project | None:
     """The project that is named; none, or one without a name, is all of them."""
-    return project_name(parameter(asked.query, "project") or "") or None
+    return project_name(parameter(request.query, "project") or "") or None
 
 
-def filter_of(asked: Reading, *, global_too: bool = False, is_current: bool = False) -> Filter:
+def filter_of(request: Reading, *, global_too: bool = False, is_current: bool = False) -> Filter:
     return Filter(
-        project=project_of(asked), scope=parameter(asked.query, "scope"),
-        type=parameter(asked.query, "type"),
-        excluded_types=several(asked.query, "exclude_type", MOST_TYPES),
-        tag=parameter(asked.query, "tag"), global_too=global_too, is_current=is_current,
+        project=project_of(request), scope=parameter(request.query, "scope"),
+        type=parameter(request.query, "type"),
+        excluded_types=several(request.query, "exclude_type", MOST_TYPES),
+        tag=parameter(request.query, "tag"), global_too=global_too, is_current=is_current,
     )  # fmt: skip
 
 
-def _wanted(asked: Reading) -> Wanted:
-    memory = parameter(asked.query, "why_not")
+def _wanted(request: Reading) -> Wanted:
+    memory = parameter(request.query, "why_not")
     return Wanted(
-        explain=is_true(asked.query, "explain"),
+        explain=is_true(request.query, "explain"),
         why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
     )
 
 
-def _budget(asked: Reading) -> Budget:
-    shown = amount(asked.query, "content_chars", least=1)
+def _budget(request: Reading) -> Budget:
+    chars = amount(request.query, "content_chars", least=1)
     return Budget(
-        max_tokens=amount(asked.query, "max_tokens"),
-        max_chars=amount(asked.query, "max_chars"),
-        content_chars=SHOWN if shown is None else min(shown, MOST_SHOWN),
+        max_tokens=amount(request.query, "max_tokens"),
+        max_chars=amount(request.query, "max_chars"),
+        content_chars=SHOWN if chars is None else min(chars, MOST_SHOWN),
     )
 
 
-def _joining(asked: Reading) -> Joining:
-    namespaces, stores = _listed(asked, "namespaces"), _listed(asked, "stores")
+def _joining(request: Reading) -> Joining:
+    namespaces, stores = _listed(request, "namespaces"), _listed(request, "stores")
     if len(namespaces) > MOST_STORES:
         raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
-    episodic = asks_for(asked.query, "episodic")
-    eyes = None
+    episodic = asks_for(request.query, "episodic")
+    viewer = None
     if namespaces or episodic:
-        caller = asked.caller()
-        agent = asking(caller, parameter(asked.query, "agent") or "")
-        eyes = Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+        caller = request.caller()
+        agent = asking(caller, parameter(request.query, "agent") or "")
+        viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
     if len(stores) > MOST_STORES:
         raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
     uids = [known_uid(STORE, it.strip(), NO_STORE) for it in stores]
     return Joining(
-        stores=tuple(map(StoreId, uids)), eyes=eyes, episodic=episodic, namespaces=namespaces
+        stores=tuple(map(StoreId, uids)), viewer=viewer, episodic=episodic, namespaces=namespaces
     )
 
 
-def _listed(asked: Reading, name: str) -> tuple[str, ...]:
-    values = (parameter(asked.query, name) or "").split(",")
+def _listed(request: Reading, name: str) -> tuple[str, ...]:
+    values = (parameter(request.query, name) or "").split(",")
     return tuple(dict.fromkeys(filter(None, values)))
 
 
@@ -263,7 +263,9 @@ async def _found(of: Found, wanted: Wanted) -> c.Found:
     why = a.explained_answer(of, wanted) if wanted else None
     fit = await held(hits, beside=len(json_bytes(why)) if why else 0)
     return c.Found(
-        hits=fit, omitted=fit.omitted, explanation=why and a.of_shown(why, of.hits[: len(fit)])
+        hits=fit,
+        omitted=fit.omitted,
+        explanation=why and a.explanation_of_kept(why, of.hits[: len(fit)]),
     )
 
 
@@ -279,7 +281,7 @@ async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
         observations=cast("Rows[c.Line]", kept),
         omitted=fit.omitted,
-        explanation=why and a.of_shown(why, of.found.hits[: len(kept)]),
+        explanation=why and a.explanation_of_kept(why, of.found.hits[: len(kept)]),
     )
 
 
@@ -305,8 +307,8 @@ def search_span(text: str, filter_: Filter, found: Found) -> Attributes:
     }
 
 
-def context_span(text: str, filter_: Filter, told: Context) -> Attributes:
-    found = told.found
+def context_span(text: str, filter_: Filter, context: Context) -> Attributes:
+    found = context.found
     return {
         "memory.project": filter_.project,
         "memory.query": Cut(text, MAX_PROMPT),
@@ -321,17 +323,17 @@ def context_span(text: str, filter_: Filter, told: Context) -> Attributes:
     }
 
 
-def budget_span(given: Budget, told: Context) -> Attributes:
-    """What a budget was, and what it had no room for; nothing when none was given."""
-    if not given.is_bounded or told.packed is None:
+def budget_span(budget: Budget, context: Context) -> Attributes:
+    """A budget, and what it had no room for; nothing without one."""
+    if not budget.is_bounded or context.packed is None:
         return {}
     return {
-        "memory.context.max_tokens": given.max_tokens,
-        "memory.context.max_chars": given.max_chars,
-        "memory.context.used_tokens": told.packed.tokens,
-        "memory.context.used_chars": told.packed.chars,
+        "memory.context.max_tokens": budget.max_tokens,
+        "memory.context.max_chars": budget.max_chars,
+        "memory.context.used_tokens": context.packed.tokens,
+        "memory.context.used_chars": context.packed.chars,
         "memory.context.left_out_count": (
-            len(told.packed.left_out) + told.packed.summaries_left_out
+            len(context.packed.left_out) + context.packed.summaries_left_out
         ),
     }
 

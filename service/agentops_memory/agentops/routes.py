@@ -108,11 +108,11 @@ class _Question:
 
 
 def _messages(file: BinaryIO) -> Iterator[Message]:
-    """The messages in a file; none if it is empty. It is read where they are asked for."""
+    """The messages in a file; none if it is empty. It is read lazily."""
     if is_empty(file):
         return
-    for _, place, given in entries(file, ("messages",)):
-        yield wire.message(given, place)
+    for _, place, item in entries(file, ("messages",)):
+        yield wire.message(item, place)
 
 
 async def _continued(
@@ -120,7 +120,7 @@ async def _continued(
 ) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
-        current_caller(request)  # refuses by now, perhaps: then nothing more is told
+        current_caller(request)  # refuses by now, perhaps: then nothing more is sent
         yield piece
 
 

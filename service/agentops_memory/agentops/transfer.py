@@ -113,7 +113,7 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
         if name in lists:
             return
         count += place is None  # and else an item of the member before
-        if place is None and len(names) < NAMED and _is_shown(name):
+        if place is None and len(names) < NAMED and _is_safe_name(name):
             names[name] = None
         hint = hint or _BY_MEMBER.get(name, "")
     if not count:
@@ -124,7 +124,7 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
     raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
 
 
-def _is_shown(name: str) -> bool:
+def _is_safe_name(name: str) -> bool:
     """Whether a refusal may name a member: it looks like a field, and holds no secret."""
     return bool(_FIELD.fullmatch(name)) and hidden(name) == name
 
@@ -178,10 +178,10 @@ class Document:
         room = KEPT
         self._counts = dict.fromkeys(_ROWS, 0)
         try:
-            for name, place, given in entries(self._file, _ROWS):
+            for name, place, item in entries(self._file, _ROWS):
                 self._counts[name] += 1
                 try:
-                    row = self._row(name, place, given)
+                    row = self._row(name, place, item)
                 except InvalidFields as error:
                     faults.append(str(error).removeprefix(FAULTY))
                     if len(faults) == NAMED_ROWS:
@@ -207,15 +207,15 @@ class Document:
             return
         for name, count in self._counts.items():
             # What follows the last of them is left to the next reading.
-            for _, place, given in islice(entries(self._file, (name,)), count):
-                yield self._row(name, place, given)
+            for _, place, item in islice(entries(self._file, (name,)), count):
+                yield self._row(name, place, item)
 
-    def _row(self, name: str, place: int, given: object) -> Row:
-        return _ROWS[name](given, f"{name}[{place}]", self._now, self._project)
+    def _row(self, name: str, place: int, item: object) -> Row:
+        return _ROWS[name](item, f"{name}[{place}]", self._now, self._project)
 
 
-def imported_session(given: object, place: str, now: datetime, named: Named) -> Session:
-    row = m.body(m.ImportedSession, given, place)
+def imported_session(item: object, place: str, now: datetime, named: Named) -> Session:
+    row = m.body(m.ImportedSession, item, place)
     return Session(
         id=SessionId(row.id), project=named(row.project),
         started_at=_instant(row.started_at, f"{place}.started_at") or now,
@@ -224,8 +224,8 @@ def imported_session(given: object, place: str, now: datetime, named: Named) -> 
     )  # fmt: skip
 
 
-def imported_memory(given: object, place: str, now: datetime, named: Named) -> Memory:
-    row = m.body(m.ImportedObservation, given, place)
+def imported_memory(item: object, place: str, now: datetime, named: Named) -> Memory:
+    row = m.body(m.ImportedObservation, item, place)
     created = _instant(row.created_at, f"{place}.created_at") or now
     updated = _instant(row.updated_at, f"{place}.updated_at") or created
     older = tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes or ())
@@ -257,20 +257,20 @@ _ROWS: dict[str, Callable[[object, str, datetime, Named], Row]] = {
 }
 
 
-def _instant(given: str | None, name: str) -> datetime | None:
-    if not given:
+def _instant(text: str | None, name: str) -> datetime | None:
+    if not text:
         return None
-    at = parsed(given)
+    at = parsed(text)
     if at is None:
         raise InvalidFields(f"validation failed: {name} is not an RFC 3339 time")
     return at
 
 
-def _uid(given: str | None, name: str) -> str:
-    if given and _UID.fullmatch(given):
-        return given
+def _uid(text: str | None, name: str) -> str:
+    if text and _UID.fullmatch(text):
+        return text
     try:
-        return str(UUID(given)) if given else ""
+        return str(UUID(text)) if text else ""
     except ValueError as error:
         raise InvalidFields(f"validation failed: {name} is not a UUID") from error
 

@@ -246,55 +246,55 @@ def response(
     return responses.Response(json_bytes(answer), status, every, media_type=JSON)
 
 
-def said(given: "m.MemoryBody", project: Project) -> dict[str, Any]:
+def said(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
     """What a body says of a memory, as a draft and a memory have it."""
     return {
-        "session": SessionId(given.session_id),
-        "space": Space(project=project, scope=given.scope or PROJECT_SCOPE),
+        "session": SessionId(body.session_id),
+        "space": Space(project=project, scope=body.scope or PROJECT_SCOPE),
         "text": Text(
-            type=given.type, title=given.title, content=given.content, tags=tuple(given.tags or ())
+            type=body.type, title=body.title, content=body.content, tags=tuple(body.tags or ())
         ),
-        "key": given.key or None,
+        "key": body.key or None,
     }
 
 
-def draft(given: "m.ObservationBody") -> Draft:
-    return Draft(**said(given, project_name(given.project)), lifecycle=lifecycle(given))
+def draft(body: "m.ObservationBody") -> Draft:
+    return Draft(**said(body, project_name(body.project)), lifecycle=lifecycle(body))
 
 
-def change(given: "m.ChangeBody") -> Change:
-    tags = None if given.tags is None else tuple(given.tags)
+def change(body: "m.ChangeBody") -> Change:
+    tags = None if body.tags is None else tuple(body.tags)
     return Change(
-        type=given.type, title=given.title, content=given.content, tags=tags,
-        lifecycle=lifecycle(given),
+        type=body.type, title=body.title, content=body.content, tags=tags,
+        lifecycle=lifecycle(body),
     )  # fmt: skip
 
 
-def lifecycle(given: "m.LifecycleBody") -> LifecycleChange:
+def lifecycle(body: "m.LifecycleBody") -> LifecycleChange:
     """What a body sets; in a change `null` takes an instant away."""
-    named = given.model_fields_set
+    named = body.model_fields_set
     return LifecycleChange(
-        expires_at=given.expires_at if "expires_at" in named else UNSET,
-        ttl=None if given.ttl is None else timedelta(seconds=given.ttl),
-        pinned=given.pinned,
-        supersedes=None if given.supersedes is None else tuple(map(_reference, given.supersedes)),
-        review_at=given.review_at if "review_at" in named else UNSET,
+        expires_at=body.expires_at if "expires_at" in named else UNSET,
+        ttl=None if body.ttl is None else timedelta(seconds=body.ttl),
+        pinned=body.pinned,
+        supersedes=None if body.supersedes is None else tuple(map(_reference, body.supersedes)),
+        review_at=body.review_at if "review_at" in named else UNSET,
     )
 
 
-def _reference(given: int | str) -> Reference:
-    return given if isinstance(given, str) else MemoryId(given)
+def _reference(reference: int | str) -> Reference:
+    return reference if isinstance(reference, str) else MemoryId(reference)
 
 
-def messages(given: Mapping[str, object]) -> Iterator[Message]:
+def messages(body: Mapping[str, object]) -> Iterator[Message]:
     """The messages in a body, which must have some or an empty list of them."""
-    m.body(m.Messages, given)
-    every = given["messages"]
+    m.body(m.Messages, body)
+    every = body["messages"]
     assert isinstance(every, list)  # else it was refused
     for place, each in enumerate(every):
         yield message(each, place)
 
 
-def message(given: object, place: int) -> Message:
-    told = m.body(m.MessageBody, {} if given is None else given, f"messages[{place}]")
-    return Message(role=told.role or "", content=told.content or "")
+def message(item: object, place: int) -> Message:
+    body = m.body(m.MessageBody, {} if item is None else item, f"messages[{place}]")
+    return Message(role=body.role or "", content=body.content or "")

@@ -120,7 +120,7 @@ WHERE = ("url", "key_file", "db_path", "tenant")
 
 
 class SettingOption(click.Option):
-    """An option that is a setting of the service, too: shown with --help-all alone."""
+    """An option that is a setting of the service, too: only in --help-all."""
 
 
 class Documented(click.Command):
@@ -207,7 +207,7 @@ def loaded(name: str) -> click.Command:
 
 
 def is_id(text: str) -> bool:
-    """Whether an argument names a memory: 12, or #12 as it is shown. A file `12` is `./12`."""
+    """Whether an argument names a memory: 12, or #12 as in outputs. A file `12` is `./12`."""
     return text.removeprefix("#").isascii() and text.removeprefix("#").isdigit()
 
 

@@ -19,8 +19,8 @@ LONGEST = 2000  # characters of a sentence: something else than the service may 
 REFUSED = 1
 LATER = 3  # nobody answers, or it is busy: the same command may succeed later
 INTERRUPTED = 130  # 128 and the number of the signal, as shells count
-READER_GONE = 141
-TERMINATED = 143
+READER_GONE = 141  # 128 and SIGPIPE
+TERMINATED = 143  # 128 and SIGTERM
 
 
 class CommandRefused(Exception):

@@ -88,24 +88,24 @@ def progress_bar(
 ) -> Iterator[Progress | None]:
     """The callback of a progress bar on standard error; None if nobody watches it.
 
-    It is told how much is done, of how much; in any unit. A bar that is one of several for the
-    steps of a command is told which step of how many it is, and leaves nothing behind. Nothing
+    It gets how much is done, of how much, in any unit. A bar that is one of several for the
+    steps of a command gets which step of how many it is, and leaves nothing behind. Nothing
     may be printed inside: the bar would be drawn over it.
     """
     if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
         yield None
         return
-    from rich import progress as shown  # noqa: PLC0415 - for a terminal alone: it takes 50 ms
+    from rich import progress as rich_progress  # noqa: PLC0415 - for a terminal alone: it takes 50 ms
     from rich.console import Console  # noqa: PLC0415
 
     columns = (
-        shown.TextColumn("{task.description}"),
-        shown.BarColumn(),
-        shown.TaskProgressColumn(),
-        shown.TimeElapsedColumn(),
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.TaskProgressColumn(),
+        rich_progress.TimeElapsedColumn(),
     )
     done, of = place or (0, None)
-    with shown.Progress(
+    with rich_progress.Progress(
         *columns, console=Console(stderr=True), redirect_stdout=False, transient=place is not None
     ) as bar:
         task = bar.add_task(label, completed=done, total=of)

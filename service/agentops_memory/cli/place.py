@@ -295,9 +295,9 @@ class DatabasePlace(_Place):
         days = f"for {kept.total_seconds() / 86400:g} days" if kept else ""
         until = days or "as long as those are kept"
         return (
-            "The rows are gone. Their bytes stay in pages of the database until these are written "
-            f"over (`agentops-memory tenants rewrite {tenant}` does that at once), and {until} in "
-            "its write-ahead log, replicas and backups."
+            "The rows are gone. Their bytes stay in pages of the database until they are "
+            f"overwritten (`agentops-memory tenants rewrite {tenant}` does that at once), and "
+            f"{until} in its write-ahead log, replicas and backups."
         )
 
 

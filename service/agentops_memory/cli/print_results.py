@@ -65,7 +65,7 @@ def print_records(
 def parts(noun: object, names: str) -> dict[str, Any]:
     """The named parts of a noun, as JSON has them; `shown=own.part` shows one by another name."""
     split = (name.partition("=") for name in names.split())
-    values = {shown: attrgetter(own or shown)(noun) for shown, _, own in split}
+    values = {field: attrgetter(own or field)(noun) for field, _, own in split}
     return {name: rendered(it) if isinstance(it, datetime) else it for name, it in values.items()}
 
 
@@ -117,7 +117,7 @@ def json_of(noun: object) -> Any:
         return [json_of(each) for each in noun]
     if is_dataclass(noun):
         parts = {field.name: getattr(noun, field.name) for field in fields(noun)}
-        return {name: json_of(part) for name, part in parts.items() if _is_shown(name, part)}
+        return {name: json_of(part) for name, part in parts.items() if _is_printed(name, part)}
     return noun
 
 
@@ -138,7 +138,7 @@ def _explained(answer: dict[str, Any], explanation: Mapping[str, Any] | None) ->
     return answer | {"explain": explanation} if explanation else answer
 
 
-def _is_shown(name: str, part: object) -> bool:
+def _is_printed(name: str, part: object) -> bool:
     is_unset = part is None or part is False or (part == () and name in UNSET_IS_EMPTY)
     return name not in HEADERS and not is_unset
 

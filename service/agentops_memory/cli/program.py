@@ -23,7 +23,7 @@ from ..secrets.sanitizing import message_of, trace
 from .catalog import COMMANDS, GROUPS, OF_MEMORIES, LazyCommand, suggested
 from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
-TIMEOUT = 5  # seconds for what SIGTERM undoes; a write that blocks could hold it up for ever
+TIMEOUT = 5  # seconds for what SIGTERM undoes; a write that blocks could hold it up forever
 
 log = logging.getLogger(__name__)
 
@@ -150,8 +150,8 @@ class _Program(click.Group):
         if any(map(PASSWORD.search, args)):
             fail(CommandRefused(NO_PASSWORDS), has_hint=False)
         # A shell that completes asks for commands while none is named.
-        is_asked = ctx.resilient_parsing and not args
-        return super().parse_args(ctx, args if is_asked else _command_first(args))
+        is_completion = ctx.resilient_parsing and not args
+        return super().parse_args(ctx, args if is_completion else _command_first(args))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:

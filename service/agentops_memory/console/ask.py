@@ -25,43 +25,43 @@ LIMIT = 5  # as REST has it
 MOST = 50  # memories, as many as are explained
 TERMS = 12  # of a memory that are named, the strongest first
 PART, BLOCK = 1_500, 55_000  # bytes of HTML of a title or a content, and of the block
-NEXT = 5  # candidates below the limit that are shown
+NEXT = 5  # candidates below the limit
 
 FILTERS = ("scope", "tag", "type", "exclude_type")
 ASKED = ("query", "project", "limit", "max_tokens", "why_not", *FILTERS)
 
 
 async def show(visit: Visit) -> Response:
-    given = visit.only(*ASKED)
+    filters = visit.only(*ASKED)
     limit = min(row_count(visit.question.query, "limit", LIMIT), MOST)
-    is_asked = "query" in given or "project" in given
-    twin = address("/context", **{**given, "limit": limit, "explain": "true"})
-    values = await _answered(visit, given, limit) if is_asked else {}
+    is_query = "query" in filters or "project" in filters
+    twin = address("/context", **{**filters, "limit": limit, "explain": "true"})
+    values = await _answered(visit, filters, limit) if is_query else {}
     return await visit.page(
-        "ask.html", *[twin] * is_asked, is_asked=is_asked, limit=limit, most=MOST,
+        "ask.html", *[twin] * is_query, is_query=is_query, limit=limit, most=MOST,
         projects=await visit.read(project_names), **values,
     )  # fmt: skip
 
 
-async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[str, Any]:
-    asked = visit.question_of(**{**given, "limit": limit, "explain": "true"})
-    told = await visit.console.agentops.fetch_context(asked)
-    why = told.explanation
-    assert why is not None  # it was asked for
-    below = await _below(visit, given.get("query", ""), limit, told)
+async def _answered(visit: Visit, filters: Mapping[str, str], limit: int) -> dict[str, Any]:
+    question = visit.question_of(**{**filters, "limit": limit, "explain": "true"})
+    context = await visit.console.agentops.fetch_context(question)
+    why = context.explanation
+    assert why is not None  # the request has explain=true
+    below = await _below(visit, filters.get("query", ""), limit, context)
     left_out = why["budget"]["left_out"][:MOST]
     ids = [it["id"] for it in left_out]
-    titles = await visit.read(lambda tx: {it.id: it for it in tx[MemoryTable].shown(ids)})
+    titles = await visit.read(lambda tx: {it.id: it for it in tx[MemoryTable].texts(ids)})
     stems = Stems()  # one of a page, as a page is made in one piece
     try:
-        lines = [_line(line, stems) for line in told.observations]
+        lines = [_line(line, stems) for line in context.observations]
     finally:
         stems.close()
     return {
-        "block": await asyncio.to_thread(_block, told),
-        "summaries": told.summaries,
+        "block": await asyncio.to_thread(_block, context),
+        "summaries": context.summaries,
         "lines": lines,
-        "omitted": told.omitted,
+        "omitted": context.omitted,
         "why": why,
         "missing": why.get("why_not"),
         "left_out": [(titles.get(it["id"]), it) for it in left_out],
@@ -70,21 +70,23 @@ async def _answered(visit: Visit, given: Mapping[str, str], limit: int) -> dict[
     }
 
 
-def _block(told: c.Context) -> str:
+def _block(context: c.Context) -> str:
     # Loaded with the first answer: it brings the HTTP client, which a service does not need.
     from agentops_memory_client.runtime.session import injected  # noqa: PLC0415
 
-    return injected(told)
+    return injected(context)
 
 
-async def _below(visit: Visit, prompt: str, limit: int, told: c.Context) -> list[tuple[int, Hit]]:
+async def _below(
+    visit: Visit, prompt: str, limit: int, context: c.Context
+) -> list[tuple[int, Hit]]:
     """The candidates that come next, each with its place: the limit keeps them out."""
-    asked = visit.question
-    filter_ = filter_of(asked, global_too=True, is_current=True)
+    question = visit.question
+    filter_ = filter_of(question, global_too=True, is_current=True)
     found = await visit.console.agentops.recall.context(
-        asked.caller(), prompt, filter_, limit + NEXT
+        question.caller(), prompt, filter_, limit + NEXT
     )
-    inside = {line.explain["id"] for line in told.observations if line.explain}
+    inside = {line.explain["id"] for line in context.observations if line.explain}
     hits = enumerate(found.found.hits, start=1)
     return [(place, it) for place, it in hits if place > limit and it.memory.id not in inside]
 

@@ -13,7 +13,7 @@ from ..http.paging import ENTRY, STORE, VERSION, known_uid, public_id
 from ..memory import sight
 from ..memory.limits import NO_STORE
 from ..memory.model.access import Role, asking
-from ..memory.model.agent_memory import AgentEntryId, Eyes, Tier
+from ..memory.model.agent_memory import AgentEntryId, Tier, Viewer
 from ..memory.model.space import MemoryRef, StoreId
 from ..memory.model.table import Sql
 from ..memory.redactor import Redactor
@@ -26,7 +26,7 @@ from .page import View, Visit, address
 
 SHOWN = 20  # rows of a list
 MOST_SPACES = 40  # namespaces of an agent
-LAID_OUT = 16_384  # bytes of a value that is shown member by member
+LAID_OUT = 16_384  # bytes of a value that is laid out member by member
 NO_REF = "Nothing is stored under this ref."
 
 
@@ -34,7 +34,7 @@ async def show(visit: Visit) -> Response:
     """The stores, agents and refs that this caller may see, each list with its own cursor."""
     caller, query = visit.caller, visit.query
     known, twins = await visit.read(_agents, query["agent_after"]), list[str]()
-    shown: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     if caller.projects.are_everything:
         refs = await visit.console.refs.refs(caller, limit=SHOWN, after=query["ref_after"])
         found = await visit.read(
@@ -43,13 +43,13 @@ async def show(visit: Visit) -> Response:
             after=_cursor(visit, "after_id", STORE),
         )  # fmt: skip
         next_ref = refs.beside(len(refs.items)).get("next")
-        shown = {"stores": found, "refs": refs.items, "next_ref": next_ref}
+        extra = {"stores": found, "refs": refs.items, "next_ref": next_ref}
         which = visit.only("name", "include_archived", "after_id")
         twins = [address(cloud.STORES, **which, limit=SHOWN),
                  address(f"{BASE}/refs", after=query["ref_after"], limit=SHOWN)]  # fmt: skip
     return await visit.page(
         "documents.html", *twins, agents=known[:SHOWN], speaks=caller.agents.names,
-        next_agent=known[SHOWN - 1].agent if len(known) > SHOWN else "", **shown,
+        next_agent=known[SHOWN - 1].agent if len(known) > SHOWN else "", **extra,
     )  # fmt: skip
 
 
@@ -110,11 +110,11 @@ async def show_document(visit: Visit) -> Response:
 
     found = await visit.read(read)
     named = {"store_id": public_id(STORE, of), "entry_id": public_id(ENTRY, id_)}
-    shown = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, found["selected"].id))
+    twin = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, found["selected"].id))
     cursor, path = visit.query["after_id"], cloud.VERSIONS.format(**named)
     listed = address(path, entry_id=named["entry_id"], limit=SHOWN, after_id=cursor)
     live = [cloud.ENTRY_PATH.format(**named)] if found["entry"] else []
-    return await visit.page("document.html", *live, listed, shown, **found)
+    return await visit.page("document.html", *live, listed, twin, **found)
 
 
 async def show_agent(visit: Visit) -> Response:
@@ -122,14 +122,14 @@ async def show_agent(visit: Visit) -> Response:
 
     To look is no access of the agent: what is evicted next stays the same.
     """
-    eyes, console, (_, offset) = _eyes(visit), visit.console, page(visit.request)
-    rules, asked = console.agents.rules(visit.caller), entries.AgentFilter.of(visit.request)
-    filter_ = asked.clean(Redactor(rules))
+    viewer, console, (_, offset) = _viewer(visit), visit.console, page(visit.request)
+    rules, query = console.agents.rules(visit.caller), entries.AgentFilter.of(visit.request)
+    filter_ = query.clean(Redactor(rules))
 
     def read(tx: Transaction) -> dict[str, Any]:
-        agents.require_known(tx, eyes.agent)
-        seen, name = sight.readable(tx, eyes), filter_.namespace or ""
-        condition, values = entries.AgentFilter().asked(tx, seen)
+        agents.require_known(tx, viewer.agent)
+        seen, name = sight.readable(tx, viewer), filter_.namespace or ""
+        condition, values = entries.AgentFilter().condition(tx, seen)
         spaces = f"""SELECT p.namespace, p.tier, count(*)
                        FROM {entries.ENTRIES}
                       WHERE {condition}
@@ -137,33 +137,33 @@ async def show_agent(visit: Visit) -> Response:
                    ORDER BY p.namespace, p.tier
                       LIMIT {MOST_SPACES}"""
         ids = [it for it, _ in entries.ids_of(tx, filter_, seen, SHOWN, offset)]
-        is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, eyes, name)
+        is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, viewer, name)
         return {
-            "summary": agents.summary(tx, eyes.agent, eyes, console.agents.capacities),
+            "summary": agents.summary(tx, viewer.agent, viewer, console.agents.capacities),
             "spaces": tx[Sql].run(spaces, **values).fetchall(),
-            "entries": entries.some(tx, eyes, ids), "total": entries.total(tx, filter_, seen),
+            "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, seen),
             "permissions": sight.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
     filters = visit.only(*(it.name for it in entries.FILTER))
     listed = address(entries.MEMORY, **filters, limit=SHOWN, offset=offset)
     return await visit.page(
-        "agent.html", f"{PREFIX}/agents/{eyes.agent}/memory/summary", listed,
-        header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, filters=filters, offset=offset,
+        "agent.html", f"{PREFIX}/agents/{viewer.agent}/memory/summary", listed,
+        header=f"{AGENT}: {viewer.agent}", agent=viewer.agent, filters=filters, offset=offset,
         shown=SHOWN, **await visit.read(read),
     )  # fmt: skip
 
 
 async def show_agent_entry(visit: Visit) -> Response:
     """An entry, with its value: a confidential one for those to whom the protocol shows it."""
-    eyes, id_ = _eyes(visit), AgentEntryId(_id(visit, "entry", ENTRY, NO_ENTRY))
-    found = await visit.read(entries.known, id_, eyes)
+    viewer, id_ = _viewer(visit), AgentEntryId(_id(visit, "entry", ENTRY, NO_ENTRY))
+    found = await visit.read(entries.known, id_, viewer)
     value = found.value
     if not found.is_lost and len(value) <= LAID_OUT:
         value = json.dumps(json.loads(value), ensure_ascii=False, indent=2)
     return await visit.page(
         "agent_entry.html", f"{entries.MEMORY}/{public_id(ENTRY, id_)}", entry=found,
-        header=f"{AGENT}: {eyes.agent}", agent=eyes.agent, value=value,
+        header=f"{AGENT}: {viewer.agent}", agent=viewer.agent, value=value,
     )  # fmt: skip
 
 
@@ -200,13 +200,13 @@ async def show_ref_entry(visit: Visit) -> Response:
     )  # fmt: skip
 
 
-def _eyes(visit: Visit) -> Eyes:
-    """The eyes of the agent in the path; one that the key does not speak for is as unknown."""
+def _viewer(visit: Visit) -> Viewer:
+    """The viewer of the agent in the path; one that the key does not speak for is as unknown."""
     try:
         agent = asking(visit.caller, visit.request.path_params["agent"])
     except (Denied, Invalid):
         raise NotFound(agents.NO_AGENT) from None
-    return Eyes(agent=agent, is_admin=visit.caller.role.includes(Role.ADMIN))
+    return Viewer(agent=agent, is_admin=visit.caller.role.includes(Role.ADMIN))
 
 
 def _id(visit: Visit, name: str, kind: str, sentence: str) -> str:

@@ -16,7 +16,7 @@ from ..recall.text.normalization import clean
 TOKEN = "token"  # noqa: S105 - the name of a field
 LASTS = timedelta(hours=12)  # a tab may stay open over a working day
 MOST_FIELDS = 500
-FOREIGN = "A form of another site was sent here; nothing was done."
+FOREIGN = "This form was sent from another site; nothing was done."
 
 Form = ImmutableMultiDict[str, str]
 
@@ -54,7 +54,7 @@ def token(request: Request, caller: Caller, secret: bytes, now: datetime) -> str
 
 
 def is_own(form: Form, request: Request, caller: Caller, secret: bytes, now: datetime) -> bool:
-    """Whether a form has a token that this caller was given, and that has not expired."""
+    """Whether a form has an unexpired token of this caller."""
     until, _, signature = form.get(TOKEN, "").partition("-")
     if not (until.isascii() and until.isdigit()) or len(until) > 12:
         return False

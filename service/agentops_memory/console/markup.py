@@ -19,7 +19,7 @@ MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
 MOST_PAIRS = 1_000_000  # of two texts' pieces that are compared; beyond, a text is replaced whole
 PIECE = 64  # characters of a text that are escaped at a time
 SNIPPET = 240  # characters of a memory in a list
-AROUND = 240  # characters beside a change that are shown with it
+AROUND = 240  # characters around a change
 
 BROKEN_LINES = "\n\t"
 _SIGN = Markup('<span class="sign" title="{}">{}</span>')
@@ -30,7 +30,7 @@ _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
 
 
 def line(text: str, most: int = MOST_OF_LINE) -> Markup:
-    """A text in one line, in isolation; a line break in it is shown as a sign."""
+    """A text in one line, in isolation; a line break in it becomes a sign."""
     return Markup("<bdi>{}</bdi>").format(_clipped(text, most, ""))
 
 
@@ -51,7 +51,7 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
     for match in WORD.finditer(text):
         if match[0] not in matched:
             continue
-        parts += [_shown(text[at : match.start()], BROKEN_LINES), _mark(match[0])]
+        parts += [_escaped(text[at : match.start()], BROKEN_LINES), _mark(match[0])]
         at = match.end()
         size += sum(map(_size, parts[-2:]))
         if size > most:
@@ -77,8 +77,8 @@ def ago(at: datetime, now: datetime) -> Markup:
     elif seconds < 0:
         said = "in less than a minute"
     utc = at.astimezone(UTC)
-    shown = Markup('<time datetime="{}">{} <span class="instant">{} UTC</span></time>')
-    return shown.format(f"{utc:%Y-%m-%dT%H:%M:%SZ}", said, f"{utc:%Y-%m-%d %H:%M}")
+    template = Markup('<time datetime="{}">{} <span class="instant">{} UTC</span></time>')
+    return template.format(f"{utc:%Y-%m-%dT%H:%M:%SZ}", said, f"{utc:%Y-%m-%d %H:%M}")
 
 
 def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
@@ -87,10 +87,10 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
     runs_of_one = groupby(_changes(before, after), key=lambda change: change[0])
     pieces = [(kind, "".join(text for _, text in run)) for kind, run in runs_of_one]
     for place, (kind, text) in enumerate(pieces):
-        shown = text
+        part = text
         if kind == "same":
-            shown = _around(text, is_first=not place, is_last=place == len(pieces) - 1)
-        html = _shown(shown, BROKEN_LINES)
+            part = _around(text, is_first=not place, is_last=place == len(pieces) - 1)
+        html = _escaped(part, BROKEN_LINES)
         size += _size(html)
         if size > most:
             parts.append(Markup('<span class="clipped">… and more</span>'))
@@ -163,11 +163,11 @@ def _around(text: str, *, is_first: bool, is_last: bool) -> str:
 
 
 def _mark(word: str) -> Markup:
-    return Markup("<mark>{}</mark>").format(_shown(word, ""))
+    return Markup("<mark>{}</mark>").format(_escaped(word, ""))
 
 
 def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:
-    """As `_shown`, but only as much as takes so many bytes, and how much is left out."""
+    """As `_escaped`, but only as much as takes so many bytes, and how much is left out."""
     # Most texts in lists are so, and in pieces they take a page twice as long.
     if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
         return whole
@@ -185,7 +185,7 @@ def _size(html: Markup) -> int:
     return len(html.encode())
 
 
-def _shown(text: str, allowed: Collection[str]) -> Markup:
+def _escaped(text: str, allowed: Collection[str]) -> Markup:
     """Escaped, with a sign for each character that nobody would see."""
     return Markup().join([html for html, _ in _pieces(text, allowed)])
 
@@ -193,7 +193,7 @@ def _shown(text: str, allowed: Collection[str]) -> Markup:
 def _pieces(text: str, allowed: Collection[str]) -> Iterator[tuple[Markup, int]]:
     """The same in small pieces, each with how many characters it shows.
 
-    Hostile text can take forty times its length: whoever needs a part stops there.
+    Hostile text can take forty times its length: a caller that needs only a part stops there.
     """
     for is_visible, run in runs(text):
         if is_visible:

@@ -22,7 +22,7 @@ from .page import PREFIX, View, Visit
 
 SIMILAR = 5
 MOST_OF_UNSEEN = 8_000  # bytes of HTML of what changed in a field
-MOST_ID = (1 << 53) - 1
+MOST_ID = (1 << 53) - 1  # as in AgentOps REST
 
 
 def path_of(memory: int) -> str:
@@ -105,24 +105,24 @@ async def _form(
 
 
 async def save(visit: Visit) -> Response:
-    """Save the fields that differ. Both versions are shown if another change came first."""
-    id_, given = visit.number("id"), visit.form
+    """Save the fields that differ. The page shows both versions if another change came first."""
+    id_, form = visit.number("id"), visit.form
     memory = await visit.memories.get(id_)
-    fields = {name: given.get(name, "") for name in _fields(memory)}
-    based_on = whole_number(given.get("revision", ""), "revision")
+    fields = {name: form.get(name, "") for name in _fields(memory)}
+    based_on = whole_number(form.get("revision", ""), "revision")
     changed = _changed(memory, fields)
     if not changed:
         return visit.see(path_of(id_), done="unchanged")
     try:
         await visit.memories.update(id_, revision=based_on, **changed)
     except Refused as refusal:
-        told: dict[str, Any] = {"status": refusal.status, "problem": str(refusal)}
+        values: dict[str, Any] = {"status": refusal.status, "problem": str(refusal)}
         if isinstance(refusal, Conflict):
             memory = await visit.memories.get(id_)
             if memory.revision_count != based_on:
                 based_on = memory.revision_count
-                told = {"status": 409, "theirs": _differences(_fields(memory), fields)}
-        return await _form(visit, memory, fields, based_on, **told)
+                values = {"status": 409, "theirs": _differences(_fields(memory), fields)}
+        return await _form(visit, memory, fields, based_on, **values)
     return visit.see(path_of(id_), done="saved")
 
 
@@ -196,7 +196,7 @@ async def perform(visit: Visit, id_: int, action: str) -> None:
         case "restore":
             await memories.restore(id_, whole_number(form.get("revision", ""), "revision"))
         case _:
-            raise Invalid("A form says what is to be done.")
+            raise Invalid("The form must say what to do.")
 
 
 async def supersede(visit: Visit, newer: int, older: int) -> None:

@@ -85,7 +85,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """What the views are shown over."""
+    """What the views work on."""
 
     agentops: AgentOps
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
@@ -125,8 +125,8 @@ class Visit:
     @cached_property
     def query(self) -> "Parameters":
         """The parameters that are set, the first of each: an empty field is an absent one."""
-        given = query_of(self.request).items()
-        return Parameters({name: text for name, (value, *_) in given if (text := clean(value))})
+        params = query_of(self.request).items()
+        return Parameters({name: text for name, (value, *_) in params if (text := clean(value))})
 
     def only(self, *names: str) -> dict[str, str]:
         """Those of these parameters that are set."""
@@ -134,17 +134,17 @@ class Visit:
 
     @property
     def question(self) -> "Asked":
-        """What an operation that reads is asked by the parameters of the page."""
+        """The request of a read, from the parameters of the page."""
         return Asked(self.caller, query_of(self.request))
 
     def question_of(self, **query: object) -> "Asked":
         return Asked(self.caller, {name: [str(it)] for name, it in query.items()})
 
     async def read(
-        self, work: Callable[Concatenate[Transaction, P], T], *given: P.args, **named: P.kwargs
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
         """What a function of a transaction reads, of what this caller sees."""
-        return await self.console.agentops.engine.read(self.caller, work, *given, **named)
+        return await self.console.agentops.engine.read(self.caller, work, *args, **named)
 
     def number(self, name: str) -> int:
         """A number in the path; what is none names nothing."""
@@ -181,7 +181,7 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an operation of AgentOps REST that reads is asked."""
+    """The request of a read of AgentOps REST."""
 
     asking: Caller
     query: Query
@@ -217,7 +217,7 @@ class View:
                     visit.form = await forms.sent(request)
                     if not forms.is_own(
                         visit.form, request, visit.caller, console.secret, console.clock()
-                    ):  # it was open for too long, or its key is another: it is shown filled in
+                    ):  # it was open for too long, or its key is another: it comes back filled in
                         fields = visit.form.multi_items()
                         return await visit.page("again.html", status=403, fields=fields)
                 return await self.answer(visit)
@@ -234,8 +234,8 @@ class View:
 
 def address(path: str, /, **query: object) -> str:
     """A path with the parameters that are set."""
-    told = {name: it for name, it in query.items() if it not in (None, "", False)}
-    return f"{quote(path)}?{urlencode(told, doseq=True)}" if told else quote(path)
+    params = {name: it for name, it in query.items() if it not in (None, "", False)}
+    return f"{quote(path)}?{urlencode(params, doseq=True)}" if params else quote(path)
 
 
 def _render(template: str, **values: object) -> str:

@@ -26,11 +26,11 @@ FILTERS = ("project", "reason", "before")
 
 async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: Any) -> Response:
     filters, api = visit.only(*FILTERS), visit.console.agentops
-    told = await api.review(visit.question_of(**filters, limit=SHOWN))
+    due = await api.review(visit.question_of(**filters, limit=SHOWN))
     count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
     return await visit.page(
         "review.html", address("/review", **filters, limit=SHOWN), status=status, problem=problem,
-        filters=filters, told=told, count=count, most=COUNTED, cut=(COMPARED, MOST_OF_DIFF),
+        filters=filters, due=due, count=count, most=COUNTED, cut=(COMPARED, MOST_OF_DIFF),
         projects=await visit.read(project_names), **values,
     )  # fmt: skip
 
@@ -42,7 +42,7 @@ def counts(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[s
 
 
 async def decide(visit: Visit) -> Response:
-    """Do what was decided, of what was seen; the line that follows is where the browser goes on."""
+    """Apply a decision to what was seen; the browser continues at the line that follows."""
     form, action = visit.form, visit.form.get("action", "")
     id_, other, place = (
         memory.whole_number(form.get(name) or form.get("id", ""), name)

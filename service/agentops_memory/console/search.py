@@ -29,7 +29,7 @@ PATH = f"{PREFIX}/memories"
 SHOWN = 25  # memories of a page
 FOUND = 200  # that a search offers at most, and that a change of all changes
 COUNTED = 1000  # of the newest, in facets: as many as a list of REST has
-LISTED = 20  # values of a facet, each of which is an address with all that was asked
+LISTED = 20  # values of a facet, each of which is an address with the whole query
 OF_FACET = 20_000  # bytes of those addresses
 FILTERS = ("project", "type", "tag", "scope", "exclude_type")
 ACTIONS: Mapping[str, str] = {
@@ -45,18 +45,18 @@ async def show(visit: Visit) -> Response:
     following: dict[str, object] = {}  # the parameters of the next page
     if words:
         ids = await _found(visit, words, filters)
-        shown = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
-        asked = visit.only("q", *FILTERS, "superseded")
-        twin = address("/search", **asked, limit=FOUND)
-        memories = await visit.read(loaded, ids[:shown])
-        if len(ids) > shown:
-            following = {**asked, "limit": shown + SHOWN}
+        most = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
+        params = visit.only("q", *FILTERS, "superseded")
+        twin = address("/search", **params, limit=FOUND)
+        memories = await visit.read(loaded, ids[:most])
+        if len(ids) > most:
+            following = {**params, "limit": most + SHOWN}
     else:
-        asked = visit.only(*FILTERS, "before_id")
-        question = visit.question_of(**asked, limit=SHOWN)
+        params = visit.only(*FILTERS, "before_id")
+        question = visit.question_of(**params, limit=SHOWN)
         memories = list(await visit.console.agentops.recent_observations(question))
         ids = await visit.read(newest, filter_of(visit.question), query["before_id"])
-        twin = address("/observations/recent", **asked, limit=COUNTED)
+        twin = address("/observations/recent", **params, limit=COUNTED)
         if len(memories) == SHOWN:
             following = {**filters, "before_id": memories[-1].id}
     found = await visit.read(counts, ids)
@@ -91,8 +91,8 @@ def counts(tx: Transaction, ids: Sequence[MemoryId]) -> dict[str, Counter[str]]:
     sql = tx[Sql]
     rows = sql.run(
         f"""SELECT m.type, s.scope, m.tags
-              FROM {sql.dialect.ids("given")}
-              JOIN memories m ON m.id = given.value
+              FROM {sql.dialect.ids("listed")}
+              JOIN memories m ON m.id = listed.value
               JOIN spaces s ON s.id = m.space_id""",
         ids=json.dumps(ids),
     )
@@ -126,9 +126,9 @@ async def change(visit: Visit) -> Response:
     """What a change of many would do to each; once that was seen, the change."""
     action, tag = visit.form.get("action", ""), visit.form.get("new_tag", "").strip()
     if action not in ACTIONS:
-        raise Invalid("A form says what is to be done.")
+        raise Invalid("The form must say what to do.")
     if action in {"tag", "untag"} and not tag:
-        raise Invalid("A form says which tag.")
+        raise Invalid("The form must name a tag.")
     is_done = "item" in visit.form
     if is_done:
         steps = [await _done(visit, action, tag, it) for it in visit.form.getlist("item")]
@@ -159,13 +159,13 @@ def _step(action: str, tag: str, memory: c.Observation) -> Step:
     match action:
         case "tag":
             is_change = tag not in memory.tags
-            says = "gets the tag" if is_change else "has it already"
+            says = "gets the tag" if is_change else "already has it"
         case "untag":
             is_change = tag in memory.tags
             says = "loses the tag" if is_change else "does not have it"
         case "expire":
             is_change = not memory.expired
-            says = "expires now; agents no longer get it" if is_change else "has expired already"
+            says = "expires now; agents no longer get it" if is_change else "has already expired"
         case _:
             is_change, says = True, "is deleted; it can be restored"
     return Step(memory.id, memory.revision_count, memory.title, says, is_change)

@@ -12,7 +12,7 @@ from ..memory.model.keys import Key
 from ..telemetry.metrics import SLOW
 from .page import Running, View, Visit
 
-ERASURES = 20  # receipts that are shown
+ERASURES = 20  # receipts in the list
 # What an operator does about a check, at the terminal.
 COMMANDS: Mapping[str, str] = {
     "database": "agentops-memory doctor",

@@ -35,7 +35,7 @@ class SessionMemoryTable(FilteredTable):
             f"""SELECT m.session_id, count(*)
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE m.session_id IN (SELECT value FROM {self._sql.texts("given")})
+                 WHERE m.session_id IN (SELECT value FROM {self._sql.texts("listed")})
                        AND {self._on_spaces(Filter())} AND {live("m")}
               GROUP BY m.session_id""",
             **{**self._values(Filter()), "texts": json.dumps(sessions)},
@@ -66,18 +66,18 @@ def listed(tx: Transaction, project: Project | None, before: str | None) -> dict
     """Everything at once: with three reads a page under load took three times its twin."""
     sessions = recent_sessions(tx, project, SHOWN, SessionId(before) if before else None)
     counts = tx[SessionMemoryTable].counts([it.id for it in sessions])
-    shown = [wire.session(it) for it in sessions]
-    return {"sessions": shown, "counts": counts, "projects": project_names(tx)}
+    rows = [wire.session(it) for it in sessions]
+    return {"sessions": rows, "counts": counts, "projects": project_names(tx)}
 
 
 async def show_one(visit: Visit) -> Response:
     id_ = SessionId(clean(visit.request.path_params["id"]))
     after = amount(visit.question.query, "after") or 0
-    told = await visit.read(turns, id_, after)
-    own = {"project": told["session"].project}
+    values = await visit.read(turns, id_, after)
+    own = {"project": values["session"].project}
     return await visit.page(
-        "session.html", address("/sessions/recent", **own, before_id=[*told["newer"]], limit=1),
-        address("/observations/recent", **own, limit=COUNTED), most=TURNS, **told,
+        "session.html", address("/sessions/recent", **own, before_id=[*values["newer"]], limit=1),
+        address("/observations/recent", **own, limit=COUNTED), most=TURNS, **values,
     )  # fmt: skip
 
 

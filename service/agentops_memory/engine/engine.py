@@ -144,7 +144,7 @@ class Transaction(ABC):
         return self._uids.make(at) if at == self.now else uid_of(at)
 
     def __getitem__(self, table: type[T], /) -> T:
-        """A table of the noun that is asked for, as in `tx[CommitmentTable]`; then it is made."""
+        """The table of a noun, as in `tx[CommitmentTable]`, made on first use."""
         made = self._tables.get(table)
         if made is None:
             attributes, tables = _parts(cast("Any", table))

@@ -113,7 +113,7 @@ def owned_like(made: Path, like: Path) -> None:
 
 def make_folder(folder: Path) -> None:
     """Make a folder, unless it is there, that belongs to whom the one above it belongs."""
-    with os_errors_as(Unavailable, f"The folder {folder} cannot be made"):
+    with os_errors_as(Unavailable, f"The folder {folder} cannot be created"):
         if not folder.is_dir():
             folder.mkdir(parents=True)
             owned_like(folder, folder.parent)
@@ -254,7 +254,7 @@ SHARED = frozenset(
     "orangefs pvfs2 gfs gfs2 ocfs2 cvfs vxcfs".split()
 )
 # Folders of a host in its virtual machines: the two have no memory in common either. A sandbox
-# such as gVisor shows its volumes as 9p, too, and cannot be told from those.
+# such as gVisor shows its volumes as 9p, too, and cannot be distinguished from those.
 LENT = frozenset("9p virtiofs vboxsf vmhgfs prl_fs fakeowner".split())
 # FUSE may be anything; these are on the machine's own disks.
 LOCAL_FUSE = frozenset(

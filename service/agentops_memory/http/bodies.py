@@ -33,7 +33,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bodies:
-    """How a dialect takes bodies: exactly, up to its limit; `null` is absent unless it is told."""
+    """How a dialect takes bodies: exactly, up to its limit; `null` is absent by default."""
 
     refusal: Callable[[Sequence[ErrorDetails]], Invalid]  # what is said of faults
     limit: int = 4 * 1024 * 1024  # bytes
@@ -42,10 +42,10 @@ class Bodies:
         self, request: Request, model: type[Model], *, empty: bool = False, nulls: bool = False
     ) -> Model:
         """The body as the model has it; refused as the dialect refuses if it is none."""
-        given = await json_object(request, limit=self.limit, empty=empty, exact=True)
+        body = await json_object(request, limit=self.limit, empty=empty, exact=True)
         try:
             # A model that the service may make by the names of its fields: a client may not.
-            return model.model_validate(given if nulls else present(given), by_name=False)
+            return model.model_validate(body if nulls else present(body), by_name=False)
         except ValidationError as error:
             raise self.refusal(error.errors(include_url=False)) from None
 
@@ -55,8 +55,8 @@ class Bodies:
         return current_caller(request)
 
 
-def present(given: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in given.items() if value is not None}
+def present(body: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def answered(
@@ -77,8 +77,8 @@ _SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
 
 def request_id(headers: Mapping[str, str]) -> str:
     """The id that the client gave the request; a fresh one for none, a strange or a secret one."""
-    given = headers.get(REQUEST_ID, "")
-    return given if _SANE.fullmatch(given) and hidden(given) == given else str(uuid4())
+    id_ = headers.get(REQUEST_ID, "")
+    return id_ if _SANE.fullmatch(id_) and hidden(id_) == id_ else str(uuid4())
 
 
 class Refused(Response):

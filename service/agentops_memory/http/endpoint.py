@@ -40,8 +40,8 @@ class Admission:
     @property
     def replayed_status(self) -> int | None:
         """The status of the first answer, if the request was done before."""
-        asked = self.idempotency
-        return asked.status if asked is not None and asked.is_replay else None
+        request = self.idempotency
+        return request.status if request is not None and request.is_replay else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ def _key(admitted: Admission | None) -> KeyId | None:
 def routes(
     protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
 ) -> list[Route]:
-    """The operations as Starlette's routes, each in its span; the most asked for come first."""
+    """The operations as Starlette's routes, each in its span; the most frequent first."""
     found = []
     for each in sorted(operations, key=lambda operation: operation.name not in protocol.first):
         endpoint = Endpoint(

@@ -11,7 +11,7 @@ from ..errors import Invalid
 from ..recall.text.json_words import MAX_DEPTH, depth_of
 from ..recall.text.normalization import clean
 
-MAX_DIGITS = 20
+MAX_DIGITS = 20  # an INTEGER of SQLite has 19, and long ones take quadratic time to parse
 MAX_ITEM = 4 * 1024 * 1024  # characters of one item of a streamed array
 _CHUNK = 64 * 1024  # bytes; doubled while an item is longer
 
@@ -59,7 +59,7 @@ def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, 
 def members(file: BinaryIO) -> Iterator[tuple[str, int | None, object]]:
     """The members of the object in a file, in their order: the name and the value of each.
 
-    An array is told as null, without a place, and then come its items with theirs.
+    An array yields null without a place, and then its items with theirs.
     """
     file.seek(0)
     reader = _Reader(file)

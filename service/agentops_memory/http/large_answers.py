@@ -123,7 +123,7 @@ class _Lists:
 
 @dataclass(slots=True)
 class Slot:
-    """What one answer has taken of the slots; given back at the end of the block."""
+    """What one answer has taken of the slots; released at the end of the block."""
 
     _slots: LargeAnswers
     _key: KeyId | None

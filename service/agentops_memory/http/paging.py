@@ -16,18 +16,18 @@ _HEX = re.compile("[0-9a-f]{32}", re.ASCII)
 
 
 def public_id(kind: str, uid: str) -> str:
-    """How a stable id is shown: `mem_` and 32 digits."""
+    """A stable id on the wire: `mem_` and 32 digits."""
     return f"{kind}_{uid.replace('-', '')}"
 
 
-def uid_of(kind: str, shown: str) -> str | None:
-    prefix, _, digits = shown.partition("_")
+def uid_of(kind: str, id_: str) -> str | None:
+    prefix, _, digits = id_.partition("_")
     is_one = prefix == kind and _HEX.fullmatch(digits)
     return dashed(digits) if is_one else None
 
 
-def known_uid(kind: str, shown: str, sentence: str) -> str:
-    uid = uid_of(kind, shown)
+def known_uid(kind: str, id_: str, sentence: str) -> str:
+    uid = uid_of(kind, id_)
     if uid is None:
         raise NotFound(sentence)
     return uid
@@ -45,14 +45,14 @@ def cursor(listed: Sequence[object], after: str) -> str:
     return base64.urlsafe_b64encode(mark + after.encode()).decode().rstrip("=")
 
 
-def position(listed: Sequence[object], given: str) -> str | None:
+def position(listed: Sequence[object], text: str) -> str | None:
     """The position after which a page begins; None for what is no cursor of this list."""
     try:
-        padded = given + "=" * (-len(given) % 4)
+        padded = text + "=" * (-len(text) % 4)
         after = base64.b64decode(padded, altchars=b"-_", validate=True)[_MARK:].decode()
     except ValueError:
         return None
-    return after if given == cursor(listed, after) else None
+    return after if text == cursor(listed, after) else None
 
 
 def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> datetime | None:

@@ -128,7 +128,7 @@ class Operation:
     name: str
     summary: str
     handler: Handler
-    span: str = ""  # what its span is called; its name unless told
+    span: str = ""  # the name of its span; by default its own
     answer: type[BaseModel] | None = None
     is_list: bool = False
     media_type: str = ""  # of an answer in text that is no JSON
@@ -154,7 +154,7 @@ class Protocol:
     title: str
     summary: str  # what it is for, in a sentence
     prefix: str
-    first: Collection[str] = ()  # operations that are asked for most: their routes are tried first
+    first: Collection[str] = ()  # the most frequent operations: their routes are tried first
     refusals: Refusals = Refusals()
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel] | None = None  # the shape of a refusal; none if OpenAPI cannot tell

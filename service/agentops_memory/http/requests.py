@@ -25,11 +25,11 @@ from .query import NUMBER, Query
 
 MAX_BODY = 1024 * 1024  # bytes
 SHORT = 64 * 1024  # bytes of a body that is read at once
-BODY_IDLE = 15.0  # seconds in which a body must go on
+BODY_IDLE = 15.0  # seconds in which a body must continue
 IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
 
 # A save changes threads five times; beside a thread that reads an import, each of these waits for
-# as long as Python lets that one keep its lock: 5 ms, unless it is told otherwise.
+# as long as Python lets that one keep its lock: 5 ms by default.
 SWITCH_INTERVAL = timedelta(microseconds=300)
 
 KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
@@ -101,11 +101,11 @@ async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "")
             pass
     assert admitted.body_digest is not None  # such a request has a key
     path, query = request.scope["path"].encode(), request.scope["query_string"]
-    asked = [request.method.encode(), path, query, admitted.body_digest]
+    parts = [request.method.encode(), path, query, admitted.body_digest]
     if match := request.headers.get("if-match"):  # another version is another request
-        asked.append(match.encode())
+        parts.append(match.encode())
     admitted.idempotency = idempotency(
-        admitted.caller(), keys.pop(), admitted.status, *asked, holder=holder
+        admitted.caller(), keys.pop(), admitted.status, *parts, holder=holder
     )
 
 
@@ -120,12 +120,12 @@ def query_of(request: Request) -> Query:
 
 def exact_parameter(request: Request, name: str, *, allows_nul: bool = False) -> str | None:
     """The same, as it was meant; a ValueError for one that no stored text can be like."""
-    asked = parse_qsl(
+    pairs = parse_qsl(
         request.scope["query_string"].decode("latin-1"),
         keep_blank_values=True,
         errors="surrogateescape",
     )
-    text = next((value for given, value in asked if given == name), "")
+    text = next((value for key, value in pairs if key == name), "")
     exact = text.replace("\0", "") if allows_nul else text
     if clean(exact) != exact:
         raise ValueError
@@ -197,7 +197,7 @@ async def _next(request: Request) -> tuple[bytes, bool]:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A coroutine that has begun, and what it waits for: goes on with it."""
+    """A coroutine that has begun, and what it waits for: continues with it."""
 
     coroutine: Coroutine[Any, Any, Message]
     waiting: object

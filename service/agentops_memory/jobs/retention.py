@@ -200,7 +200,7 @@ class RetentionJob:
             async def trim() -> None:
                 self._tell({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
 
-            await attempted(trim(), log, "audit lines go later")
+            await attempted(trim(), log, "old audit lines could not be removed; retrying later")
 
     def _tell(self, removed: Removed, **fields: object) -> None:
         gone = {kind.value: rows for kind, rows in removed.items() if rows}
@@ -318,7 +318,7 @@ def _remove_run_events(tx: Transaction, found: Sequence[int], _: datetime) -> Sw
 
 
 def _twice_past(tx: Transaction, kind: Kind, by: By) -> datetime | None:
-    """Runs stay twice as long as their events: until then it is told that these are gone."""
+    """Runs stay twice as long as their events, so that a reader learns that these are gone."""
     until = past_retention(tx, kind, by)
     return until and until - tx.retention.time(kind)
 

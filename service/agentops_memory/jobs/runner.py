@@ -22,12 +22,12 @@ HURRY = timedelta(seconds=1)  # in which a thread ends that nobody waits for any
 MODEST = 10  # added to the niceness of a thread
 
 SHORTEST_PAUSE = timedelta(milliseconds=250)  # before what is held back is tried again
-LONGEST_PAUSE = timedelta(seconds=4)
+LONGEST_PAUSE = timedelta(seconds=4)  # erased bytes are to be gone within seconds
 
 Callers = Callable[[], Iterable[Caller]]
-"""Who stands for each tenant: asked anew each time, for tenants come and go."""
+"""The caller for each tenant, listed each time, because tenants come and go."""
 GoOn = Callable[..., None]
-"""Asked by a thread whether to go on; raises Stopped if not."""
+"""Called by a thread between steps; raises Stopped if it must end."""
 
 
 class Stopped(Exception):
@@ -82,7 +82,7 @@ def repeating(
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work for one tenant after another. What fails is told, and holds up no other tenant's.
+    """Work for one tenant after another. A failure is logged, and delays no other tenant's.
 
     Work that answers False is held back, and wants to be tried again.
     """
@@ -125,7 +125,7 @@ class Job:
 
 
 async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:
-    """Whether nothing is left to do; what fails is told, and may be tried again.
+    """Whether nothing is left to do; a failure is logged, and may be retried.
 
     What a fault of the program ends is not: it would end it as often as it is tried.
     """
@@ -153,7 +153,7 @@ def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) 
 async def run_in_thread(work: Callable[[GoOn], T]) -> T:
     """What work answers, which may take long: it has a thread of its own, behind all others.
 
-    Cancelled, it waits a second for a thread that asks whether to go on, and no longer
+    Cancelled, it waits a second for a thread that checks for its end, and no longer
     for one that does not: the exit is not held up by a disk that never answers.
     """
     outcome: Future[T] = Future()

@@ -157,7 +157,7 @@ async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due
 FEW = 50  # commitments of a step that nobody waits for, so that saves wait less for it
-FIRE_LATER = "commitments that are due fire later"
+FIRE_LATER = "due commitments could not be fired; retrying later"
 
 log = logging.getLogger(__name__)
 
@@ -257,7 +257,7 @@ class BackgroundJobs:
         """Run the jobs while the context is open.
 
         First idle sessions end, and a step of what is due fires; the rest fires in further steps,
-        between which other writers go on. Each sweep visits all tenants, as another process may
+        between which other writers continue. Each sweep visits all tenants, as another process may
         have erased something or left an import unfinished.
         """
         maintenance, callers = storage.maintenance, storage.led
@@ -327,7 +327,7 @@ TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
 
 
 class Figures:
-    """The gauges that are looked up when they are asked for, and not before."""
+    """The gauges that are computed on demand."""
 
     def __init__(self, storage: Storage, metrics: Metrics) -> None:
         self._storage = storage

@@ -15,7 +15,7 @@ PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a pro
 async def scrub(engine: Engine, caller: Caller, progress: Progress = noop) -> Scrubbed:
     """Let the bytes of what was erased so far leave the storage; a single try.
 
-    Changes go on meanwhile; each waits a moment at most.
+    Changes continue meanwhile; each waits a moment at most.
     """
     while await engine.read(caller, is_store_going):
         progress("a deleted store")

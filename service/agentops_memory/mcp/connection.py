@@ -44,7 +44,7 @@ class SessionNames:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """What the tools of one connection act on: one project, whatever ids they are given."""
+    """What the tools of one connection act on: one project, whatever ids they get."""
 
     service: MemoryService
     project: str  # folded

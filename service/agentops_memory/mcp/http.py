@@ -1,7 +1,7 @@
 """MCP over streamable HTTP: a project's address, behind the same gate as everything else.
 
 Nothing is kept of a connection but the session that it named, so a restart of the
-service cuts none: a connection is known by the id that it was given at its start
+service cuts none: a connection is known by the id that it got at its start
 and sends with each request.
 """
 
@@ -47,7 +47,7 @@ SESSION = "Mcp-Session-Id"
 VERSION, METHOD, NAME = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
 NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by the header
 REFUSED = -32000  # of JSON-RPC: an error of the server's own
-MISMATCH = -32020
+MISMATCH = -32020  # a header contradicts the body (protocol 2026-07-28)
 REFUSALS = Refusals()
 # Of faults where there is no handshake; with one, what has an id is answered with 200.
 STATUS = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 400, -32022: 400}
@@ -60,7 +60,7 @@ Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connections:
-    """The connections of a service. What is not told by a request is not known of it."""
+    """The connections of a service. Only what its requests say is known of it."""
 
     profile: Profile
     service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
@@ -77,27 +77,25 @@ class Connections:
         """
         caller: Caller = request.state.caller
         id_ = request.headers.get(SESSION)
-        told = id_ or f"{program} {self.clock():%Y-%m-%d}"
+        identity = id_ or f"{program} {self.clock():%Y-%m-%d}"
         return Connection(
             service=self.service(lambda: current_caller(request), trace),
             project=request.state.project,
             profile=self.profile,
-            own_session=_own_session(caller, request.state.project, told),
+            own_session=_own_session(caller, request.state.project, identity),
             names=self.names[caller.tenant, caller.key],
             clock=self.clock,
             is_lasting=id_ is not None,
         )
 
 
-def _own_session(caller: Caller, project: str, told: str) -> str:
+def _own_session(caller: Caller, project: str, identity: str) -> str:
     """The session of a connection: another for each key and project, whatever id it sends."""
-    parts = (caller.tenant, caller.key, project, told)
+    parts = (caller.tenant, caller.key, project, identity)
     return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
 
 
 class McpOverHttp:
-    """The handlers of /mcp."""
-
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
 
@@ -117,39 +115,39 @@ class McpOverHttp:
         request.state.caller = current_caller(request)
         version = request.headers.get(VERSION)
         has_envelope = version is not None and version not in m.HANDSHAKE
-        asked = m.request_of(message)
-        if asked is None:
+        call = m.request_of(message)
+        if call is None:
             return _noted(message, version if has_envelope else None)
         if has_envelope:
-            return await self._answer_in_envelope(request, asked)
-        if asked.method != "initialize":
-            connection = self._connection(request, asked, "")
-            return _response(await m.answered(asked.id, self._server.answer(asked, connection)))
+            return await self._answer_in_envelope(request, call)
+        if call.method != "initialize":
+            connection = self._connection(request, call, "")
+            return _response(await m.answered(call.id, self._server.answer(call, connection)))
         try:
-            welcome = self._server.shake_hands(asked.params)
+            welcome = self._server.shake_hands(call.params)
         except m.Fault as fault:
-            return _response(m.refused(asked.id, fault))
-        answer = _response({"jsonrpc": "2.0", "id": asked.id, "result": welcome})
+            return _response(m.refused(call.id, fault))
+        answer = _response({"jsonrpc": "2.0", "id": call.id, "result": welcome})
         if SESSION not in request.headers:
             answer.headers[SESSION] = secrets.token_hex(16)
         return answer
 
-    async def _answer_in_envelope(self, request: Request, asked: "m.Request") -> Response:
+    async def _answer_in_envelope(self, request: Request, call: "m.Request") -> Response:
         try:
-            _require_headers(request, asked)
-            program = m.envelope_of(asked.params).program
+            _require_headers(request, call)
+            program = m.envelope_of(call.params).program
         except m.Fault as fault:
-            return _response(m.refused(asked.id, fault), STATUS)
-        connection = self._connection(request, asked, program.name if program else "")
+            return _response(m.refused(call.id, fault), STATUS)
+        connection = self._connection(request, call, program.name if program else "")
         # A host that asks which versions there are chooses one with a handshake: only these have
         # connections, each of which is a session of its own. One that does not ask is served, too.
-        result = self._server.answer_in_envelope(asked, connection, m.HANDSHAKE)
-        return _response(await m.answered(asked.id, result), STATUS)
+        result = self._server.answer_in_envelope(call, connection, m.HANDSHAKE)
+        return _response(await m.answered(call.id, result), STATUS)
 
-    def _connection(self, request: Request, asked: "m.Request", program: str) -> Connection:
-        meta = (asked.params or {}).get("_meta")
-        told = meta.get("traceparent") if isinstance(meta, dict) else None
-        trace = {"traceparent": told} if isinstance(told, str) else {}
+    def _connection(self, request: Request, call: "m.Request", program: str) -> Connection:
+        meta = (call.params or {}).get("_meta")
+        traceparent = meta.get("traceparent") if isinstance(meta, dict) else None
+        trace = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
         if not trace:
             _TRACE.inject(trace)
         return self._connections.of(request, program, trace)
@@ -176,20 +174,20 @@ def _noted(message: object, version: str | None) -> Response:
     return Response(status_code=202)
 
 
-def _require_headers(request: Request, asked: "m.Request") -> None:
+def _require_headers(request: Request, call: "m.Request") -> None:
     """Refuse a request whose headers, by which proxies may route, say another thing than it."""
     for name in (VERSION, METHOD, NAME):
         if len(request.headers.getlist(name)) > 1:
             raise m.Fault(MISMATCH, f"{name} header appears more than once")
-    params = asked.params or {}
+    params = call.params or {}
     meta = params.get("_meta")
     if not isinstance(meta, dict) or not {m.VERSION, m.CAPABILITIES} <= meta.keys():
         m.envelope_of(params)  # which says what is missing
         return
-    part = NAMED.get(asked.method, "")
+    part = NAMED.get(call.method, "")
     said = {
         VERSION: (meta[m.VERSION], "request envelope's protocol version"),
-        METHOD: (asked.method, "request body's method"),
+        METHOD: (call.method, "request body's method"),
         **({NAME: (params[part], f"request body's {part!r} parameter")} if part in params else {}),
     }
     for name, (value, what) in said.items():

@@ -97,8 +97,6 @@ class PromptGet(Params):
 
 
 class Program(BaseModel):
-    """The host's program."""
-
     name: str
     version: str
 

@@ -58,8 +58,8 @@ SHOWN = 1000  # characters of a memory's content in a list
 def instructions(profile: Profile, project: str) -> str:
     """The short form, which a host may put before every conversation."""
     parts = [text for tool, text in IN_SHORT.items() if profile.offers(tool)]
-    told = f" In short: {', '.join(parts)}." if parts else ""
-    return INSTRUCTIONS.format(project=project, tools=told)
+    summary = f" In short: {', '.join(parts)}." if parts else ""
+    return INSTRUCTIONS.format(project=project, tools=summary)
 
 
 def guide(profile: Profile, project: str) -> str:
@@ -107,21 +107,21 @@ def found(hits: m.Found, query: str, *, hint: str) -> str:
     return _paragraphs([head, *ranked], hits.omitted)
 
 
-def context(told: m.Context, *, order: str) -> str:
-    if not told.summaries and not told.observations:
+def context(answer: m.Context, *, order: str) -> str:
+    if not answer.summaries and not answer.observations:
         return "This project has no memories yet."
     parts = []
-    if told.summaries:
-        summaries = (f"- {_line(each)}" for each in told.summaries)
+    if answer.summaries:
+        summaries = (f"- {_line(each)}" for each in answer.summaries)
         parts.append("\n".join(["Recent sessions:", *summaries]))
-    if told.observations:
+    if answer.observations:
         lines = [
             f"{_id(line.explain)}{_head(line.type, line.title)}{_age(line.age)}\n"
             f"{_cut(line.content)}"
-            for line in told.observations
+            for line in answer.observations
         ]
         parts.append("\n\n".join([f"Memories, {order}:", *lines]))
-    return _paragraphs(parts, told.omitted)
+    return _paragraphs(parts, answer.omitted)
 
 
 def memory(of: m.Observation, note: str = "") -> str:
@@ -155,11 +155,11 @@ def timeline(of: int, entries: Iterable[m.TimelineEntry]) -> str:
     return "\n\n".join([f"Around memory {of}, oldest first:", *lines])
 
 
-def review(told: m.ReviewList, now: datetime) -> str:
-    if not told.items:
+def review(due: m.ReviewList, now: datetime) -> str:
+    if not due.items:
         return "No memory needs a review."
-    more = ["More memories need a review."] if told.next else []
-    return "\n\n".join([*(_reviewed(it, now) for it in told.items), *more])
+    more = ["More memories need a review."] if due.next else []
+    return "\n\n".join([*(_reviewed(it, now) for it in due.items), *more])
 
 
 def _reviewed(item: m.ReviewItem, now: datetime) -> str:
@@ -190,7 +190,7 @@ def _life(of: m.Observation) -> str:
         "review": of.review_at and _at(of.review_at),
         "confirmed": of.confirmed_at and _at(of.confirmed_at),
     }
-    return "; ".join(f"{name}: {told}" for name, told in parts.items() if told)
+    return "; ".join(f"{name}: {text}" for name, text in parts.items() if text)
 
 
 def _age(seconds: int | None) -> str:
@@ -241,8 +241,8 @@ def _id(explain: object) -> str:
 def _cut(content: str, hint: str = "") -> str:
     if len(content) <= SHOWN:
         return _indented(content)
-    told = f"(the first {SHOWN:,} of {len(content):,} characters{hint})"
-    return f"{_indented(content[:SHOWN])}...\n{told}"
+    note = f"(the first {SHOWN:,} of {len(content):,} characters{hint})"
+    return f"{_indented(content[:SHOWN])}...\n{note}"
 
 
 def _indented(text: str) -> str:

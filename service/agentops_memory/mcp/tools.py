@@ -37,7 +37,7 @@ LITTLE = frozenset(
 
 
 MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
-MOST_FAULTS = 10  # that are told
+MOST_FAULTS = 10  # that are reported
 
 FAILED = "The memory service failed; its log has the reason. The call may have had an effect."
 DEAD = "Continue without memory for now, and say so; save what you wanted to save later."
@@ -80,11 +80,11 @@ class Tool:
         """
         try:
             few = islice(arguments.items(), MOST_ARGUMENTS)
-            given = self.takes.model_validate({k: v for k, v in few if v is not None})
+            args = self.takes.model_validate({k: v for k, v in few if v is not None})
         except ValidationError as error:
             return Said(self._faults(error), is_error=True)
         try:
-            return Said(await self.run(agent, given))
+            return Said(await self.run(agent, args))
         except MemoryServiceError as error:
             return Said(sentence(error), is_error=True)
         except Exception:  # the boundary: nothing of its inside reaches the agent
@@ -121,117 +121,117 @@ class Tool:
         return f"{self.name} was not called: {'; '.join(faults)}. Arguments: {takes or 'none'}."
 
 
-async def save(agent: Connection, given: a.Save) -> str:
-    named = given.session_id if isinstance(given, a.SaveInto) else None
+async def save(agent: Connection, args: a.Save) -> str:
+    named = args.session_id if isinstance(args, a.SaveInto) else None
     session = (await _opened(agent, named)).id if named else agent.session
     outcome = await agent.service.save(
         session_id=session,
         project=agent.project,
-        type=given.type,
-        title=given.title,
-        content=given.content,
-        tags=given.tags,
-        scope=given.scope,
-        topic_key=given.topic_key,
-        ttl=None if given.ttl is None else timedelta(seconds=given.ttl),
-        pinned=given.pinned or None,
-        supersedes=given.supersedes,
+        type=args.type,
+        title=args.title,
+        content=args.content,
+        tags=args.tags,
+        scope=args.scope,
+        topic_key=args.topic_key,
+        ttl=None if args.ttl is None else timedelta(seconds=args.ttl),
+        pinned=args.pinned or None,
+        supersedes=args.supersedes,
         similar=SIMILAR,
     )
-    title = given.title
-    if outcome.redacted:  # told as it is stored
+    title = args.title
+    if outcome.redacted:  # reported as it is stored
         title = (await agent.service.get(outcome.id)).title
-    return texts.saved(outcome, given.type, title, session, agent.clock())
+    return texts.saved(outcome, args.type, title, session, agent.clock())
 
 
-async def search(agent: Connection, given: a.Search) -> str:
-    query = given.query[:MAX_PROMPT]
-    hits = await agent.service.search(query, project=agent.project, limit=given.limit)
+async def search(agent: Connection, args: a.Search) -> str:
+    query = args.query[:MAX_PROMPT]
+    hits = await agent.service.search(query, project=agent.project, limit=args.limit)
     hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
     return texts.found(hits, query, hint=hint)
 
 
-async def context(agent: Connection, given: a.Context) -> str:
-    limit = given.limit or agent.profile.context_limit
+async def context(agent: Connection, args: a.Context) -> str:
+    limit = args.limit or agent.profile.context_limit
     if not agent.profile.context_limit:
         return "Contexts are turned off here: their limit is set to 0."
-    query = (given.query or "")[:MAX_PROMPT] or None
-    told = await agent.service.context(
-        project=agent.project, query=query, limit=limit, explain=True, ages=given.ages
+    query = (args.query or "")[:MAX_PROMPT] or None
+    answer = await agent.service.context(
+        project=agent.project, query=query, limit=limit, explain=True, ages=args.ages
     )
-    return texts.context(told, order="best match first" if query else "newest first")
+    return texts.context(answer, order="best match first" if query else "newest first")
 
 
-async def get(agent: Connection, given: a.OfMemory) -> str:
-    return texts.memory(await agent.seen(given.id))
+async def get(agent: Connection, args: a.OfMemory) -> str:
+    return texts.memory(await agent.seen(args.id))
 
 
-async def update(agent: Connection, given: a.Update) -> str:
-    before = await agent.owned(given.id)
+async def update(agent: Connection, args: a.Update) -> str:
+    before = await agent.owned(args.id)
     now = await agent.service.update(
-        given.id, type=given.type, title=given.title, content=given.content, tags=given.tags
+        args.id, type=args.type, title=args.title, content=args.content, tags=args.tags
     )
     is_same = now.revision_count == before.revision_count
     return texts.memory(now, "Nothing changed." if is_same else "Updated.")
 
 
-async def delete(agent: Connection, given: a.OfMemory) -> str:
-    await agent.owned(given.id)
-    await agent.service.delete(given.id)
-    return f"Memory {given.id} is deleted: no tool finds it any more. A person can restore it."
+async def delete(agent: Connection, args: a.OfMemory) -> str:
+    await agent.owned(args.id)
+    await agent.service.delete(args.id)
+    return f"Memory {args.id} is deleted: no tool finds it any more. A person can restore it."
 
 
-async def history(agent: Connection, given: a.OfMemory) -> str:
-    await agent.seen(given.id)
-    return texts.history(given.id, await agent.service.history(given.id))
+async def history(agent: Connection, args: a.OfMemory) -> str:
+    await agent.seen(args.id)
+    return texts.history(args.id, await agent.service.history(args.id))
 
 
-async def timeline(agent: Connection, given: a.Timeline) -> str:
-    await agent.owned(given.id)
-    entries = await agent.service.timeline(given.id, before=given.before, after=given.after)
-    return texts.timeline(given.id, entries)
+async def timeline(agent: Connection, args: a.Timeline) -> str:
+    await agent.owned(args.id)
+    entries = await agent.service.timeline(args.id, before=args.before, after=args.after)
+    return texts.timeline(args.id, entries)
 
 
 async def stats(agent: Connection, _: a.Nothing) -> str:
     return texts.stats(await agent.service.stats(agent.project), agent.project)
 
 
-async def confirm(agent: Connection, given: a.OfMemory) -> str:
-    await agent.owned(given.id)
-    return texts.memory(await agent.service.confirm(given.id), "Confirmed.")
+async def confirm(agent: Connection, args: a.OfMemory) -> str:
+    await agent.owned(args.id)
+    return texts.memory(await agent.service.confirm(args.id), "Confirmed.")
 
 
-async def review(agent: Connection, given: a.Review) -> str:
-    told = await agent.service.review(agent.project, limit=given.limit)
-    return texts.review(told, agent.clock())
+async def review(agent: Connection, args: a.Review) -> str:
+    due = await agent.service.review(agent.project, limit=args.limit)
+    return texts.review(due, agent.clock())
 
 
-async def session_start(agent: Connection, given: a.SessionStart) -> str:
-    opened = await _opened(agent, given.session_id)
+async def session_start(agent: Connection, args: a.SessionStart) -> str:
+    opened = await _opened(agent, args.session_id)
     if not agent.is_lasting:
         return f"Session {opened.id} is open. Pass its id with each call that takes a session_id."
     agent.names.name(agent.own_session, opened.id)
     return f"Session {opened.id} is open. Later saves of this connection belong to it."
 
 
-async def session_end(agent: Connection, given: a.SessionEnd) -> str:
-    said = given.messages if isinstance(given, a.SessionEndWithMessages) else []
+async def session_end(agent: Connection, args: a.SessionEnd) -> str:
+    said = args.messages if isinstance(args, a.SessionEndWithMessages) else []
     messages = [Message(role=each.role, content=each.content) for each in said]
-    if given.session_id is None and not agent.is_lasting:
+    if args.session_id is None and not agent.is_lasting:
         raise Invalid("session_id is required: mem_session_start opens a session.")
-    session = (await _opened(agent, given.session_id or agent.session)).id
+    session = (await _opened(agent, args.session_id or agent.session)).id
     ended = await agent.service.end_session(session, messages, project=agent.project)
     if session == agent.session:
         agent.names.forget(agent.own_session)
-    told = f" Its summary: {ended.summary}" if ended.summary else ""
-    return f"Session {ended.session_id} has ended.{told}"
+    summary = f" Its summary: {ended.summary}" if ended.summary else ""
+    return f"Session {ended.session_id} has ended.{summary}"
 
 
-async def suggest_topic_key(agent: Connection, given: a.SuggestTopicKey) -> str:
-    key = suggested_key(given.type, given.title)
+async def suggest_topic_key(agent: Connection, args: a.SuggestTopicKey) -> str:
+    key = suggested_key(args.type, args.title)
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=a.MOST_HITS)
-    also = await agent.service.search(given.title[:MAX_PROMPT], project=agent.project)
+    also = await agent.service.search(args.title[:MAX_PROMPT], project=agent.project)
     keys = {hit.id: hit.topic_key for hit in [*also, *near] if hit.topic_key}
     if await _is_held(agent, {id_ for id_, used in keys.items() if used == key}):
         return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."

@@ -48,7 +48,7 @@ def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None
 
 
 def get(tx: Transaction, memory: MemoryId) -> Memory:
-    return lifecycles.shown(tx, undeleted(tx, memory))
+    return lifecycles.linked(tx, undeleted(tx, memory))
 
 
 def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
@@ -88,20 +88,20 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
     text = _changed(before.text, change)
     lifecycle = lifecycles.changed(before.lifecycle, change.lifecycle, tx.now)
     is_relinked = _relinked(tx, before, change.lifecycle.supersedes)
-    is_given = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
-    if text == before.text and not is_given and not is_relinked:
-        return lifecycles.shown(tx, before)
+    is_changed = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
+    if text == before.text and not is_changed and not is_relinked:
+        return lifecycles.linked(tx, before)
     after = replace(
         before, text=text, updated_at=changed_at(tx, before.updated_at), lifecycle=lifecycle
     )
     lifecycles.require_place(tx, before, after)
-    return lifecycles.shown(tx, revised(tx, before, after, has_new_text=text != before.text))
+    return lifecycles.linked(tx, revised(tx, before, after, has_new_text=text != before.text))
 
 
-def _relinked(tx: Transaction, memory: Memory, given: tuple[Reference, ...] | None) -> bool:
-    if given is None:
+def _relinked(tx: Transaction, memory: Memory, references: tuple[Reference, ...] | None) -> bool:
+    if references is None:
         return False
-    older = lifecycles.superseded(tx, memory.space, given)
+    older = lifecycles.superseded(tx, memory.space, references)
     links = tx[SupersessionTable].of([memory.id]).get(memory.id, NO_LINKS)
     tx[SupersessionTable].clear(memory.id, older)
     lifecycles.link(tx, memory.id, older)
@@ -115,7 +115,7 @@ def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     reviewed = lifecycles.reviewed(before.lifecycle, tx.now)
     after = replace(before, lifecycle=replace(reviewed, confirmed_at=tx.now))
     tx[MemoryTable].set_lifecycle(after)
-    return lifecycles.shown(tx, after)
+    return lifecycles.linked(tx, after)
 
 
 def require_seen(tx: Transaction, memory: MemoryId, *_: object) -> None:
@@ -166,7 +166,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
         deleted_at=None, lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )  # fmt: skip
     lifecycles.require_place(tx, before, after)
-    restored = lifecycles.shown(tx, revised(tx, before, after))
+    restored = lifecycles.linked(tx, revised(tx, before, after))
     return Amended(memory=restored, redacted=redactor.count)
 
 
@@ -176,17 +176,17 @@ def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
     return receipt.id if receipt is not None and is_visible else None
 
 
-def _told(tx: Transaction, erasure: ErasureId | None, _: MemoryId) -> ErasureId | None:
+def _visible_again(tx: Transaction, erasure: ErasureId | None, _: MemoryId) -> ErasureId | None:
     return _visible(tx, tx[ReceiptTable].get(erasure)) if erasure else None
 
 
 def _changed(text: Text, change: Change) -> Text:
-    given = {name: getattr(change, name) for name in ("type", "title", "content", "tags")}
-    return replace(text, **{name: it for name, it in given.items() if it is not None})
+    fields = {name: getattr(change, name) for name in ("type", "title", "content", "tags")}
+    return replace(text, **{name: it for name, it in fields.items() if it is not None})
 
 
 AMEND = once(amend, check=require_seen, about=lambda it: [it.id])
 CONFIRM = once(confirm, check=require_seen, about=lambda it: [it.id])
 FORGET = once(forget, check=require_seen_if_any)
-ERASE = once(erase, check=require_seen_if_any, told=_told)
+ERASE = once(erase, check=require_seen_if_any, on_repeat=_visible_again)
 RESTORE = once(restore, check=require_seen, about=lambda it: [it.memory.id])

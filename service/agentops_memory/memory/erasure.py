@@ -30,7 +30,7 @@ class Erasure:
     """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
 
     It names the memories, at most a thousand, and counts what went. It holds nothing
-    of what they said. The erasure of a project goes on until all of it is gone.
+    of what they said. The erasure of a project continues until all of it is gone.
     """
 
     id: ErasureId
@@ -127,7 +127,7 @@ class ReceiptTable(Table):
         return list(self._intact(rows, RECEIPT))
 
     def pending(self) -> list[ErasureId]:
-        """Those that do not go on and whose bytes may still be in the file, oldest first."""
+        """Those that do not continue and whose bytes may still be in the file, oldest first."""
         rows = self._execute(
             "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
         )
@@ -218,16 +218,16 @@ def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[Damag
 
 
 def _receipt(database: Connection, row: Any) -> Erasure:
-    told = RECEIPT(row)
+    receipt = RECEIPT(row)
     memories = database.execute(
         f"""SELECT memory_id
               FROM erased
              WHERE erasure_id = :id
           ORDER BY memory_id
              LIMIT {MOST_NAMED}""",
-        {"id": told.id},
+        {"id": receipt.id},
     )
-    return replace(told, memories=tuple(map(_memory, memories)))
+    return replace(receipt, memories=tuple(map(_memory, memories)))
 
 
 @reads("erased")

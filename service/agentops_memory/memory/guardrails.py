@@ -27,8 +27,8 @@ class Guardrails(Record):
 
 def guardrails_of(details: str) -> Guardrails:
     """What a coordinator's details say of memory; a ValueError if they are damaged."""
-    given = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
-    return Guardrails.model_validate({} if given is None else given)
+    guardrails = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
+    return Guardrails.model_validate({} if guardrails is None else guardrails)
 
 
 class Policy(NamedTuple):

@@ -116,7 +116,7 @@ def idempotency(
 ) -> IdempotentRequest:
     """The request of these parts under the caller's key; Invalid for a malformed key.
 
-    Of several holders each is told of its own requests alone. The key goes into both
+    Each of several holders gets only its own requests. The key goes into both
     digests, so that a short body cannot be guessed by hashing.
     """
     if not _KEY.fullmatch(key):
@@ -129,7 +129,7 @@ def once(
     work: Callable[Concatenate[Transaction, P], T],
     *,
     check: Callable[..., object] | None = None,
-    told: Callable[..., T] | None = None,
+    on_repeat: Callable[..., T] | None = None,
     kept: Callable[[T], T] | None = None,
     about: Callable[[T], Collection[MemoryId]] | None = None,
     status: Callable[[T], int] | None = None,
@@ -137,7 +137,7 @@ def once(
     """Work that executes the caller's request once; without an idempotency key, the work itself.
 
     A repetition first runs `check` with the arguments of the work, which refuses whom the work
-    would refuse, and gets the outcome through `told`, which takes it before these arguments;
+    would refuse, and gets the outcome through `on_repeat`, which takes it before these arguments;
     AnswerErased or AnswerLost if it is not stored. `kept` leaves out of an outcome what is not to
     be stored, and `about` names the memories whose text it holds. `status` is that of the answer
     where it follows from the outcome. Another request under the key is KeyReused. The outcome is
@@ -156,7 +156,7 @@ def once(
             if check is not None:
                 check(tx, *args, **kwargs)
             first: T = _outcome(work, done)
-            return first if told is None else told(tx, first, *args, **kwargs)
+            return first if on_repeat is None else on_repeat(tx, first, *args, **kwargs)
         outcome = work(tx, *args, **kwargs)
         if status is not None:
             request.status = status(outcome)

@@ -1,4 +1,4 @@
-"""What an import does with a row: told apart, and stored, many rows at a time."""
+"""What an import does with rows: recognize and store them, many at a time."""
 
 import json
 from collections import Counter
@@ -41,10 +41,10 @@ class Supersession:
 
 
 def _found(
-    tx: Transaction, statement: Callable[[Dialect], str], given: Sequence[object]
+    tx: Transaction, statement: Callable[[Dialect], str], items: Sequence[object]
 ) -> Iterator[Any]:
     sql = tx[Sql]
-    rows = sql.run(statement(sql.dialect), texts=json.dumps(given)) if given else ()
+    rows = sql.run(statement(sql.dialect), texts=json.dumps(items)) if items else ()
     return (found for (found,) in rows)
 
 
@@ -58,39 +58,39 @@ def _twin(memory: Memory) -> tuple[object, ...]:
     return hash_, memory.session, micros(memory.created_at)
 
 
-def _given(sql: Dialect, *names: str) -> str:
-    """The arrays that are given as rows; each is taken apart once, whatever it is joined with."""
+def _rows_of(sql: Dialect, *names: str) -> str:
+    """The arrays as rows; each is unpacked once, whatever it is joined with."""
     parts = (sql.element("it.value", place) for place in range(len(names)))
-    return f"""WITH given ({", ".join(names)}) AS MATERIALIZED (
+    return f"""WITH listed ({", ".join(names)}) AS MATERIALIZED (
                    SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
 
 
 @cache
 def _by_uid(sql: Dialect) -> str:
     return f"""SELECT m.uid
-                 FROM {sql.texts("given")} {sql.leads} memories m ON m.uid = given.value"""
+                 FROM {sql.texts("listed")} {sql.leads} memories m ON m.uid = listed.value"""
 
 
 @cache
 def _held_keys(sql: Dialect) -> str:
-    return f"""{_given(sql, "place", "project", "scope", "key")}
+    return f"""{_rows_of(sql, "place", "project", "scope", "key")}
                SELECT place
-                 FROM given
-                {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
+                 FROM listed
+                {sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
                 {sql.leads} memories m
-                   ON m.space_id = s.id AND m.key = given.key AND {undeleted("m")}"""
+                   ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}"""
 
 
 @cache
 def _twins(sql: Dialect) -> str:
-    second = SECOND.format("CAST(given.at AS BIGINT)")
-    return f"""{_given(sql, "place", "project", "scope", "hash", "session", "at")}
+    second = SECOND.format("CAST(listed.at AS BIGINT)")
+    return f"""{_rows_of(sql, "place", "project", "scope", "hash", "session", "at")}
                SELECT place
-                 FROM given
-                {sql.leads} spaces s ON s.project = given.project AND s.scope = given.scope
+                 FROM listed
+                {sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
                 {sql.leads} memories m {sql.hint("memories_by_hash")}
-                   ON m.space_id = s.id AND m.fingerprint = CAST(given.hash AS BIGINT)
-                      AND m.session_id = given.session
+                   ON m.space_id = s.id AND m.fingerprint = CAST(listed.hash AS BIGINT)
+                      AND m.session_id = listed.session
                       AND m.created_at >= {second} AND m.created_at < {second} + 1000000"""
 
 

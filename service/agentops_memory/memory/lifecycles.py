@@ -115,15 +115,15 @@ def _uid(newer: int, uid: str) -> tuple[int, str]:
 class SupersessionTable(FilteredTable):
     def of(self, memories: Collection[MemoryId]) -> dict[MemoryId, Links]:
         rows = self._execute(
-            f"""SELECT given.value, older_id, NULL
-                  FROM {self._sql.ids("given")}
-                  JOIN supersessions ON newer_id = given.value
+            f"""SELECT listed.value, older_id, NULL
+                  FROM {self._sql.ids("listed")}
+                  JOIN supersessions ON newer_id = listed.value
                   JOIN memories m ON m.id = older_id
                  WHERE {undeleted("m")}
                  UNION ALL
-                SELECT given.value, NULL, newer_id
-                  FROM {self._sql.ids("given")}
-                  JOIN supersessions ON older_id = given.value
+                SELECT listed.value, NULL, newer_id
+                  FROM {self._sql.ids("listed")}
+                  JOIN supersessions ON older_id = listed.value
                   JOIN memories m ON m.id = newer_id
                  WHERE {live("m")}
               ORDER BY 1, 2, 3""",
@@ -142,8 +142,8 @@ class SupersessionTable(FilteredTable):
         """The stable ids of the live memories that these supersede, in the order of ids."""
         rows = self._execute(
             f"""SELECT newer_id, m.uid
-                  FROM {self._sql.ids("given")}
-                  JOIN supersessions ON newer_id = given.value
+                  FROM {self._sql.ids("listed")}
+                  JOIN supersessions ON newer_id = listed.value
                   JOIN memories m ON m.id = older_id
                  WHERE {live("m")}
               ORDER BY newer_id, older_id""",
@@ -178,7 +178,7 @@ class SupersessionTable(FilteredTable):
         """Whether the links lead from one of the memories to another, also by deleted ones."""
         return self._exists(
             f"""WITH RECURSIVE reached (id) AS (
-                    SELECT value FROM {self._sql.ids("given")}
+                    SELECT value FROM {self._sql.ids("listed")}
                      UNION
                     SELECT older_id FROM supersessions JOIN reached ON newer_id = id)
                 SELECT 1 FROM reached WHERE id = :to LIMIT 1""",
@@ -187,27 +187,27 @@ class SupersessionTable(FilteredTable):
         )
 
 
-def changed(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> Lifecycle:
-    """What is given is set, the rest stays; a review that was due is done unless it is given."""
-    if given == NO_CHANGE:
+def changed(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lifecycle:
+    """Set fields are changed, the rest stays; a review that was due is done unless set again."""
+    if change == NO_CHANGE:
         return reviewed(lifecycle, now)
-    end = given.end(now)
+    end = change.end(now)
     return replace(
         lifecycle,
         expires_at=lifecycle.expires_at if end is UNSET else end,
-        pinned_at=_pinned_at(lifecycle, given, now),
+        pinned_at=_pinned_at(lifecycle, change, now),
         review_at=(
-            reviewed(lifecycle, now).review_at if given.review_at is UNSET else given.review_at
+            reviewed(lifecycle, now).review_at if change.review_at is UNSET else change.review_at
         ),
     )
 
 
-def counted(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> Lifecycle:
+def counted(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lifecycle:
     """The lifecycle after a duplicate: the later of two ends holds, and none is the latest."""
-    end = given.end(now)
+    end = change.end(now)
     is_endless = lifecycle.expires_at is None or end is UNSET or end is None
     ends = [it for it in (lifecycle.expires_at, end) if isinstance(it, datetime)]
-    after = changed(lifecycle, given, now)
+    after = changed(lifecycle, change, now)
     return replace(after, expires_at=None if is_endless else max(ends))
 
 
@@ -218,7 +218,7 @@ def reviewed(lifecycle: Lifecycle, now: datetime) -> Lifecycle:
 
 
 def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:
-    """The live memory at the key; an expired one leaves it to whoever asks."""
+    """The live memory at the key; an expired one gives it up."""
     held = tx[MemoryTable].at_key(space, key)
     if held is None or held.is_live(tx.now):
         return held
@@ -268,8 +268,8 @@ def with_links(tx: Transaction, memories: Sequence[Memory]) -> list[Memory]:
     return [replace(it, links=links.get(it.id, NO_LINKS), as_of=tx.now) for it in memories]
 
 
-def shown(tx: Transaction, memory: Memory) -> Memory:
-    """The memory with its links, as it is shown."""
+def linked(tx: Transaction, memory: Memory) -> Memory:
+    """The memory with its links, as answers have it."""
     (with_its_links,) = with_links(tx, [memory])
     return with_its_links
 
@@ -279,10 +279,10 @@ def _is_taken(tx: Transaction, memory: Memory) -> bool:
     return holder is not None and holder.id != memory.id
 
 
-def _pinned_at(lifecycle: Lifecycle, given: LifecycleChange, now: datetime) -> datetime | None:
-    if given.pinned is None:
+def _pinned_at(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> datetime | None:
+    if change.pinned is None:
         return lifecycle.pinned_at
-    return (lifecycle.pinned_at or now) if given.pinned else None
+    return (lifecycle.pinned_at or now) if change.pinned else None
 
 
 def _superseded(tx: Transaction, space: Space, reference: Reference) -> MemoryId:
@@ -301,7 +301,7 @@ def _named(tx: Transaction, reference: Reference) -> Memory | None:
     return found and tx[MemoryTable].get(found.id)
 
 
-SOON = timedelta(days=7)  # before its end, in which a memory is told of
+SOON = timedelta(days=7)  # before its end, in which a memory is due for review
 
 ReviewPeriods = Mapping[str, timedelta]
 """After how long a memory of a type is to be looked at again."""
@@ -367,7 +367,7 @@ class ReviewTable(FilteredTable):
     ) -> list[tuple[ReviewPlace, float | None]]:
         """The lines of live memories that nothing supersedes, newest first, those after a place.
 
-        A pair is told if the caller may read both, unless one supersedes the other or
+        A pair is listed if the caller may read both, unless one supersedes the other or
         either was confirmed since.
         """
         listed = f"{self._on_spaces(filter_)} AND {_to_look_at('m')}"
@@ -389,9 +389,9 @@ class ReviewTable(FilteredTable):
                          WHERE {after}
                       ORDER BY at DESC, reason, id, other
                          LIMIT :limit"""
-        given = _values(periods, before) | self._values(filter_)
+        values = _values(periods, before) | self._values(filter_)
         return self._filled(
-            limit, lambda most: self._execute(statement, limit=most, **given), _line
+            limit, lambda most: self._execute(statement, limit=most, **values), _line
         )
 
     def _due(self, listed: str, periods: int) -> str:

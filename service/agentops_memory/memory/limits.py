@@ -1,4 +1,4 @@
-"""Limits on what is stored and asked for: a tenant's quota, what a new name may hold, stores."""
+"""Limits: a tenant's quota, what a new name may contain, access to stores."""
 
 from collections.abc import Collection, Mapping
 
@@ -10,7 +10,7 @@ from .model.space import Project, StoreId
 from .model.table import Sql
 
 NO_STORE = "No such memory store."
-QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must go on
+QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must continue
 
 
 def require_room(tx: Transaction, size: int = 0) -> None:

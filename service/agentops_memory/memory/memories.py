@@ -24,7 +24,7 @@ from .model.memory import (
     lifecycle_row,
     memory_of,
     memory_row,
-    shown_of,
+    memory_text,
 )
 from .model.rows import MAX_LIST, micros, portion
 from .model.search import Filter
@@ -124,10 +124,10 @@ class MemoryLists(FilteredTable):
         """The memories with these ids, in their order, as far as one answer can hold them."""
         return listed(self._intact(self._by_ids(_loading(self._sql), ids), memory_of))
 
-    def shown(self, ids: Iterable[MemoryId]) -> list[Shown]:
+    def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """As `loaded`, without what most answers do not tell."""
         return portion(
-            self._intact(self._by_ids(_showing(self._sql), ids), shown_of), MAX_LIST, _size
+            self._intact(self._by_ids(_showing(self._sql), ids), memory_text), MAX_LIST, _size
         )
 
     def _by_ids(self, statement: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
@@ -362,8 +362,8 @@ class MemoryTable(MemoryLists):
         self._execute(
             f"""INSERT INTO revisions (memory_id, number, deed, at)
                 SELECT m.id, m.revision, '{ChangeKind.CREATED}', m.updated_at
-                  FROM {self._sql.ids("given")}
-                 {self._sql.leads} memories m ON m.id = given.value""",
+                  FROM {self._sql.ids("listed")}
+                 {self._sql.leads} memories m ON m.id = listed.value""",
             ids=json.dumps(ids),
         )
         for id_, it in zip(ids, memories, strict=True):
@@ -374,7 +374,7 @@ class MemoryTable(MemoryLists):
 
     def replace(self, before: Memory, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
-        # An index is written anew for each column that is set, changed or not: without an end a
+        # An index is rewritten for each column that is set, changed or not: without an end a
         # memory has its key in its row, and nothing beside it.
         stays = before.lifecycle == memory.lifecycle == NO_LIFECYCLE and (
             (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
@@ -429,11 +429,11 @@ class MemoryTable(MemoryLists):
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories from which no other borrows context; returns the count of revisions."""
-        ids, given = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('given')})"
+        ids, chosen = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('listed')})"
         self._index.remove(sorted(memories))
-        counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {given}"
+        counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {chosen}"
         revisions = self._number(counted, ids=ids)
-        self._execute(f"DELETE FROM memories WHERE id IN {given}", ids=ids)
+        self._execute(f"DELETE FROM memories WHERE id IN {chosen}", ids=ids)
         return revisions
 
     def total(self) -> int:

@@ -18,7 +18,7 @@ from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
 from .model.access import Caller, TenantId
 from .model.memory import Change, Draft, Memory, Session, SessionId, Text
 
-# Characters of what is stored. A text that its placeholders make longer is cut.
+# Characters, by the contract of AgentOps REST. Text that placeholders make longer is cut.
 MAX_SESSION_ID = 500
 MAX_TYPE = MAX_SCOPE = 50
 MAX_TITLE = 500
@@ -164,7 +164,7 @@ class Redaction:
     """What is taken out of texts, in one service.
 
     A value registered for a run is a secret in all that its tenant writes: it may
-    turn up in another run, and who wrote it there is not to be told that it is one.
+    turn up in another run, and its writer there must not learn that it is one.
     """
 
     exceptions: Callable[[TenantId], Rules]
@@ -224,8 +224,8 @@ class Redactor:
 
     def change(self, change: Change) -> Change:
         limits = {"type": MAX_TYPE, "title": MAX_TITLE, "content": MAX_CONTENT}
-        given = {it: getattr(change, it) for it in limits if getattr(change, it) is not None}
-        clean: dict[str, Any] = {it: self.text(text, limits[it]) for it, text in given.items()}
+        texts = {it: getattr(change, it) for it in limits if getattr(change, it) is not None}
+        clean: dict[str, Any] = {it: self.text(text, limits[it]) for it, text in texts.items()}
         return replace(change, tags=change.tags and self._tags(change.tags), **clean)
 
     def session(self, session: Session) -> Session:
@@ -296,7 +296,7 @@ def _texts_of(of: Memory | Draft) -> tuple[str | None, ...]:
 
 
 WITHHELD = "[REDACTED:labelled-secret]"
-"""What stands for a string of which no part can be told from its secret."""
+"""What replaces a string in which the secret cannot be located."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +359,7 @@ class JsonRedactor:
 
 
 def is_plain(text: str, value: object, are_clean: Callable[[Sequence[str]], bool]) -> bool:
-    """Whether no string of JSON has a secret, told from its text and its value as a whole.
+    """Whether no string of JSON has a secret, judged by its text and its value as a whole.
 
     The text tells of names and what stands beside them, unless escapes may hide it. In a line
     each, strings begin and end as they do by themselves, which some secrets are known by.

@@ -68,17 +68,17 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     _require_names(tx, draft)
     require_room(tx)
     owner = project_entered(tx, draft.session, draft.space.project)
-    given = draft.lifecycle
-    older = lifecycles.superseded(tx, draft.space, given.supersedes or ())
+    change = draft.lifecycle
+    older = lifecycles.superseded(tx, draft.space, change.supersedes or ())
     if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
         memory = replace(
             held, text=draft.text, updated_at=changed_at(tx, held.updated_at), last_seen_at=tx.now,
-            lifecycle=lifecycles.changed(held.lifecycle, given, tx.now),
+            lifecycle=lifecycles.changed(held.lifecycle, change, tx.now),
         )  # fmt: skip
         lifecycles.require_place(tx, held, memory)
         saved = Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
     else:
-        saved = _saved(tx, _memory(tx, draft), given, window)
+        saved = _saved(tx, _memory(tx, draft), change, window)
     if older:
         saved = replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
     warning = project_warning(draft.session, owner, draft.space.project)
@@ -101,10 +101,10 @@ def _require_names(tx: Transaction, draft: Draft) -> None:
     refuse(faults, known={field for field, is_known in known.items() if is_known})
 
 
-def _saved(tx: Transaction, new: Memory, given: LifecycleChange, window: timedelta) -> Saved:
+def _saved(tx: Transaction, new: Memory, change: LifecycleChange, window: timedelta) -> Saved:
     """A new memory, or its twin within the window, counted."""
     if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
-        return Saved(memory=_counted(tx, twin, given), action=Action.DEDUPLICATED)
+        return Saved(memory=_counted(tx, twin, change), action=Action.DEDUPLICATED)
     lifecycles.require_pin(tx, None, new)
     return Saved(memory=created(tx, new), action=Action.CREATED)
 
@@ -124,13 +124,13 @@ def _without_text(saved: Saved) -> Saved:
     return replace(saved, memory=replace(memory, text=text, key=None))
 
 
-SAVE = once(save, told=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
+SAVE = once(save, on_repeat=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
 
 
-def _counted(tx: Transaction, twin: Memory, given: LifecycleChange) -> Memory:
+def _counted(tx: Transaction, twin: Memory, change: LifecycleChange) -> Memory:
     seen = replace(
         twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now,
-        lifecycle=lifecycles.counted(twin.lifecycle, given, tx.now),
+        lifecycle=lifecycles.counted(twin.lifecycle, change, tx.now),
     )  # fmt: skip
     tx[MemoryTable].count_duplicate(seen)
     if seen.lifecycle != twin.lifecycle:
@@ -149,7 +149,7 @@ def _memory(tx: Transaction, draft: Draft) -> Memory:
 
 
 SOUGHT = 16  # the longest words of a memory: long words are rare ones
-CANDIDATES = 20  # the best by BM25, of which the most similar are told
+CANDIDATES = 20  # the best by BM25, of which the most similar are returned
 LEAST = 0.35  # of a look-alike's score
 MAX_SIMILAR = 10  # look-alikes of one memory
 

@@ -71,9 +71,9 @@ class SessionTable(FilteredTable):
 
     def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
         """The projects of those sessions that are stored."""
-        given = f"(SELECT value FROM {self._sql.texts('given')})"
+        chosen = f"(SELECT value FROM {self._sql.texts('listed')})"
         rows = self._execute(
-            f"SELECT id, project FROM sessions WHERE id IN {given}",
+            f"SELECT id, project FROM sessions WHERE id IN {chosen}",
             texts=json.dumps(list(sessions)),
         )
         return {SessionId(id_): project for id_, project in rows}
@@ -109,9 +109,9 @@ class SessionTable(FilteredTable):
                          WHERE {" AND ".join(conditions)}
                       ORDER BY started_at DESC, number DESC
                          LIMIT :limit"""
-        given = {"project": project, "before": before, **self._patterns()}
+        values = {"project": project, "before": before, **self._patterns()}
         found = self._filled(
-            limit, lambda most: self._execute(statement, limit=most, **given), SESSION
+            limit, lambda most: self._execute(statement, limit=most, **values), SESSION
         )
         return portion(found, MAX_LIST, _size)
 

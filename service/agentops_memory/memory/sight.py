@@ -11,7 +11,7 @@ from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text.json_words import object_of
 from .model.access import AgentId
-from .model.agent_memory import SEALED, Access, Binding, Eyes, Permissions, Tier
+from .model.agent_memory import SEALED, Access, Binding, Permissions, Tier, Viewer
 from .model.intents import FINAL, EventType, Permission, TaskStatus
 from .model.liveness import ENDED, IN_FORCE, live
 from .model.rows import micros, reads
@@ -56,11 +56,11 @@ NAMESPACES = f"""(SELECT p.namespace AS name
 
 
 def access_in(namespace: str) -> str:
-    """The access of the asking agent, `:eyes`, in the namespace that a column names."""
+    """The access of the asking agent, `:viewer`, in the namespace that a column names."""
     return f"""CASE WHEN :is_admin THEN {Access.ADMIN:d}
                     ELSE coalesce((SELECT {_level("n.access")}
                                      FROM namespace_access n
-                                    WHERE n.namespace = {namespace} AND n.agent = :eyes),
+                                    WHERE n.namespace = {namespace} AND n.agent = :viewer),
                                   (SELECT {_level("n.default_access")}
                                      FROM namespaces n
                                     WHERE n.name = {namespace}),
@@ -75,7 +75,7 @@ def _level(column: str) -> str:
 
 
 def _own_or_shared(least: Access) -> str:
-    return f"p.agent = :eyes OR (p.agent = '' AND {access_in('p.namespace')} >= {least:d})"
+    return f"p.agent = :viewer OR (p.agent = '' AND {access_in('p.namespace')} >= {least:d})"
 
 
 OWN = f"({_own_or_shared(Access.READ)})"  # or of a namespace that may be read
@@ -84,24 +84,24 @@ WRITABLE = f"({_own_or_shared(Access.WRITE)})"
 # Others' working memory is read with the unfinished task that it is bound to: by who coordinates
 # it or was granted its intent, by its agent now, by that of a sub-task which inherits it.
 _TASKS = f"""
-    SELECT t.id FROM tasks t WHERE t.agent = :eyes AND {unfinished("t")}
+    SELECT t.id FROM tasks t WHERE t.agent = :viewer AND {unfinished("t")}
      UNION
     SELECT t.id
-      FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}
+      FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}
              UNION
-            SELECT intent FROM grants WHERE agent = :eyes AND {GRANTED}) i
+            SELECT intent FROM grants WHERE agent = :viewer AND {GRANTED}) i
       JOIN tasks t ON t.intent = i.intent
      WHERE {unfinished("t")}
      UNION
     SELECT t.id
       FROM tasks s
       JOIN tasks t ON t.id = s.parent
-     WHERE s.agent = :eyes AND s.inherits = TRUE AND {unfinished("s")} AND {unfinished("t")}"""
+     WHERE s.agent = :viewer AND s.inherits = TRUE AND {unfinished("s")} AND {unfinished("t")}"""
 
 # Others' episodic memory is read by who coordinates an unfinished task of theirs.
 _OWNERS = f"""
     SELECT DISTINCT t.agent
-      FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
+      FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}) c
       JOIN tasks t ON t.intent = c.intent
      WHERE t.agent IS NOT NULL AND {unfinished("t")}"""
 
@@ -123,24 +123,24 @@ class Visibility:
     values: dict[str, Any]
 
 
-def own(eyes: Eyes) -> Visibility:
-    """What it may read without a task: that is most of what is asked for."""
-    return Visibility(condition=OWN, values=seen(eyes))
+def own(viewer: Viewer) -> Visibility:
+    """What it may read without a task, which is what most reads need."""
+    return Visibility(condition=OWN, values=seen(viewer))
 
 
-def readable(tx: Transaction, eyes: Eyes) -> Visibility:
-    asked = seen(eyes)
-    row = tx[Sql].run(OPENS, **asked, now=micros(tx.now)).fetchone()
-    return Visibility(condition=_SHARED if any(row) else OWN, values=asked)
+def readable(tx: Transaction, viewer: Viewer) -> Visibility:
+    values = seen(viewer)
+    row = tx[Sql].run(OPENS, **values, now=micros(tx.now)).fetchone()
+    return Visibility(condition=_SHARED if any(row) else OWN, values=values)
 
 
-def writable(eyes: Eyes) -> Visibility:
-    return Visibility(condition=WRITABLE, values=seen(eyes))
+def writable(viewer: Viewer) -> Visibility:
+    return Visibility(condition=WRITABLE, values=seen(viewer))
 
 
-def seen(eyes: Eyes) -> dict[str, Any]:
+def seen(viewer: Viewer) -> dict[str, Any]:
     """What the access in a namespace depends on."""
-    return {"eyes": eyes.agent, "is_admin": eyes.is_admin}
+    return {"viewer": viewer.agent, "is_admin": viewer.is_admin}
 
 
 def permissions(tx: Transaction, namespace: str) -> Permissions:
@@ -172,12 +172,12 @@ def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
     return AgentId(agent), Access(access)
 
 
-def reads_namespace(tx: Transaction, eyes: Eyes, name: str) -> bool:
-    """Whether there is something of a namespace that these eyes may read."""
+def reads_namespace(tx: Transaction, viewer: Viewer, name: str) -> bool:
+    """Whether there is something of a namespace that the viewer may read."""
     intact = [*tx[Sql].intact([name], lambda it: permissions(tx, it))]  # damaged, it opens nothing
     return bool(intact) and tx[Sql].exists(
         f"SELECT 1 FROM {NAMESPACES} WHERE k.name = :name AND {access_in('k.name')} >= 1",
-        name=name, now=micros(tx.now), **seen(eyes),
+        name=name, now=micros(tx.now), **seen(viewer),
     )  # fmt: skip
 
 

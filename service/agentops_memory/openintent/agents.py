@@ -1,4 +1,4 @@
-"""Whole agents: listed, summed up, given a capacity, exported, erased."""
+"""Whole agents: list, summary, capacity, export, erasure."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ from ..memory.erasure import MAX_STEP
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
-from ..memory.model.agent_memory import Eyes, Tier
+from ..memory.model.agent_memory import Tier, Viewer
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import LARGEST_CAPACITY, Capacities
 from ..memory.model.rows import count, micros, optional_instant, reads
@@ -145,7 +145,7 @@ class Agents:
         left = await self.engine.read(caller, _owned, agent)
         while left:
             ids, left = portion(left)
-            yield await self.engine.read(caller, some, Eyes(agent=agent), ids)
+            yield await self.engine.read(caller, some, Viewer(agent=agent), ids)
 
     async def plan_erasure(
         self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = ()
@@ -176,11 +176,13 @@ class Agents:
         return erased
 
 
-def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities) -> AgentSummary:
-    """What these eyes may read of an agent's; Denied to who does not coordinate its work."""
-    if agent != eyes.agent and not _coordinates(tx, eyes, agent):
+def summary(
+    tx: Transaction, agent: AgentId, viewer: Viewer, capacities: Capacities
+) -> AgentSummary:
+    """What the viewer may read of an agent's; Denied to who does not coordinate its work."""
+    if agent != viewer.agent and not _coordinates(tx, viewer, agent):
         raise Denied(NOT_YOUR_AGENT)
-    seen = sight.own(eyes) if agent == eyes.agent else sight.readable(tx, eyes)
+    seen = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
     tasks = tx[Sql].texts(
         f"""SELECT DISTINCT a.task
               FROM {ENTRIES}
@@ -203,19 +205,19 @@ def summary(tx: Transaction, agent: AgentId, eyes: Eyes, capacities: Capacities)
             oldest_entry=optional_instant(oldest), newest_entry=optional_instant(newest),
         ),
         semantic_namespaces_accessible=[
-            it.namespace for it in readable(tx, eyes, MOST_NAMED, 0)
+            it.namespace for it in readable(tx, viewer, MOST_NAMED, 0)
         ],
     )  # fmt: skip
 
 
-def _coordinates(tx: Transaction, eyes: Eyes, agent: AgentId) -> bool:
+def _coordinates(tx: Transaction, viewer: Viewer, agent: AgentId) -> bool:
     """Whether it coordinates an intent in which another agent has an unfinished task."""
     return tx[Sql].exists(
         f"""SELECT 1
-              FROM (SELECT intent FROM coordinators WHERE agent = :eyes AND {ACTIVE}) c
+              FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}) c
               JOIN tasks t ON t.intent = c.intent
              WHERE t.agent = :agent AND {unfinished("t")}""",
-        eyes=eyes.agent, agent=agent, now=micros(tx.now),
+        viewer=viewer.agent, agent=agent, now=micros(tx.now),
     )  # fmt: skip
 
 
@@ -250,7 +252,7 @@ def _set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None
 def _owned(tx: Transaction, agent: AgentId) -> Left:
     """The live entries of an agent, oldest first, with the bytes of their values."""
     require_known(tx, agent)
-    seen = sight.readable(tx, Eyes(agent=agent))
+    seen = sight.readable(tx, Viewer(agent=agent))
     filters = [AgentFilter(agent=agent, tier=tier) for tier in (Tier.WORKING, Tier.EPISODIC)]
     return sorted(it for filter_ in filters for it in ids_of(tx, filter_, seen, sys.maxsize, 0))
 
@@ -286,8 +288,8 @@ def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
     )
     entries = [MemoryId(id_) for id_, _ in fitting(rows, MAX_STEP, lambda row: count(row[1]))]
     if entries:
-        given = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})"
-        gone = _counted(tx, f"memory_id IN {given}", ids=json.dumps(entries))
+        chosen = f"(SELECT value FROM {tx[Sql].dialect.ids('listed')})"
+        gone = _counted(tx, f"memory_id IN {chosen}", ids=json.dumps(entries))
         tx[MemoryTable].erase_some(entries)
     else:
         events = tx[Sql].column(
@@ -315,11 +317,11 @@ def empty_spaces(tx: Transaction, most: int) -> list[int]:
 
 def drop_spaces(tx: Transaction, spaces: Sequence[int]) -> int:
     """Remove those of the spaces that are empty still; how many."""
-    given, ids = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})", json.dumps(spaces)
-    empty = tx[Sql].column(f"SELECT space_id FROM {EMPTY} AND space_id IN {given}", ids=ids)
+    chosen, ids = f"(SELECT value FROM {tx[Sql].dialect.ids('listed')})", json.dumps(spaces)
+    empty = tx[Sql].column(f"SELECT space_id FROM {EMPTY} AND space_id IN {chosen}", ids=ids)
     ids = json.dumps(empty)
-    tx[Sql].run(f"DELETE FROM agent_spaces WHERE space_id IN {given}", ids=ids)
-    tx[Sql].run(f"DELETE FROM spaces WHERE id IN {given}", ids=ids)
+    tx[Sql].run(f"DELETE FROM agent_spaces WHERE space_id IN {chosen}", ids=ids)
+    tx[Sql].run(f"DELETE FROM spaces WHERE id IN {chosen}", ids=ids)
     return len(empty)
 
 

@@ -39,7 +39,7 @@ from ..memory import sight
 from ..memory.changes import Written
 from ..memory.model import access
 from ..memory.model.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
-from ..memory.model.agent_memory import Eyes
+from ..memory.model.agent_memory import Viewer
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
 from ..recall.text.visible import has_controls
@@ -128,7 +128,7 @@ class Shown(Record):
 
 
 class Detailed(Shown):
-    """A record of which some members are in the JSON of its row, as nothing is asked by them.
+    """A record of which some members are in the JSON of its row, as no query uses them.
 
     Unreadable where one is of another kind.
     """
@@ -193,8 +193,8 @@ class Nested(BaseModel):
 
     @pydantic.model_validator(mode="before")
     @classmethod
-    def _present(cls, given: Any) -> Any:
-        return present(given) if isinstance(given, dict) else given
+    def _present(cls, value: Any) -> Any:
+        return present(value) if isinstance(value, dict) else value
 
 
 def instant_if_any(text: str | None) -> datetime | None:
@@ -248,35 +248,35 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
     return agent
 
 
-def whose(request: Request) -> tuple[Caller, Eyes]:
-    """Who asks, and by whose eyes, by what the keys say now."""
+def whose(request: Request) -> tuple[Caller, Viewer]:
+    """The caller and the viewer, by what the keys say now."""
     caller = current_caller(request)
     agent = require_agent(request, caller)
-    return caller, Eyes(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+    return caller, Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
 
 
-async def writer(request: Request, bodies: Bodies = BODIES) -> tuple[Caller, Eyes]:
+async def writer(request: Request, bodies: Bodies = BODIES) -> tuple[Caller, Viewer]:
     """The same once the body was read, under the request's idempotency key if it has one."""
     has_key = any(name in request.headers for name in KEY_HEADERS)
     if has_key and admission(request).body_digest is None:
         await whole_body(request, bodies.limit)
-    caller, eyes = whose(request)
+    caller, viewer = whose(request)
     if has_key:
-        await read_key(request, limit=bodies.limit, holder=eyes.agent)
+        await read_key(request, limit=bodies.limit, holder=viewer.agent)
         caller = replace(caller, request=admission(request).idempotency)
-    return caller, eyes
+    return caller, viewer
 
 
-def own(request: Request) -> tuple[Caller, Eyes]:
+def own(request: Request) -> tuple[Caller, Viewer]:
     """Who asks for its own; Denied for another agent's."""
-    caller, eyes = whose(request)
-    require_own(agent_in_path(request), eyes)
-    return caller, eyes
+    caller, viewer = whose(request)
+    require_own(agent_in_path(request), viewer)
+    return caller, viewer
 
 
-def require_own(agent: AgentId, eyes: Eyes) -> None:
+def require_own(agent: AgentId, viewer: Viewer) -> None:
     """Raise Denied for an agent that is not the one who asks."""
-    if agent != eyes.agent:
+    if agent != viewer.agent:
         raise Denied(access.NOT_YOUR_AGENT)
 
 
@@ -304,10 +304,10 @@ def has_key(request: Request) -> bool:
 
 def chosen_id(request: Request, name: str, sentence: str) -> str:
     """The id in the path; NotFound, with the sentence, for what nothing can have as one."""
-    shown: str = request.path_params[name]
-    if not CHOSEN.fullmatch(shown):
+    id_: str = request.path_params[name]
+    if not CHOSEN.fullmatch(id_):
         raise NotFound(sentence)
-    return shown
+    return id_
 
 
 def version(request: Request) -> int:
@@ -338,14 +338,14 @@ def number(request: Request, name: str, least: int) -> int | None:
     return read
 
 
-def limited(request: Request, shown: int = SHOWN, most: int = MOST_SHOWN) -> int:
-    """How many are asked for."""
+def limited(request: Request, default: int = SHOWN, most: int = MOST_SHOWN) -> int:
+    """The `limit`."""
     limit = number(request, "limit", 1)
-    return min(shown if limit is None else limit, most)
+    return min(default if limit is None else limit, most)
 
 
 def page(request: Request) -> tuple[int, int]:
-    """How many are asked for, at most 1,000, and after how many."""
+    """The `limit`, at most 1,000, and the `offset`."""
     return limited(request), number(request, "offset", 0) or 0
 
 
@@ -361,7 +361,7 @@ def instant_in(
 
 # Lists, read as they are taken.
 
-Asking = Callable[[], tuple[Caller, Eyes]]
+Asking = Callable[[], tuple[Caller, Viewer]]
 Left = Sequence[tuple[Any, int]]
 """The rows of a list that were not read yet, with their bytes."""
 
@@ -378,38 +378,38 @@ class Listing(Generic[T]):
 
 async def listing(
     engine: Engine,
-    first_asking: tuple[Caller, Eyes],
+    first_asking: tuple[Caller, Viewer],
     asking: Asking,
-    ids: Callable[[Transaction, Eyes], tuple[Left, int | None]],
-    some: Callable[[Transaction, Eyes, list[Any]], Sequence[T]],
-    shown: Callable[[Caller, Eyes, datetime, Sequence[T]], None] = noop,
+    ids: Callable[[Transaction, Viewer], tuple[Left, int | None]],
+    some: Callable[[Transaction, Viewer, list[Any]], Sequence[T]],
+    on_read: Callable[[Caller, Viewer, datetime, Sequence[T]], None] = noop,
 ) -> Listing[T]:
     """What `ids` selects, with its total if that is more, read by `some` portion by portion.
 
-    Who asks is asked again before each but the first. What was read is `shown`.
+    Access is checked again before each but the first. What was read goes to `on_read`.
     """
 
-    def begin(tx: Transaction, eyes: Eyes) -> tuple[Sequence[T], Left, datetime, int | None]:
-        left, total = ids(tx, eyes)
-        return *go_on(tx, eyes, left), total
+    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Left, datetime, int | None]:
+        left, total = ids(tx, viewer)
+        return *go_on(tx, viewer, left), total
 
-    def go_on(tx: Transaction, eyes: Eyes, left: Left) -> tuple[Sequence[T], Left, datetime]:
+    def go_on(tx: Transaction, viewer: Viewer, left: Left) -> tuple[Sequence[T], Left, datetime]:
         these, left = portion(left)
-        return some(tx, eyes, these), left, tx.now
+        return some(tx, viewer, these), left, tx.now
 
     async def portions() -> AsyncIterator[Sequence[T]]:
         found, left = first, rest
         yield found
         while left:
-            caller, eyes = asking()
-            found, left, now = await engine.read(caller, go_on, eyes, left)
-            shown(caller, eyes, now, found)
+            caller, viewer = asking()
+            found, left, now = await engine.read(caller, go_on, viewer, left)
+            on_read(caller, viewer, now, found)
             yield found
 
-    caller, eyes = first_asking
+    caller, viewer = first_asking
     caller.require(Role.READER)
-    first, rest, now, total = await engine.read(caller, begin, eyes)
-    shown(caller, eyes, now, first)
+    first, rest, now, total = await engine.read(caller, begin, viewer)
+    on_read(caller, viewer, now, first)
     number = len(first) + len(rest)
     whole = number if total is None else total
     return Listing(total=whole, count=number, is_whole=not rest, portions=portions())
@@ -450,12 +450,12 @@ async def streamed(
 
 def answer(done: Shown | Written[Any], status: int = 200) -> Response:
     """A record, or what a write has made of it; with its version as a tag if it has that."""
-    shown: Any = done.value if isinstance(done, Written) else done
+    record: Any = done.value if isinstance(done, Written) else done
     redacted = done.redacted if isinstance(done, Written) else 0
-    headers = {"ETag": f'"{shown.version}"'} if shown.is_tagged else {}
+    headers = {"ETag": f'"{record.version}"'} if record.is_tagged else {}
     if redacted:
         headers[REDACTED] = str(redacted)
-    return Response(shown.json_bytes(), status, headers, media_type=JSON)
+    return Response(record.json_bytes(), status, headers, media_type=JSON)
 
 
 # Refusals.
@@ -476,7 +476,7 @@ def require_future(at: datetime | None, now: datetime) -> None:
 
 
 class Stale(Conflict):
-    """What is there is not what was expected; its state is told (§3.2)."""
+    """The stored state is not the expected one; the answer has it (§3.2)."""
 
     code = "stale"
 
@@ -501,7 +501,7 @@ class AlreadyThere(Conflict):
     code = "already_exists"
 
     def __init__(self) -> None:
-        super().__init__("There is something under this id already.")
+        super().__init__("This id is already taken.")
 
 
 REFUSALS = Refusals()
@@ -531,25 +531,25 @@ def _problem(refusal: Refusal, cause: Refusal) -> JsonObject:
     """A refusal, with the state that refuses if there is one."""
     is_gone = str(cause) == NO_ENTRY or isinstance(cause, AnswerErased)
     code = "ENTRY_NOT_FOUND" if is_gone else CODES.get(cause.code, UNAVAILABLE)
-    shown: JsonObject = {"message": str(refusal), "error": {"code": code}}
+    fields: JsonObject = {"message": str(refusal), "error": {"code": code}}
     item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
     if isinstance(cause, BadFields):
-        shown["errors"] = [{"field": item + name, "message": said} for name, said in cause.faults]
+        fields["errors"] = [{"field": item + name, "message": said} for name, said in cause.faults]
     elif isinstance(cause, BadField):
-        shown["errors"] = [{"field": item + cause.field, "message": cause.said}]
+        fields["errors"] = [{"field": item + cause.field, "message": cause.said}]
     elif isinstance(cause, Invalid):
-        shown["errors"] = []
+        fields["errors"] = []
     if isinstance(cause, Stale):
-        shown["current_version"] = cause.current.version
+        fields["current_version"] = cause.current.version
         if hasattr(cause.current, "value"):
             current = json.loads(cause.current.json_bytes())
-            shown |= {"current_value": current["value"], "current": current}
+            fields |= {"current_value": current["value"], "current": current}
     if isinstance(cause, OverCapacity):
-        shown |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}
-    return shown
+        fields |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}
+    return fields
 
 
-# What OpenAPI is told of operations.
+# What OpenAPI says of operations.
 
 MATCH = Parameter(name="If-Match", help='The version that it must have, such as "3".')
 MUST_MATCH = replace(MATCH, required=True)

@@ -18,7 +18,7 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.model.access import AgentId
-from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Eyes, Labels, Tier
+from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Labels, Tier, Viewer
 from ..memory.model.intents import EventType, IntentId, TaskId
 from ..memory.model.liveness import ENDED
 from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
@@ -40,7 +40,7 @@ from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
 
 P = ParamSpec("P")
 
-KB = 1024
+KB = 1024  # of `max_total_size_kb` (§6.5)
 DEFAULT_SIZE = 16 * KB  # KB of working memory where no policy says how much
 AT_LEAST = 100  # entries that a deletion reads at once
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
@@ -50,7 +50,7 @@ class Taken(Stale):
     """A live entry lies at the place (§1.2)."""
 
     def __init__(self, current: AgentEntry) -> None:
-        super().__init__("There is an entry at this key already.", current)
+        super().__init__("There is already an entry at this key.", current)
 
 
 class Outdated(Stale):
@@ -78,21 +78,21 @@ class Room:
     most_evicted: int = MOST_EVICTED
 
 
-def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Outcome:
+def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
     """Make an entry at a free place; episodic ones make room for it."""
-    place, end = body.place(eyes), instant_if_any(body.expires_at)
+    place, end = body.place(viewer), instant_if_any(body.expires_at)
     ends_at = end_of(body.ttl, end, tx.now)
-    require_write(tx, place, eyes)
+    require_write(tx, place, viewer)
     named = Labels(task=body.scope.task_id, intent=body.scope.intent_id)
-    scope = bound(tx, eyes, place, named)
+    scope = bound(tx, viewer, place, named)
     require_allowed(tx, place, scope)
     _make_place_free(tx, place)
     require_unfinished(tx, place.tier, scope, body.ttl)
     evicted = make_room(tx, place, scope, len(body.value.encode()), room)
     entry = AgentEntry.whole(
-        id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=eyes.agent,
+        id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=viewer.agent,
         namespace=place.namespace, key=place.key, value=body.value, memory_type=place.tier,
-        scope=scope, created_by=eyes.agent, version=1, created_at=tx.now, updated_at=tx.now,
+        scope=scope, created_by=viewer.agent, version=1, created_at=tx.now, updated_at=tx.now,
         expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
         **body.said(drafts.OWN),
     )  # fmt: skip
@@ -104,26 +104,26 @@ def create(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Out
     )  # fmt: skip
     if entry.is_sealed:
         tx[SealTable].put(entry.memory, place, entry.value)
-    note(tx, EventType.CREATED, entry, eyes)
+    note(tx, EventType.CREATED, entry, viewer)
     return Outcome(entries=(entry,), evicted=evicted)
 
 
 def amend(
-    tx: Transaction, eyes: Eyes, entry: AgentEntryId, change: AgentChangeBody, version: int,
+    tx: Transaction, viewer: Viewer, entry: AgentEntryId, change: AgentChangeBody, version: int,
     room: Room,
 ) -> Outcome:  # fmt: skip
-    before = entries.known(tx, entry, eyes)
-    return Outcome(entries=(_amend(tx, before, eyes, change, version, room),))
+    before = entries.known(tx, entry, viewer)
+    return Outcome(entries=(_amend(tx, before, viewer, change, version, room),))
 
 
-def put(tx: Transaction, eyes: Eyes, body: AgentEntryBody, room: Room) -> Outcome:
-    """Let an entry at the place have this value and this ttl, whoever wrote it last."""
-    held = entry_there(tx, body.place(eyes))
+def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
+    """Let an entry at the place have this value and this ttl, regardless of its last writer."""
+    held = entry_there(tx, body.place(viewer))
     if held is None:
-        return create(tx, eyes, body, room)
+        return create(tx, viewer, body, room)
     said = {"value": body.value, "ttl": body.ttl}
     change = AgentChangeBody.model_construct(set(said), **said)
-    after = _amend(tx, held, eyes, change, held.version, room)
+    after = _amend(tx, held, viewer, change, held.version, room)
     return Outcome(entries=(after,), is_new=False)
 
 
@@ -139,21 +139,21 @@ def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None
     if not entry.is_lost:
         said["value"] = entry.value
     change = drafts.cleaned(redactor, AgentChangeBody.model_construct(set(said), **said))
-    owner = Eyes(agent=entry.agent_id, is_admin=True)
+    owner = Viewer(agent=entry.agent_id, is_admin=True)
     _amend(tx, entry, owner, change, entry.version, None)
 
 
-def delete(tx: Transaction, eyes: Eyes, entry: AgentEntryId, version: int | None) -> None:
-    before = entries.known(tx, entry, eyes)
-    require_write(tx, before.place, eyes)
+def delete(tx: Transaction, viewer: Viewer, entry: AgentEntryId, version: int | None) -> None:
+    before = entries.known(tx, entry, viewer)
+    require_write(tx, before.place, viewer)
     require_allowed(tx, before.place, before.scope)
     if version not in (None, before.version):
         raise Outdated(before)
-    remove(tx, before, EventType.DELETED, actor=eyes)
+    remove(tx, before, EventType.DELETED, actor=viewer)
 
 
 def write_batch(
-    tx: Transaction, eyes: Eyes, items: Sequence[AgentBatchItem], room: Room
+    tx: Transaction, viewer: Viewer, items: Sequence[AgentBatchItem], room: Room
 ) -> Outcome:
     """All of them in order; AtItem for the first that is refused."""
     written: list[AgentEntry] = []
@@ -162,7 +162,7 @@ def write_batch(
         but = [it.memory for it in written]
         left = replace(room, but=but, most_evicted=MOST_EVICTED - evicted)
         try:
-            done = _write(tx, eyes, item, left)
+            done = _write(tx, viewer, item, left)
         except Refusal as refusal:
             raise AtItem(number, refusal) from refusal
         written.extend(done.entries)
@@ -171,51 +171,53 @@ def write_batch(
     return Outcome(entries=tuple(now[it.id] for it in written), evicted=evicted)
 
 
-def _write(tx: Transaction, eyes: Eyes, item: AgentBatchItem, room: Room) -> Outcome:
+def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) -> Outcome:
     if item.version is None:
-        return create(tx, eyes, item, room)
-    place = item.place(eyes)
-    require_write(tx, place, eyes)
+        return create(tx, viewer, item, room)
+    place = item.place(viewer)
+    require_write(tx, place, viewer)
     held = required(entry_there(tx, place), NO_ENTRY)
-    return Outcome(entries=(_amend(tx, held, eyes, item.change, item.version, room),))
+    return Outcome(entries=(_amend(tx, held, viewer, item.change, item.version, room),))
 
 
-def delete_batch(tx: Transaction, eyes: Eyes, filter_: AgentFilter, most: int) -> tuple[int, bool]:
+def delete_batch(
+    tx: Transaction, viewer: Viewer, filter_: AgentFilter, most: int
+) -> tuple[int, bool]:
     """Delete what the agent may write of what a filter matches, newest first.
 
     How many have gone, and whether there are more.
     """
-    found = list(islice(_deletable(tx, eyes, filter_, max(most + 1, AT_LEAST)), most + 1))
+    found = list(islice(_deletable(tx, viewer, filter_, max(most + 1, AT_LEAST)), most + 1))
     for entry in found[:most]:
-        remove(tx, entry, EventType.DELETED, actor=eyes)
+        remove(tx, entry, EventType.DELETED, actor=viewer)
     return len(found[:most]), len(found) > most
 
 
 def _deletable(
-    tx: Transaction, eyes: Eyes, filter_: AgentFilter, at_once: int
+    tx: Transaction, viewer: Viewer, filter_: AgentFilter, at_once: int
 ) -> Iterator[AgentEntry]:
     """What a filter matches that may be changed; what guardrails keep is passed over.
 
-    Guardrails are asked once for an intent: of what they keep there may be any number.
+    Guardrails are checked once per intent: they may concern any number of entries.
     """
     offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
-    while found := writable(tx, filter_, eyes, at_once, offset):
+    while found := writable(tx, filter_, viewer, at_once, offset):
         for entry in found:
             intent = entry.scope.intent if entry.scope.binding else None
-            asked = (intent, entry.memory_type, entry.namespace)
-            if asked not in known:
-                known[asked] = is_allowed(tx, entry.place, entry.scope)
-            if known[asked]:
+            place = (intent, entry.memory_type, entry.namespace)
+            if place not in known:
+                known[place] = is_allowed(tx, entry.place, entry.scope)
+            if known[place]:
                 yield entry
         offset += len(found)
 
 
 def writable(
-    tx: Transaction, filter_: AgentFilter, eyes: Eyes, limit: int, offset: int
+    tx: Transaction, filter_: AgentFilter, viewer: Viewer, limit: int, offset: int
 ) -> list[AgentEntry]:
-    """Those that the asking agent may change, newest first; guardrails are not asked."""
-    found = entries.ids_of(tx, filter_, sight.writable(eyes), limit, offset)
-    return entries.some(tx, eyes, [id_ for id_, _ in found])
+    """Those that the agent may change, newest first, without its guardrails."""
+    found = entries.ids_of(tx, filter_, sight.writable(viewer), limit, offset)
+    return entries.some(tx, viewer, [id_ for id_, _ in found])
 
 
 def _kept(outcome: Outcome) -> Outcome:
@@ -224,20 +226,21 @@ def _kept(outcome: Outcome) -> Outcome:
     return replace(outcome, entries=tuple(plain))
 
 
-def _told(tx: Transaction, first: Outcome, eyes: Eyes, *_: object) -> Outcome:
-    """What a repetition is told; NotFound for an entry that has gone, or may not be read now.
+def _seen_again(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
+    """The outcome for a repetition; NotFound for an entry that has gone, or may not be read now.
 
-    One with a sealed value is told as it is now.
+    One with a sealed value is as it is now.
     """
-    now = [entries.known(tx, it.id, eyes) for it in first.entries]
+    now = [entries.known(tx, it.id, viewer) for it in first.entries]
     pairs = zip(first.entries, now, strict=True)
     return replace(first, entries=tuple(it if it.is_sealed else then for then, it in pairs))
 
 
 def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
-    """Work whose repetition is told what its agent may see."""
+    """Work whose repetition returns what its agent may see."""
     return once(
-        work, told=_told, kept=_kept, about=lambda it: [entry.memory for entry in it.entries],
+        work, on_repeat=_seen_again, kept=_kept,
+        about=lambda it: [entry.memory for entry in it.entries],
         status=None if work is not put else lambda it: 201 if it.is_new else 200,
     )  # fmt: skip
 
@@ -247,12 +250,12 @@ CREATE, PUT, AMEND, WRITE_BATCH = _once(create), _once(put), _once(amend), _once
 DELETE, DELETE_BATCH = once(delete), once(delete_batch)
 
 
-def require_write(tx: Transaction, place: Place, eyes: Eyes) -> None:
+def require_write(tx: Transaction, place: Place, viewer: Viewer) -> None:
     """Refuse with Denied who may not write at a place."""
     if place.owner is not None:
-        if place.owner != eyes.agent:
+        if place.owner != viewer.agent:
             raise Denied("An agent may write only its own memory.")
-    elif sight.permissions(tx, place.namespace).of(eyes) < Access.WRITE:
+    elif sight.permissions(tx, place.namespace).of(viewer) < Access.WRITE:
         raise Denied("The agent may not write in this namespace.")
 
 
@@ -312,13 +315,13 @@ def _make_place_free(tx: Transaction, place: Place) -> None:
 
 
 def _amend(
-    tx: Transaction, before: AgentEntry, eyes: Eyes, change: AgentChangeBody, version: int,
+    tx: Transaction, before: AgentEntry, viewer: Viewer, change: AgentChangeBody, version: int,
     room: Room | None,
 ) -> AgentEntry:  # fmt: skip
     """The entry as it is left; without room, where secrets are taken out, nothing limits it."""
-    after = _planned(tx, before, eyes, change, version, room)
+    after = _planned(tx, before, viewer, change, version, room)
     revised(tx, _memory(before), _memory(after), has_new_text=False)
-    # A column that is set, though it stays, has its indexes written anew.
+    # A column that is set, though it stays, has its indexes rewritten.
     row = ENTRY.values(after, "a.", before)
     if not after.is_lost and (before.is_lost or after.size != before.size):
         row["size"] = after.size
@@ -333,18 +336,18 @@ def _amend(
     if after.is_sealed and not before.is_sealed:  # the plain bytes go as of a deletion
         tx[MemoryTable].must_scrub(before.memory)
         add_receipt(tx)
-    note(tx, EventType.UPDATED, after, eyes, before=before)
+    note(tx, EventType.UPDATED, after, viewer, before=before)
     return after
 
 
 def _planned(
-    tx: Transaction, before: AgentEntry, eyes: Eyes, change: AgentChangeBody, version: int,
+    tx: Transaction, before: AgentEntry, viewer: Viewer, change: AgentChangeBody, version: int,
     room: Room | None,
 ) -> AgentEntry:  # fmt: skip
     """What a change leaves of an entry, or its refusal."""
     change.require_same(before)
     place, scope = before.place, before.scope
-    require_write(tx, place, eyes)
+    require_write(tx, place, viewer)
     if room is not None:
         require_allowed(tx, place, scope)
     if version != before.version:
@@ -439,7 +442,7 @@ def _space(tier: Tier, scope: str) -> Space:
 # What an entry is bound to.
 
 
-def bound(tx: Transaction, eyes: Eyes, place: Place, labels: Labels) -> Labels:
+def bound(tx: Transaction, viewer: Viewer, place: Place, labels: Labels) -> Labels:
     """The labels of a new entry, bound to what they name if the agent may see it.
 
     Otherwise they are labels, and the agent is not told which. Denied for working memory of
@@ -447,14 +450,14 @@ def bound(tx: Transaction, eyes: Eyes, place: Place, labels: Labels) -> Labels:
     """
     if labels.task is None and labels.intent is None:
         return labels
-    task = seen_task(tx, eyes, labels.task)
+    task = seen_task(tx, viewer, labels.task)
     if task is None:
         intent = None if labels.intent is None else IntentId(labels.intent)
-        is_seen = intent is not None and standing(tx, eyes, intent).sees
+        is_seen = intent is not None and standing(tx, viewer, intent).sees
         return replace(labels, binding=Binding.INTENT if is_seen else Binding.NONE)
     if labels.intent not in (None, task.intent_id):
         raise BadField("scope.intent_id", "must equal that of the task")
-    if place.tier is Tier.WORKING and task.assigned_agent != eyes.agent:
+    if place.tier is Tier.WORKING and task.assigned_agent != viewer.agent:
         raise Denied(
             "The task is not assigned to this agent, so its working memory cannot be bound to it."
         )
@@ -569,7 +572,6 @@ def _size(tx: Transaction, agent: AgentId, task: Task | None) -> int:
 
 
 def _episodic_of(tx: Transaction, intent: IntentId, agent: AgentId) -> int:
-    """The episodic entries of an agent that are bound to an intent."""
     return tx[Sql].number(
         f"""SELECT count(*)
               FROM agent_memories a

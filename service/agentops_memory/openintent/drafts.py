@@ -11,7 +11,7 @@ from ..errors import BadFields, Denied, Invalid
 from ..http.bodies import GIVEN, fault, fault_of, present
 from ..http.paging import ENTRY, public_id
 from ..memory.model.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
-from ..memory.model.agent_memory import Eyes, Priority, Sensitivity, Tier
+from ..memory.model.agent_memory import Priority, Sensitivity, Tier, Viewer
 from ..memory.redactor import MAX_KEY, Redactor, is_plain
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
@@ -117,8 +117,8 @@ class OwnBody(BaseModel):
 
     def said(self, names: Iterable[str]) -> dict[str, Any]:
         """The fields of an entry by these names, each as the entry has it."""
-        given = {name: getattr(self, name) for name in names}
-        return {name: it if it is None else OWN[name](it) for name, it in given.items()}
+        values = {name: getattr(self, name) for name in names}
+        return {name: it if it is None else OWN[name](it) for name, it in values.items()}
 
 
 class ScopeBody(BaseModel):
@@ -164,12 +164,12 @@ class AgentEntryBody(OwnBody):
             raise fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
         return self
 
-    def place(self, eyes: Eyes) -> Place:
+    def place(self, viewer: Viewer) -> Place:
         """Where it is to lie; Denied for another agent's memory."""
-        if self.agent_id is not None and self.agent_id != eyes.agent:
+        if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
         tier = Tier(self.memory_type)
-        return Place(tier, eyes.agent if tier.has_owner else None, self.namespace, self.key)
+        return Place(tier, viewer.agent if tier.has_owner else None, self.namespace, self.key)
 
 
 class AgentChangeBody(OwnBody):
@@ -296,11 +296,11 @@ PLAIN = ("namespace", "key", "curated_by")
 def cleaned(redactor: Redactor, body: B) -> B:
     """A body without secrets; what it leaves unsaid stays unsaid."""
     own = body.model_fields_set & type(body).model_fields.keys()  # a claim is no part of it
-    given = {name: getattr(body, name) for name in CLEAN if name in own}
-    if isinstance(value := given.get("value"), api.Json):
-        scope = [] if (it := given.get("scope")) is None else [it.task_id, it.intent_id]
-        names = [*map(given.get, PLAIN), *(given.get("tags") or ()), *scope]
+    values = {name: getattr(body, name) for name in CLEAN if name in own}
+    if isinstance(value := values.get("value"), api.Json):
+        scope = [] if (it := values.get("scope")) is None else [it.task_id, it.intent_id]
+        names = [*map(values.get, PLAIN), *(values.get("tags") or ()), *scope]
         if is_plain(value, value.parsed, lambda its: redactor.are_clean([*names, *its])):
             return body
-    said = {name: CLEAN[name](redactor, it) for name, it in given.items() if it is not None}
+    said = {name: CLEAN[name](redactor, it) for name, it in values.items() if it is not None}
     return body.model_copy(update=said)

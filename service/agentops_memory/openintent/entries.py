@@ -1,4 +1,4 @@
-"""Entries of agents' memory: what they are, how they are stored and sealed, and who is shown which.
+"""Entries of agents' memory: what they are, how they are stored and sealed, and who sees which.
 
 Their changes are in `changes`.
 """
@@ -22,7 +22,15 @@ from ..http.requests import query_of
 from ..memory import sight
 from ..memory.model import agent_memory
 from ..memory.model.access import LONGEST_AGENT, AgentId, TenantId
-from ..memory.model.agent_memory import SEALED, AgentEntryId, Binding, Eyes, Labels, Priority, Tier
+from ..memory.model.agent_memory import (
+    SEALED,
+    AgentEntryId,
+    Binding,
+    Labels,
+    Priority,
+    Tier,
+    Viewer,
+)
 from ..memory.model.intents import IntentId
 from ..memory.model.liveness import ENDED, live, undeleted
 from ..memory.model.memory import EXPIRES_AT, Lifecycle, MemoryId
@@ -46,7 +54,7 @@ class KeyLost(Unavailable):
     def __init__(self) -> None:
         super().__init__(
             "This value cannot be opened: its key is not in the seal file, or it is damaged. Put "
-            "the file back; until then the entry takes a new value, or can be deleted."
+            "the file back; until then you can give the entry a new value, or delete it."
         )
 
 
@@ -145,16 +153,16 @@ class AgentEntry(Shown):
     def json_bytes(self) -> bytes:
         """As it is sent; if its key is lost, without its value, so that others can be read."""
         # Of the members before the value none can look like it.
-        shown = self.__pydantic_serializer__.to_json(self, by_alias=True)
+        record = self.__pydantic_serializer__.to_json(self, by_alias=True)
         if isinstance(self.value, Json):
-            return shown.replace(_VALUE, b'"value":' + self.value.encode(), 1)
+            return record.replace(_VALUE, b'"value":' + self.value.encode(), 1)
         if self.is_lost:
-            return shown.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
+            return record.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
         value = object_of(self.value)
-        return shown.replace(_VALUE, b'"value":' + _again(self.value, value), 1)
+        return record.replace(_VALUE, b'"value":' + _again(self.value, value), 1)
 
     @property
-    def told(self) -> Attributes:
+    def attributes(self) -> Attributes:
         """What its span tells."""
         return {
             "memory.tier": self.memory_type.value, "memory.namespace": self.namespace,
@@ -174,7 +182,7 @@ def entry_id(request: Request) -> AgentEntryId:
     return AgentEntryId(known_uid(ENTRY_ID, request.path_params["entry_id"], NO_ENTRY))
 
 
-# Which entries are asked for.
+# The filter of a list.
 
 CONDITIONS = (
     Parameter(name="namespace", help="The name of the namespace, or a prefix of it with `*`."),
@@ -200,7 +208,7 @@ FILTER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFilter:
-    """Which entries are asked for (§4.1); None and nothing are no condition."""
+    """Which entries a list has (§4.1); None and an empty value are no condition."""
 
     agent: AgentId | None = None
     namespace: str | None = None
@@ -243,13 +251,13 @@ class AgentFilter:
         )  # fmt: skip
 
     def names(self, namespace: str) -> bool:
-        """Whether a namespace is one that is asked for."""
+        """Whether the filter admits a namespace."""
         if self.namespace is None or not self.is_prefix:
             return self.namespace in (None, namespace)
         return namespace.startswith(self.namespace)
 
     def fits(self, entry: AgentEntry) -> bool:
-        """Whether an entry has the namespace and the tags that are asked for."""
+        """Whether the filter admits the namespace and the tags of an entry."""
         tags = set(entry.tags)
         has_any = not self.any_tag or not tags.isdisjoint(self.any_tag)
         return self.names(entry.namespace) and has_any and tags >= {*self.every_tag}
@@ -267,7 +275,7 @@ class AgentFilter:
             task=text(self.task, LONGEST_AGENT), intent=text(self.intent, LONGEST_AGENT),
         )  # fmt: skip
 
-    def asked(self, tx: Transaction, seen: Visibility) -> tuple[str, dict[str, object]]:
+    def condition(self, tx: Transaction, seen: Visibility) -> tuple[str, dict[str, object]]:
         """The condition that an entry fits and may be seen, and what it names."""
         after, before = self.updated_after, self.updated_before
         said: dict[str, tuple[str, object]] = {
@@ -375,7 +383,7 @@ class SealTable(Table):
         rows = self._execute(
             f"""SELECT memory_id, key, nonce, sealed
                   FROM seals
-                 WHERE memory_id IN (SELECT value FROM {self._sql.ids("given")})""",
+                 WHERE memory_id IN (SELECT value FROM {self._sql.ids("listed")})""",
             ids=json.dumps(ids),
         )
         sealed = {id_: agent_memory.Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
@@ -397,7 +405,7 @@ def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
 
 
 def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | None:
-    """The first entry that fits a condition, whoever may see it."""
+    """The first entry that fits a condition, regardless of visibility."""
     found = tx[Sql].first(
         ENTRY, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
         now=micros(tx.now), **values,
@@ -406,12 +414,12 @@ def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | No
 
 
 def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
-    """The entry that a memory is, whoever may see it; None if it is none."""
+    """The entry that a memory is, regardless of visibility; None if it is none."""
     return one(tx, f"m.id = :id AND {undeleted('m')}", id=memory)
 
 
 def entry_at(tx: Transaction, place: Place) -> AgentEntry | None:
-    """The entry at a place, whoever may see it, also one that has expired."""
+    """The entry at a place, regardless of visibility, also one that has expired."""
     return one(
         tx,
         f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
@@ -420,13 +428,13 @@ def entry_at(tx: Transaction, place: Place) -> AgentEntry | None:
     )  # fmt: skip
 
 
-def known(tx: Transaction, entry: AgentEntryId, eyes: Eyes) -> AgentEntry:
-    """The entry; NotFound for one that there is not, or that these eyes may not see."""
+def known(tx: Transaction, entry: AgentEntryId, viewer: Viewer) -> AgentEntry:
+    """The entry; NotFound for one that there is not, or that the viewer may not see."""
 
     def seen(by: Visibility) -> AgentEntry | None:
         return one(tx, f"m.uid = :uid AND {HERE} AND {by.condition}", uid=entry, **by.values)
 
-    found = seen(sight.own(eyes)) or seen(sight.readable(tx, eyes))
+    found = seen(sight.own(viewer)) or seen(sight.readable(tx, viewer))
     if found is None:
         raise NotFound(NO_ENTRY)
     return found
@@ -446,7 +454,7 @@ def ids_of(
     tx: Transaction, filter_: AgentFilter, seen: Visibility, limit: int, offset: int
 ) -> list[tuple[MemoryId, int]]:
     """Those that may be seen, newest first, with the bytes of their values."""
-    condition, values = filter_.asked(tx, seen)
+    condition, values = filter_.condition(tx, seen)
     order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
     rows = tx[Sql].run(
         f"SELECT m.id, a.size FROM {_of_spaces(tx)} WHERE {condition} {order}", **values
@@ -456,22 +464,22 @@ def ids_of(
 
 def total(tx: Transaction, filter_: AgentFilter, seen: Visibility) -> int:
     """How many may be seen."""
-    condition, values = filter_.asked(tx, seen)
+    condition, values = filter_.condition(tx, seen)
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
 
 
-def some(tx: Transaction, eyes: Eyes, memories: Sequence[MemoryId]) -> list[AgentEntry]:
-    """Those of these that the eyes may see still, in their order."""
-    dialect, seen = tx[Sql].dialect, sight.readable(tx, eyes)
+def some(tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId]) -> list[AgentEntry]:
+    """Those of these that the viewer may see still, in their order."""
+    dialect, seen = tx[Sql].dialect, sight.readable(tx, viewer)
     return entries_of(tx, tx[Sql].run(
         f"""SELECT {ENTRY}
-              FROM {dialect.ids("given")}
-             {dialect.leads} agent_memories a ON a.memory_id = given.value
+              FROM {dialect.ids("listed")}
+             {dialect.leads} agent_memories a ON a.memory_id = listed.value
               JOIN memories m ON m.id = a.memory_id
               JOIN agent_spaces p ON p.space_id = m.space_id
               LEFT JOIN lifecycles l ON l.memory_id = m.id
              WHERE {HERE} AND {seen.condition}
-          ORDER BY given.key""",
+          ORDER BY listed.key""",
         ids=json.dumps(memories), now=micros(tx.now), **seen.values,
     ))  # fmt: skip
 
@@ -513,7 +521,7 @@ def victim(
     """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
 
     The lowest priority, then the longest not accessed, then the earliest updated; of those that
-    are bound to an intent, if one is given.
+    are bound to an intent, if there is one.
     """
     of_intent = f" AND a.intent = :intent AND a.binding > {Binding.NONE:d}"
     dialect = tx[Sql].dialect
@@ -523,7 +531,7 @@ def victim(
              {dialect.leads} memories m ON m.id = a.memory_id
              WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.is_pinned = FALSE
                    AND {live("m")}{of_intent if intent else ""}
-                   AND m.id NOT IN (SELECT value FROM {dialect.ids("given")})
+                   AND m.id NOT IN (SELECT value FROM {dialect.ids("listed")})
           ORDER BY a.priority, a.accessed_at, m.updated_at, m.id
              LIMIT 1""",
         agent=agent, intent=intent, ids=json.dumps(list(but)), now=micros(tx.now),

@@ -33,7 +33,7 @@ from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
 from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller
-from ..memory.model.agent_memory import Access, Binding, Eyes, Labels, Tier
+from ..memory.model.agent_memory import Access, Binding, Labels, Tier, Viewer
 from ..memory.model.intents import LOGGED, EventType, IntentId, Standing, TaskId
 from ..memory.model.liveness import expired, live
 from ..memory.model.memory import MemoryId
@@ -82,13 +82,13 @@ class AgentEvent(Shown):
     binding: Binding = Field(exclude=True)
 
     def json_bytes(self) -> bytes:
-        shown = self.model_dump()
-        payload = shown["payload"] = shown["data"] = dict(self.payload)
-        shown["timestamp"] = shown["created_at"]
-        shown["id"] = public_id(EVENT_ID, self.id)
+        event = self.model_dump()
+        payload = event["payload"] = event["data"] = dict(self.payload)
+        event["timestamp"] = event["created_at"]
+        event["id"] = public_id(EVENT_ID, self.id)
         if "entry_id" in payload:
             payload["entry_id"] = public_id(ENTRY_ID, str(payload["entry_id"]))
-        return written(shown)
+        return written(event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +127,8 @@ def operations(events: "Events") -> Sequence[Operation]:
     async def log(request: Request) -> Response:
         body = await BODIES.read(request, EventBody)
         payload = api.compact(body.payload, "payload")
-        caller, eyes = await writer(request)
-        made = await events.log(caller, eyes, intent_id(request), body.event_type, payload)
+        caller, viewer = await writer(request)
+        made = await events.log(caller, viewer, intent_id(request), body.event_type, payload)
         return answer(made, 201)
 
     async def of_intent(request: Request) -> Response:
@@ -174,14 +174,14 @@ class Events:
         Who asks is asked before each portion.
         """
 
-        def ids(tx: Transaction, eyes: Eyes) -> tuple[Left, None]:
-            _require_sight(tx, eyes, filter_)
+        def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, None]:
+            _require_sight(tx, viewer, filter_)
             return sequences(tx, filter_, limit), None
 
         return await api.listing(self.engine, asking(), asking, ids, partial(_some, filter_))
 
     async def log(
-        self, caller: Caller, eyes: Eyes, intent: IntentId, type_: str, payload: str
+        self, caller: Caller, viewer: Viewer, intent: IntentId, type_: str, payload: str
     ) -> Written[AgentEvent]:
         """Add an event of a client's to the log of an intent that it sees.
 
@@ -189,32 +189,32 @@ class Events:
         """
         if type_ not in LOGGED:
             raise Invalid("event_type must be one that clients may log, not memory.* or task.*.")
-        redactor = api.redactor_for(self.rules, caller, eyes.agent)
+        redactor = api.redactor_for(self.rules, caller, viewer.agent)
         clean = api.screened(redactor, payload)
-        event = await self.engine.write(caller, _LOG, eyes, intent, type_, clean)
+        event = await self.engine.write(caller, _LOG, viewer, intent, type_, clean)
         return Written(value=event, redacted=redactor.count)
 
 
-def _require_sight(tx: Transaction, eyes: Eyes, filter_: EventFilter) -> Standing | None:
+def _require_sight(tx: Transaction, viewer: Viewer, filter_: EventFilter) -> Standing | None:
     if filter_.intent is not None:
-        return require_sight(tx, eyes, filter_.intent)
-    if filter_.agent != eyes.agent:
+        return require_sight(tx, viewer, filter_.intent)
+    if filter_.agent != viewer.agent:
         raise Denied(NOT_YOUR_AGENT)
     return None
 
 
 def _some(
-    filter_: EventFilter, tx: Transaction, eyes: Eyes, ids: Sequence[int]
+    filter_: EventFilter, tx: Transaction, viewer: Viewer, ids: Sequence[int]
 ) -> list[AgentEvent]:
-    standing = _require_sight(tx, eyes, filter_)
-    events = [shown(tx, event) for event in events_with(tx, ids)]
+    standing = _require_sight(tx, viewer, filter_)
+    events = [with_snapshot(tx, event) for event in events_with(tx, ids)]
     if standing is None:  # of its own stream
         return events
-    return [_without_hidden(tx, eyes, standing, event) for event in events]
+    return [_without_hidden(tx, viewer, standing, event) for event in events]
 
 
 def _without_hidden(
-    tx: Transaction, eyes: Eyes, standing: Standing, event: AgentEvent
+    tx: Transaction, viewer: Viewer, standing: Standing, event: AgentEvent
 ) -> AgentEvent:
     """The event of a log without what the agent may not read: an administrator reads no values."""
     if event.type == EventType.ARCHIVED and not standing.takes_part:
@@ -222,18 +222,18 @@ def _without_hidden(
     namespace = event.payload.get("namespace")
     if event.payload.get("memory_type") != Tier.SEMANTIC or not isinstance(namespace, str):
         return event
-    if sight.permissions(tx, namespace).of(eyes) >= Access.READ:
+    if sight.permissions(tx, namespace).of(viewer) >= Access.READ:
         return event
     payload = {name: it for name, it in event.payload.items() if name not in NAMES}
     return event.model_copy(update={"payload": payload})
 
 
-def _log(tx: Transaction, eyes: Eyes, intent: IntentId, type_: str, payload: str) -> AgentEvent:
-    seen(tx, eyes, intent)
+def _log(tx: Transaction, viewer: Viewer, intent: IntentId, type_: str, payload: str) -> AgentEvent:
+    seen(tx, viewer, intent)
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
     said = object_of(payload)
-    sequence = add_event(tx, type_, said, labels, agent=None, actor=eyes.agent)
+    sequence = add_event(tx, type_, said, labels, agent=None, actor=viewer.agent)
     (event,) = events_with(tx, [sequence])
     return event
 
@@ -296,10 +296,10 @@ def events_with(tx: Transaction, ids: Sequence[int]) -> list[AgentEvent]:
     """The events of these sequences that there are, in their order."""
     rows = tx[Sql].run(
         f"""SELECT {_EVENT}
-              FROM {tx[Sql].dialect.ids("given")}
-             {tx[Sql].dialect.leads} events e ON e.id = given.value
+              FROM {tx[Sql].dialect.ids("listed")}
+             {tx[Sql].dialect.leads} events e ON e.id = listed.value
               JOIN agent_events a ON a.event_id = e.id
-          ORDER BY given.key""",
+          ORDER BY listed.key""",
         ids=json.dumps(ids),
     )
     return list(tx[Sql].intact(rows, _EVENT))
@@ -320,8 +320,8 @@ def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = F
 
 def forget_events(tx: Transaction, ids: Sequence[int]) -> int:
     """Remove events; how many were there."""
-    given = f"(SELECT value FROM {tx[Sql].dialect.ids('given')})"
-    return tx[Sql].run(f"DELETE FROM events WHERE id IN {given}", ids=json.dumps(ids)).rowcount
+    chosen = f"(SELECT value FROM {tx[Sql].dialect.ids('listed')})"
+    return tx[Sql].run(f"DELETE FROM events WHERE id IN {chosen}", ids=json.dumps(ids)).rowcount
 
 
 # How entries end.
@@ -339,7 +339,7 @@ WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.T
 
 
 def remove(
-    tx: Transaction, entry: AgentEntry, type_: EventType, *, actor: Eyes | None = None,
+    tx: Transaction, entry: AgentEntry, type_: EventType, *, actor: Viewer | None = None,
     reason: str | None = None,
 ) -> None:  # fmt: skip
     """Remove an entry for good, with its event; its bytes leave the files soon."""
@@ -360,7 +360,7 @@ def add_receipt(tx: Transaction) -> None:
 
 
 def note(
-    tx: Transaction, type_: EventType, entry: AgentEntry, actor: Eyes | None, *,
+    tx: Transaction, type_: EventType, entry: AgentEntry, actor: Viewer | None, *,
     before: AgentEntry | None = None, reason: str | None = None,
 ) -> None:  # fmt: skip
     """Write the event of a change, which tells no value (§5.2)."""
@@ -409,14 +409,14 @@ class PendingArchive:
 _PENDING = RowMapper(PendingArchive, "pending_archives", "event_id")
 
 
-def end(tx: Transaction, labels: Labels, eyes: Eyes, *, archives: bool) -> int:
+def end(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: bool) -> int:
     """Let what lives as long as a task go, which is finished by now; how many were archived."""
     of_task: dict[str, Any] = {"task": labels.task, "attempt": labels.attempt}
     of_others: dict[str, Any] = {"task": labels.task, "intent": labels.intent}
     for entry in _entries(tx, f"{OF_TASK} AND NOT {UNEXPIRED}", **of_task):
         expire(tx, entry)
     for entry in _entries(tx, f"{WITH_TASK} AND {live('m')}", most=MOST, **of_others):
-        remove(tx, entry, EventType.EXPIRED, actor=eyes, reason=TASK_ENDED)
+        remove(tx, entry, EventType.EXPIRED, actor=viewer, reason=TASK_ENDED)
     tx[Sql].run(  # what is left of many, until the next sweep
         f"""INSERT INTO lifecycles (memory_id, space_id, expires_at)
             SELECT m.id, m.space_id, :now FROM {ENTRIES} WHERE {WITH_TASK}
@@ -435,10 +435,10 @@ def end(tx: Transaction, labels: Labels, eyes: Eyes, *, archives: bool) -> int:
         for each in ending:
             gone = entry_with(tx, each.memory)
             if gone is not None:
-                remove(tx, gone, EventType.EXPIRED, actor=eyes, reason=TASK_ENDED)
+                remove(tx, gone, EventType.EXPIRED, actor=viewer, reason=TASK_ENDED)
         return 0
     for _, of_agent in groupby(ending, key=lambda it: it.agent):
-        _archive(tx, labels, list(_parts(of_agent)), eyes)
+        _archive(tx, labels, list(_parts(of_agent)), viewer)
     room = LONGEST
     while (pending := _next(tx, labels.task)) and pending.size <= room:
         settle(tx, pending)
@@ -471,7 +471,7 @@ async def settle_all(engine: Engine, caller: Caller) -> None:
         await engine.write(caller, settle_next)
 
 
-def shown(tx: Transaction, event: AgentEvent) -> AgentEvent:
+def with_snapshot(tx: Transaction, event: AgentEvent) -> AgentEvent:
     """The event with its snapshot, wherever its values lie."""
     if event.type != EventType.ARCHIVED or "snapshot" in event.payload:
         return event
@@ -483,7 +483,7 @@ def shown(tx: Transaction, event: AgentEvent) -> AgentEvent:
 
 
 def without_values(event: AgentEvent) -> AgentEvent:
-    """An archive as it is told to who may not read the entries."""
+    """An archive for agents that may not read the entries."""
     snapshot = event.payload.get("snapshot")
     entries = snapshot if isinstance(snapshot, list) else []
     kept = [
@@ -516,14 +516,14 @@ def holding(tx: Transaction, entry: AgentEntry) -> PendingArchive | None:
 
 
 def _archive(
-    tx: Transaction, labels: Labels, parts: Sequence[Sequence[Ending]], eyes: Eyes
+    tx: Transaction, labels: Labels, parts: Sequence[Sequence[Ending]], viewer: Viewer
 ) -> None:
     for number, part in enumerate(parts, start=1):
         payload: dict[str, object] = {"entries_archived": len(part)}
         if len(parts) > 1:
             payload |= {"part": number, "parts": len(parts)}
         event = add_event(
-            tx, EventType.ARCHIVED, payload, labels, agent=part[0].agent, actor=eyes.agent
+            tx, EventType.ARCHIVED, payload, labels, agent=part[0].agent, actor=viewer.agent
         )
         _put_off(tx, event, labels, part)
 
@@ -552,7 +552,7 @@ def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
 
 
 def _next(tx: Transaction, task: str | None = None) -> PendingArchive | None:
-    """The first that is pending, of a task if one is given."""
+    """The first that is pending, of a task if there is one."""
     return _pending(tx, "TRUE" if task is None else "task = :task", task=task)
 
 

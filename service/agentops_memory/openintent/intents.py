@@ -22,7 +22,7 @@ from ..memory.changes import Written
 from ..memory.idempotency import once
 from ..memory.limits import require_room
 from ..memory.model.access import AgentId, Caller, Role
-from ..memory.model.agent_memory import Eyes
+from ..memory.model.agent_memory import Viewer
 from ..memory.model.intents import IntentId, Standing
 from ..memory.model.rows import UNSTORED, Column, RowMapper, micros
 from ..memory.model.table import Sql
@@ -105,11 +105,11 @@ def operations(intents: "Intents") -> Sequence[Operation]:
         return answer(made, 201)
 
     async def get(request: Request) -> Response:
-        caller, eyes = whose(request)
-        return answer(await intents.engine.read(caller, seen, eyes, intent_id(request)))
+        caller, viewer = whose(request)
+        return answer(await intents.engine.read(caller, seen, viewer, intent_id(request)))
 
     return (
-        op("POST", INTENTS, "create_intent", "Create an intent; requires a key that may.",
+        op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
            create, Intent, status=201, body=IntentBody, refusals=(409,)),
         op("GET", INTENT, "get_intent", "One intent, for its participants.",
            get, Intent, refusals=(404,)),
@@ -131,29 +131,29 @@ class Intents:
     engine: Engine
     rules: RulesOf = default_rules
 
-    async def create(self, caller: Caller, eyes: Eyes, body: IntentBody) -> Written[Intent]:
+    async def create(self, caller: Caller, viewer: Viewer, body: IntentBody) -> Written[Intent]:
         """Make an intent of the agent that asks.
 
         Denied without the right to; AlreadyThere for an id that is taken.
         """
         details = api.details_of(body, but={"id"})
         caller.require(Role.WRITER)
-        if not (caller.coordinates or eyes.is_admin):
+        if not (caller.coordinates or viewer.is_admin):
             raise Denied(
                 "Your key may not create intents; `keys create --coordinator` creates one that may."
             )
-        redactor = api.redactor_for(self.rules, caller, eyes.agent, body.id)
+        redactor = api.redactor_for(self.rules, caller, viewer.agent, body.id)
         clean = api.screened(redactor, details)
-        made = await self.engine.write(caller, _CREATE, eyes, clean, body.id)
+        made = await self.engine.write(caller, _CREATE, viewer, clean, body.id)
         return Written(value=made, redacted=redactor.count)
 
 
-def _create(tx: Transaction, eyes: Eyes, details: str, id_: str | None) -> Intent:
+def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> Intent:
     require_room(tx)
     if id_ is not None and _get(tx, IntentId(id_)) is not None:
         raise api.AlreadyThere
     made = Intent.whole(
-        id=IntentId(id_ or new_id(tx, "intent")), created_by=eyes.agent, details=str(details),
+        id=IntentId(id_ or new_id(tx, "intent")), created_by=viewer.agent, details=str(details),
         created_at=tx.now, updated_at=tx.now,
     )  # fmt: skip
     tx[Sql].insert("intents", **_INTENT.values(made))
@@ -165,30 +165,30 @@ def new_id(tx: Transaction, kind: str) -> str:
     return f"{kind}_{tx.new_uid(tx.now).replace('-', '')}"
 
 
-def told(tx: Transaction, eyes: Eyes, intent: str, made: T) -> T:
+def on_repeat(tx: Transaction, viewer: Viewer, intent: str, made: T) -> T:
     """What was made in an intent, for an agent that sees it still."""
-    require_sight(tx, eyes, IntentId(intent))
+    require_sight(tx, viewer, IntentId(intent))
     return made
 
 
-_CREATE = once(_create, told=lambda tx, made, eyes, *_: told(tx, eyes, made.id, made))
+_CREATE = once(_create, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.id, made))
 
 
-def require_sight(tx: Transaction, eyes: Eyes, intent: IntentId, *_: object) -> Standing:
+def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> Standing:
     """What the agent is to an intent; NotFound for one that it may not see."""
-    found = standing(tx, eyes, intent)
+    found = standing(tx, viewer, intent)
     if not found.sees:
         raise NotFound(NO_INTENT)
     return found
 
 
-def seen(tx: Transaction, eyes: Eyes, intent: IntentId) -> Intent:
+def seen(tx: Transaction, viewer: Viewer, intent: IntentId) -> Intent:
     """The intent; NotFound for one that the agent may not see."""
-    require_sight(tx, eyes, intent)
+    require_sight(tx, viewer, intent)
     return required(_get(tx, intent), NO_INTENT)
 
 
-def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
+def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
     """What an agent is to an intent; nothing to one that there is not."""
     row = tx[Sql].run(
         f"""SELECT created_by = :agent,
@@ -201,17 +201,17 @@ def standing(tx: Transaction, eyes: Eyes, intent: IntentId) -> Standing:
                             WHERE intent = :id AND agent = :agent AND {GRANTED})
               FROM intents
              WHERE id = :id""",
-        id=intent, agent=eyes.agent, now=micros(tx.now),
+        id=intent, agent=viewer.agent, now=micros(tx.now),
     ).fetchone()  # fmt: skip
     if row is None:
         return Standing()
     is_creator, is_coordinator, is_assigned, is_grantee = map(bool, row)
     return Standing(
         is_creator=is_creator, is_coordinator=is_coordinator, is_assigned=is_assigned,
-        is_grantee=is_grantee, is_admin=eyes.is_admin,
+        is_grantee=is_grantee, is_admin=viewer.is_admin,
     )  # fmt: skip
 
 
 def _get(tx: Transaction, intent: IntentId) -> Intent | None:
-    """The intent, whoever may see it."""
+    """The intent, regardless of visibility."""
     return tx[Sql].fetch(_INTENT, "id = :id", id=intent)

@@ -21,7 +21,7 @@ from ..http.protocol import REDACTED, Operation
 from ..memory import sight
 from ..memory.changes import Written
 from ..memory.model.access import AgentId, Caller, Role, TenantId
-from ..memory.model.agent_memory import SEALED, AgentEntryId, Eyes, Tier
+from ..memory.model.agent_memory import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.model.memory import MemoryId
 from ..memory.model.retention import Capacities
 from ..memory.model.rows import micros
@@ -92,48 +92,48 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 ) -> Sequence[Operation]:
     async def create(request: Request) -> Response:
         body = await BODIES.read(request, AgentEntryBody)
-        caller, eyes = await writer(request)
-        made = await service.create(caller, eyes, body)
+        caller, viewer = await writer(request)
+        made = await service.create(caller, viewer, body)
         _made_room(caller, made)
         return _answer(made, 201)
 
     async def get(request: Request) -> Response:
-        caller, eyes = whose(request)
-        return _answer(Written(value=await service.get(caller, eyes, entry_id(request))))
+        caller, viewer = whose(request)
+        return _answer(Written(value=await service.get(caller, viewer, entry_id(request))))
 
     async def put(request: Request) -> Response:
         namespace, key = api.names_in_path(request, 2)
         api.require_names(namespace=namespace, key=key)
         body = await BODIES.read(request, AgentPutBody, nulls=True)
-        caller, eyes = await writer(request)
-        api.require_own(agent_in_path(request), eyes)
-        done = await service.put(caller, eyes, body.at(eyes.agent, namespace, key))
+        caller, viewer = await writer(request)
+        api.require_own(agent_in_path(request), viewer)
+        done = await service.put(caller, viewer, body.at(viewer.agent, namespace, key))
         _made_room(caller, done)
         return _answer(done, 201 if done.is_new else 200)
 
     async def get_keyed(request: Request) -> Response:
         if not api.has_key(request):
             return await list_namespace(request)
-        caller, eyes = own(request)
-        found = await service.at(caller, eyes, *api.names_in_path(request, 2))
+        caller, viewer = own(request)
+        found = await service.at(caller, viewer, *api.names_in_path(request, 2))
         return _answer(Written(value=found))
 
     async def update(request: Request) -> Response:
         at = api.version(request)
         body = await BODIES.read(request, AgentChangeBody, nulls=True)
         body.require_version(at)
-        caller, eyes = await writer(request)
-        after = await service.amend(caller, eyes, entry_id(request), body, at)
+        caller, viewer = await writer(request)
+        after = await service.amend(caller, viewer, entry_id(request), body, at)
         return _answer(after)
 
     async def delete(request: Request) -> Response:
         at = api.version_if_any(request)
-        caller, eyes = await writer(request)
+        caller, viewer = await writer(request)
         id_ = entry_id(request)
-        shown = public_id(ENTRY, id_)
-        annotate({"memory.entry.id": shown})
-        await service.delete(caller, eyes, id_, at)
-        return answered({"status": "deleted", "entry_id": shown})
+        public = public_id(ENTRY, id_)
+        annotate({"memory.entry.id": public})
+        await service.delete(caller, viewer, id_, at)
+        return answered({"status": "deleted", "entry_id": public})
 
     async def query(request: Request) -> Response:
         limit, offset = page(request)
@@ -153,24 +153,24 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 
     async def write_batch(request: Request) -> Response:
         body = await BATCHES.read(request, drafts.AgentBatchBody)
-        caller, eyes = await writer(request, BATCHES)
-        done = await service.write_batch(caller, eyes, body.entries)
+        caller, viewer = await writer(request, BATCHES)
+        done = await service.write_batch(caller, viewer, body.entries)
         annotate({"memory.result_count": len(done.value)})
         _made_room(caller, done)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
-        shown = b",".join(it.json_bytes() for it in done.value)
-        return Response(b'{"entries":[%b]}' % shown, headers=headers, media_type=JSON)
+        items = b",".join(it.json_bytes() for it in done.value)
+        return Response(b'{"entries":[%b]}' % items, headers=headers, media_type=JSON)
 
     async def delete_batch(request: Request) -> Response:
         filter_, most = AgentFilter.of(request), api.limited(request, MOST_DELETED)
-        caller, eyes = await writer(request)
-        deleted, has_more = await service.delete_batch(caller, eyes, filter_, most)
+        caller, viewer = await writer(request)
+        deleted, has_more = await service.delete_batch(caller, viewer, filter_, most)
         annotate({"memory.result_count": deleted})
         return answered({"deleted": deleted, "has_more": has_more})
 
     async def summary(request: Request) -> Response:
-        caller, eyes = whose(request)
-        return api.answer(await service.summary(caller, eyes, agent_in_path(request)))
+        caller, viewer = whose(request)
+        return api.answer(await service.summary(caller, viewer, agent_in_path(request)))
 
     return (
         op("POST", MEMORY, "create_entry",
@@ -210,7 +210,7 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
 
 
 def _answer(done: Written[AgentEntry], status: int = 200) -> Response:
-    annotate(lambda: done.value.told)
+    annotate(lambda: done.value.attributes)
     return api.answer(done, status)
 
 
@@ -230,17 +230,19 @@ class Accesses:
         self._lock = Lock()
         self._noted: dict[TenantId, dict[MemoryId, datetime]] = {}
 
-    def note(self, caller: Caller, eyes: Eyes, at: datetime, shown: Iterable[AgentEntry]) -> None:
-        """Note that entries were shown; access is that of an owner to its episodic ones."""
+    def note(
+        self, caller: Caller, viewer: Viewer, at: datetime, entries: Iterable[AgentEntry]
+    ) -> None:
+        """Note that entries were read; access is that of an owner to its episodic ones."""
         own = (
             it.memory
-            for it in shown
-            if it.memory_type is Tier.EPISODIC and it.agent_id == eyes.agent
+            for it in entries
+            if it.memory_type is Tier.EPISODIC and it.agent_id == viewer.agent
         )
-        self.given(caller.tenant, own, at)
+        self.note_memories(caller.tenant, own, at)
 
-    def given(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
-        """Note that memories were given to their owner; of others nothing is kept."""
+    def note_memories(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
+        """Note that their owner read memories; of others nothing is kept."""
         self._put(tenant, dict.fromkeys(memories, at))
 
     def _put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
@@ -310,39 +312,42 @@ class AgentEntries:
     on_erased: Callable[[Caller], None] = noop
     accesses: Accesses = field(default_factory=Accesses)
 
-    async def create(self, caller: Caller, eyes: Eyes, body: AgentEntryBody) -> Written[AgentEntry]:
+    async def create(
+        self, caller: Caller, viewer: Viewer, body: AgentEntryBody
+    ) -> Written[AgentEntry]:
         """Make an entry at a place that is free; episodic ones make room for it."""
-        return await self._made(changes.CREATE, caller, eyes, body)
+        return await self._made(changes.CREATE, caller, viewer, body)
 
-    async def put(self, caller: Caller, eyes: Eyes, body: AgentEntryBody) -> Written[AgentEntry]:
+    async def put(
+        self, caller: Caller, viewer: Viewer, body: AgentEntryBody
+    ) -> Written[AgentEntry]:
         """Let the entry at a place have a value and a ttl; it is made if there is none."""
-        return await self._made(changes.PUT, caller, eyes, body)
+        return await self._made(changes.PUT, caller, viewer, body)
 
     async def _made(
-        self, work: Callable[..., Outcome], caller: Caller, eyes: Eyes, body: AgentEntryBody
+        self, work: Callable[..., Outcome], caller: Caller, viewer: Viewer, body: AgentEntryBody
     ) -> Written[AgentEntry]:
-        body.place(eyes)
-        redactor = redactor_for(self.rules, caller, eyes.agent)
+        body.place(viewer)
+        redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value), drafts.cleaned, redactor, body)
-        done = await self._write(caller, work, eyes, clean, Room(capacities=self.capacities))
+        done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
         return Written(
             value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
         )
 
-    async def get(self, caller: Caller, eyes: Eyes, entry: AgentEntryId) -> AgentEntry:
-        """The entry, with its value."""
-        return await self._read(caller, eyes, entries.known, entry, eyes)
+    async def get(self, caller: Caller, viewer: Viewer, entry: AgentEntryId) -> AgentEntry:
+        return await self._read(caller, viewer, entries.known, entry, viewer)
 
-    async def at(self, caller: Caller, eyes: Eyes, namespace: str, key: str) -> AgentEntry:
+    async def at(self, caller: Caller, viewer: Viewer, namespace: str, key: str) -> AgentEntry:
         """The agent's own episodic entry at a key."""
         redactor = Redactor(self.rules(caller))
         named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
-        return await self._read(caller, eyes, _at, Place(Tier.EPISODIC, eyes.agent, *named))
+        return await self._read(caller, viewer, _at, Place(Tier.EPISODIC, viewer.agent, *named))
 
     async def _read(
         self,
         caller: Caller,
-        eyes: Eyes,
+        viewer: Viewer,
         work: Callable[Concatenate[Transaction, P], AgentEntry],
         *args: P.args,
         **kwargs: P.kwargs,
@@ -355,65 +360,70 @@ class AgentEntries:
 
         caller.require(Role.READER)
         found, now = await self.engine.read(caller, read)
-        self.accesses.note(caller, eyes, now, [found])
+        self.accesses.note(caller, viewer, now, [found])
         return found
 
     async def page(
         self, asking: api.Asking, filter_: AgentFilter, limit: int, offset: int
     ) -> api.Listing[AgentEntry]:
-        """Entries that the agent may read, newest first; who asks is asked before each portion."""
-        caller, eyes = asking()
+        """Entries that the agent may read, newest first; access is checked before each portion."""
+        caller, viewer = asking()
         clean = filter_.clean(Redactor(self.rules(caller)))
 
-        def ids(tx: Transaction, eyes: Eyes) -> tuple[Left, int]:
-            seen = sight.readable(tx, eyes)
+        def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, int]:
+            seen = sight.readable(tx, viewer)
             found = entries.ids_of(tx, clean, seen, limit, offset)
             return found, entries.total(tx, clean, seen)
 
         return await api.listing(
-            self.engine, (caller, eyes), asking, ids, entries.some, self.accesses.note
+            self.engine, (caller, viewer), asking, ids, entries.some, self.accesses.note
         )
 
     async def amend(
-        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, body: AgentChangeBody, version: int
+        self,
+        caller: Caller,
+        viewer: Viewer,
+        entry: AgentEntryId,
+        body: AgentChangeBody,
+        version: int,
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each change that is accepted makes another."""
-        redactor = redactor_for(self.rules, caller, eyes.agent)
+        redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
         done = await self._write(
-            caller, changes.AMEND, eyes, entry, clean, version, Room(capacities=self.capacities)
+            caller, changes.AMEND, viewer, entry, clean, version, Room(capacities=self.capacities)
         )
         self._seal_soon(caller, body)
         return Written(value=done.entries[0], redacted=redactor.count)
 
     async def delete(
-        self, caller: Caller, eyes: Eyes, entry: AgentEntryId, version: int | None = None
+        self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
     ) -> None:
         """Remove an entry for good."""
-        redactor_for(self.rules, caller, eyes.agent)
-        await self._write(caller, changes.DELETE, eyes, entry, version)
+        redactor_for(self.rules, caller, viewer.agent)
+        await self._write(caller, changes.DELETE, viewer, entry, version)
         self.on_erased(caller)
 
     async def write_batch(
-        self, caller: Caller, eyes: Eyes, items: Sequence[AgentBatchItem]
+        self, caller: Caller, viewer: Viewer, items: Sequence[AgentBatchItem]
     ) -> Written[Sequence[AgentEntry]]:
         """Make and change entries, all or none; AtItem says which one is refused."""
         for number, item in enumerate(items):
             try:
-                item.place(eyes)
+                item.place(viewer)
             except Refusal as refusal:
                 raise AtItem(number, refusal) from refusal
-        redactor = redactor_for(self.rules, caller, eyes.agent)
+        redactor = redactor_for(self.rules, caller, viewer.agent)
         size = sum(len(it.value) for it in items)
         clean = await aside(size, lambda: [drafts.cleaned(redactor, it) for it in items])
         done = await self._write(
-            caller, changes.WRITE_BATCH, eyes, clean, Room(capacities=self.capacities)
+            caller, changes.WRITE_BATCH, viewer, clean, Room(capacities=self.capacities)
         )
         self._seal_soon(caller, *(item for item in items if item.version is not None))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
     async def delete_batch(
-        self, caller: Caller, eyes: Eyes, filter_: AgentFilter, most: int = MOST_DELETED
+        self, caller: Caller, viewer: Viewer, filter_: AgentFilter, most: int = MOST_DELETED
     ) -> tuple[int, bool]:
         """Delete what the agent may write of what a filter matches; Invalid without a condition.
 
@@ -422,20 +432,20 @@ class AgentEntries:
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("Deleting entries in bulk needs a filter.")
-        clean = filter_.clean(redactor_for(self.rules, caller, eyes.agent))
+        clean = filter_.clean(redactor_for(self.rules, caller, viewer.agent))
         most = min(most, MOST_DELETED)
-        done = await self._write(caller, changes.DELETE_BATCH, eyes, clean, most)
+        done = await self._write(caller, changes.DELETE_BATCH, viewer, clean, most)
         if done[0]:
             self.on_erased(caller)
         return done
 
-    async def summary(self, caller: Caller, eyes: Eyes, agent: AgentId) -> AgentSummary:
+    async def summary(self, caller: Caller, viewer: Viewer, agent: AgentId) -> AgentSummary:
         """What an agent has in each tier, and which namespaces may be read by who asks.
 
-        Of another agent, who coordinates its work is told of what it may read; others Denied.
+        Of another agent, its coordinators get what they may read; others Denied.
         """
         caller.require(Role.READER)
-        return await self.engine.read(caller, agents.summary, agent, eyes, self.capacities)
+        return await self.engine.read(caller, agents.summary, agent, viewer, self.capacities)
 
     async def flush(self) -> None:
         """Write what was noted of accesses and not written yet."""

@@ -17,7 +17,7 @@ from ..memory.changes import Written
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
 from ..memory.model.access import Caller, Role
-from ..memory.model.agent_memory import Access, Eyes, Permissions
+from ..memory.model.agent_memory import Access, Permissions, Viewer
 from ..memory.model.liveness import live
 from ..memory.model.rows import count, instant, micros, reads
 from ..memory.model.table import Sql
@@ -58,7 +58,6 @@ class PermissionsBody(BaseModel):
         return self
 
     def changed(self, before: Permissions) -> Permissions:
-        """The permissions as they are to be."""
         default, allow = before.default, before.allow
         if self.default is not None:
             default = Access[self.default.upper()]
@@ -131,11 +130,11 @@ class NamespaceList(Shown):
 def operations(namespaces: "Namespaces") -> Sequence[Operation]:
     async def list_(request: Request) -> Response:
         limit, offset = page(request)
-        caller, eyes = whose(request)
-        total, found = await namespaces.engine.read(caller, _page, eyes, limit, offset)
+        caller, viewer = whose(request)
+        total, found = await namespaces.engine.read(caller, _page, viewer, limit, offset)
         annotate({"memory.result_count": len(found)})
-        shown = [each.model_dump(include={*ListedNamespace.model_fields}) for each in found]
-        return answered({"namespaces": shown, "total": total, "limit": limit, "offset": offset})
+        rows = [each.model_dump(include={*ListedNamespace.model_fields}) for each in found]
+        return answered({"namespaces": rows, "total": total, "limit": limit, "offset": offset})
 
     async def get(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
@@ -146,8 +145,8 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
         api.require_names(namespace=name)
         version = api.version_if_any(request)
         body = await api.BODIES.read(request, NamespaceChangeBody)
-        caller, eyes = await api.writer(request)
-        done = await namespaces.permit(caller, eyes, name, body.permissions, version)
+        caller, viewer = await api.writer(request)
+        done = await namespaces.permit(caller, viewer, name, body.permissions, version)
         return _answer(done)
 
     one = f"{NAMESPACES}/{{namespace:path}}"
@@ -175,16 +174,16 @@ class Namespaces:
     audit: Audit
     rules: RulesOf = default_rules
 
-    async def get(self, caller: Caller, eyes: Eyes, name: str) -> Namespace:
+    async def get(self, caller: Caller, viewer: Viewer, name: str) -> Namespace:
         """The namespace; NotFound for one that is hidden, or of which there is nothing."""
         caller.require(Role.READER)
         clean = Redactor(self.rules(caller)).text(name, MAX_NAME)
-        return await self.engine.read(caller, _known, eyes, clean)
+        return await self.engine.read(caller, _known, viewer, clean)
 
     async def permit(
         self,
         caller: Caller,
-        eyes: Eyes,
+        viewer: Viewer,
         name: str,
         body: PermissionsBody,
         version: int | None = None,
@@ -194,36 +193,38 @@ class Namespaces:
         A namespace of which there is nothing is made, by administrators alone.
         """
         named = [it.agent for it in body.allow or ()]
-        redactor = api.redactor_for(self.rules, caller, eyes.agent, *named)
+        redactor = api.redactor_for(self.rules, caller, viewer.agent, *named)
         clean = redactor.text(name, MAX_NAME)
-        if after := await self.engine.read(caller, _planned, eyes, clean, body, version):
+        if after := await self.engine.read(caller, _planned, viewer, clean, body, version):
             allow = {agent: _name(access) for agent, access in after.allow.items()}
             said = {"namespace": clean, "default": _name(after.default), "allow": allow}
-            await audited(self.audit, caller, "namespace.permitted", agent=eyes.agent, **said)
-        made = await self.engine.write(caller, _PERMIT, eyes, clean, body, version)
+            await audited(self.audit, caller, "namespace.permitted", agent=viewer.agent, **said)
+        made = await self.engine.write(caller, _PERMIT, viewer, clean, body, version)
         return Written(value=made, redacted=redactor.count)
 
 
-def _page(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> tuple[int, Sequence[Namespace]]:
+def _page(
+    tx: Transaction, viewer: Viewer, limit: int, offset: int
+) -> tuple[int, Sequence[Namespace]]:
     total = tx[Sql].number(
         f"SELECT count(*) FROM {KNOWN} WHERE {access_in('k.name')} >= {Access.READ:d}",
-        now=micros(tx.now), **seen(eyes),
+        now=micros(tx.now), **seen(viewer),
     )  # fmt: skip
-    return total, readable(tx, eyes, limit, offset)
+    return total, readable(tx, viewer, limit, offset)
 
 
-def _known(tx: Transaction, eyes: Eyes, name: str, *_: object) -> Namespace:
-    return required(_get(tx, eyes, name), NO_NAMESPACE)
+def _known(tx: Transaction, viewer: Viewer, name: str, *_: object) -> Namespace:
+    return required(_get(tx, viewer, name), NO_NAMESPACE)
 
 
 def _planned(
-    tx: Transaction, eyes: Eyes, name: str, body: PermissionsBody, version: int | None
+    tx: Transaction, viewer: Viewer, name: str, body: PermissionsBody, version: int | None
 ) -> Permissions | None:
     """The permissions that are to be, or the refusal; None if this request was executed before."""
     if not is_due(tx):
         return None
-    found = _get(tx, eyes, name)
-    if found is None and not eyes.is_admin:
+    found = _get(tx, viewer, name)
+    if found is None and not viewer.is_admin:
         raise NotFound(NO_NAMESPACE)
     if found is not None and found.access < Access.ADMIN:
         raise Denied("The agent does not administer this namespace.")
@@ -235,10 +236,10 @@ def _planned(
 
 
 def _permit(
-    tx: Transaction, eyes: Eyes, name: str, body: PermissionsBody, version: int | None
+    tx: Transaction, viewer: Viewer, name: str, body: PermissionsBody, version: int | None
 ) -> Namespace:
-    after = _planned(tx, eyes, name, body, version)
-    assert after is not None  # nothing is asked to be done once here
+    after = _planned(tx, viewer, name, body, version)
+    assert after is not None  # no idempotency key is used here
     require_room(tx)
     tx[Sql].run(
         """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
@@ -257,27 +258,27 @@ def _permit(
             for agent, access in after.allow.items()
         ],
     )
-    made = _known(tx, replace(eyes, is_admin=True), name)
-    return made.model_copy(update={"access": after.of(eyes)})
+    made = _known(tx, replace(viewer, is_admin=True), name)
+    return made.model_copy(update={"access": after.of(viewer)})
 
 
 _PERMIT = once(_permit, check=_known)
 
 
-def readable(tx: Transaction, eyes: Eyes, limit: int, offset: int) -> list[Namespace]:
-    """Those that these eyes may read, by name."""
-    return _read(tx, "TRUE", eyes, limit=limit, offset=offset)
+def readable(tx: Transaction, viewer: Viewer, limit: int, offset: int) -> list[Namespace]:
+    """Those that the viewer may read, by name."""
+    return _read(tx, "TRUE", viewer, limit=limit, offset=offset)
 
 
-def _get(tx: Transaction, eyes: Eyes, name: str) -> Namespace | None:
-    """The namespace, if these eyes may read it and there is something of it."""
-    found = _read(tx, "k.name = :name", eyes, name=name, limit=1, offset=0)
+def _get(tx: Transaction, viewer: Viewer, name: str) -> Namespace | None:
+    """The namespace, if the viewer may read it and there is something of it."""
+    found = _read(tx, "k.name = :name", viewer, name=name, limit=1, offset=0)
     if not found:
         list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damaged, it opens nothing
     return found[0] if found else None
 
 
-def _read(tx: Transaction, which: str, eyes: Eyes, **values: object) -> list[Namespace]:
+def _read(tx: Transaction, which: str, viewer: Viewer, **values: object) -> list[Namespace]:
     @reads("namespaces")
     def made(  # noqa: PLR0913, PLR0917 - its columns
         name: str, access: int, version: int | None, said_at: int | None,
@@ -304,6 +305,6 @@ def _read(tx: Transaction, which: str, eyes: Eyes, **values: object) -> list[Nam
           GROUP BY k.name
           ORDER BY k.name
              LIMIT :limit OFFSET :offset""",
-        now=micros(tx.now), **values, **seen(eyes),
+        now=micros(tx.now), **values, **seen(viewer),
     )  # fmt: skip
     return list(tx[Sql].intact(rows.fetchall(), made))

@@ -19,7 +19,7 @@ from ..memory.guardrails import Guardrails, guardrails_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_room
 from ..memory.model.access import AgentId, Caller
-from ..memory.model.agent_memory import Eyes
+from ..memory.model.agent_memory import Viewer
 from ..memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
 from ..memory.model.memory import Lifecycle
 from ..memory.model.rows import Column, RowMapper, micros
@@ -29,14 +29,14 @@ from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
 from ..telemetry import annotate
 from . import api, intents
 from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer
-from .intents import INTENT, Chosen, Object, Small, Word, Words, intent_id, new_id, seen, told
+from .intents import INTENT, Chosen, Object, Small, Word, Words, intent_id, new_id, on_repeat, seen
 
 COORDINATORS = f"{api.PREFIX}/coordinators"
 ACL = f"{INTENT}/acl"
 MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
 NO_COORDINATOR = "No such coordinator."
 NO_GRANT = "No such entry of the access list."
-NOT_YOURS = "Only who made the intent, or an administrator, may do that."
+NOT_YOURS = "Only the creator of the intent, or an administrator, may do that."
 
 
 class GuardrailsBody(BaseModel):
@@ -51,9 +51,9 @@ class GuardrailsBody(BaseModel):
     memory_archive_required: bool | None = None
 
 
-def _readable(given: GuardrailsBody) -> GuardrailsBody:
-    intents.without_nul(given.model_extra)
-    return given
+def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
+    intents.without_nul(guardrails.model_extra)
+    return guardrails
 
 
 class CoordinatorBody(BaseModel):
@@ -85,7 +85,7 @@ class Coordinator(api.Detailed):
     guardrails: api.JsonObject | None
     heartbeat_interval_seconds: int
     metadata: api.JsonObject
-    status: Literal["active", "completed"] = "active"  # when it is shown
+    status: Literal["active", "completed"] = "active"  # when it is read
     granted_at: Time
     expires_at: Time | None = None
     version: int = 1
@@ -94,7 +94,7 @@ class Coordinator(api.Detailed):
     members: ClassVar = DETAILS_OF_COORDINATOR
 
     def at(self, now: datetime) -> "Coordinator":
-        """As it is shown then."""
+        """As it is read then."""
         ends = Lifecycle(expires_at=self.expires_at)
         is_over = self.is_ended or ends.is_expired(now)
         return self.model_copy(update={"status": "completed" if is_over else "active"})
@@ -149,38 +149,38 @@ def operations(
         return answer(replace(made, value=made.value.at(clock())), 201)
 
     async def get(request: Request) -> Response:
-        caller, eyes = whose(request)
-        found = await read(caller, seen_coordinator, eyes, _coordinator_id(request))
+        caller, viewer = whose(request)
+        found = await read(caller, seen_coordinator, viewer, _coordinator_id(request))
         return answer(found.at(clock()))
 
     async def end(request: Request) -> Response:
-        caller, eyes = await writer(request)
-        ended = await participants.end_coordinator(caller, eyes, _coordinator_id(request))
+        caller, viewer = await writer(request)
+        ended = await participants.end_coordinator(caller, viewer, _coordinator_id(request))
         return answer(ended.at(clock()))
 
     async def listed(request: Request) -> Response:
-        caller, eyes = whose(request)
-        now, found = clock(), await read(caller, seen_coordinators, eyes, intent_id(request))
+        caller, viewer = whose(request)
+        now, found = clock(), await read(caller, seen_coordinators, viewer, intent_id(request))
         annotate({"memory.result_count": len(found)})
         return answered([each.at(now).model_dump() for each in found])
 
     async def access_list(request: Request) -> Response:
-        caller, eyes = whose(request)
+        caller, viewer = whose(request)
         intent = intent_id(request)
-        found = await read(caller, seen_grants, eyes, intent)
+        found = await read(caller, seen_grants, viewer, intent)
         annotate({"memory.result_count": len(found)})
         return answer(AccessList.model_construct(intent_id=intent, entries=found))
 
     async def grant(request: Request) -> Response:
         body = await BODIES.read(request, GrantBody)
-        caller, eyes = await writer(request)
-        made = await participants.grant(caller, eyes, intent_id(request), body)
+        caller, viewer = await writer(request)
+        made = await participants.grant(caller, viewer, intent_id(request), body)
         return answer(made, 201)
 
     async def revoke(request: Request) -> Response:
-        caller, eyes = await writer(request)
+        caller, viewer = await writer(request)
         grant = GrantId(api.chosen_id(request, "grant_id", NO_GRANT))
-        await participants.revoke(caller, eyes, intent_id(request), grant)
+        await participants.revoke(caller, viewer, intent_id(request), grant)
         return answer(RevokedGrant(entry_id=grant))
 
     read = participants.engine.read
@@ -222,63 +222,64 @@ class Participants:
     rules: RulesOf = default_rules
 
     async def coordinate(
-        self, caller: Caller, eyes: Eyes, body: CoordinatorBody
+        self, caller: Caller, viewer: Viewer, body: CoordinatorBody
     ) -> Written[Coordinator]:
         """Let an agent coordinate an intent, which who made it may, and administrators."""
         details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
-        redactor = redactor_for(self.rules, caller, eyes.agent, body.agent_id)
+        redactor = redactor_for(self.rules, caller, viewer.agent, body.agent_id)
         clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
         said = {"intent": intent, "coordinator": body.agent_id}
-        if await self.engine.read(caller, _may_make, eyes, intent, body):
-            await audited(self.audit, caller, "coordinator.made", agent=eyes.agent, **said)
-        made = await self.engine.write(caller, _COORDINATE, eyes, body, clean)
+        if await self.engine.read(caller, _may_make, viewer, intent, body):
+            await audited(self.audit, caller, "coordinator.made", agent=viewer.agent, **said)
+        made = await self.engine.write(caller, _COORDINATE, viewer, body, clean)
         return Written(value=made, redacted=redactor.count)
 
     async def end_coordinator(
-        self, caller: Caller, eyes: Eyes, coordinator: CoordinatorId
+        self, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
     ) -> Coordinator:
         """Let an agent coordinate no more; it may end that itself."""
-        redactor_for(self.rules, caller, eyes.agent)
-        ending = await self.engine.read(caller, _ending, eyes, coordinator)
+        redactor_for(self.rules, caller, viewer.agent)
+        ending = await self.engine.read(caller, _ending, viewer, coordinator)
         if ending is not None:
             said = {"intent": ending.intent_id, "coordinator": ending.agent_id}
-            await audited(self.audit, caller, "coordinator.ended", agent=eyes.agent, **said)
-        return await self.engine.write(caller, _END_COORDINATOR, eyes, coordinator)
+            await audited(self.audit, caller, "coordinator.ended", agent=viewer.agent, **said)
+        return await self.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
 
     async def grant(
-        self, caller: Caller, eyes: Eyes, intent: IntentId, body: GrantBody
+        self, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
     ) -> Written[Grant]:
         """Grant an agent access to an intent, its tasks, its log and their working memory."""
-        redactor = redactor_for(self.rules, caller, eyes.agent, body.principal_id)
+        redactor = redactor_for(self.rules, caller, viewer.agent, body.principal_id)
         reason = None if body.reason is None else redactor.whole(body.reason)
         said = {"intent": intent, "grantee": body.principal_id}
-        if await self.engine.read(caller, _may_make, eyes, intent, body):
-            await audited(self.audit, caller, "grant.made", agent=eyes.agent, **said)
-        made = await self.engine.write(caller, _GRANT, eyes, intent, body, reason)
+        if await self.engine.read(caller, _may_make, viewer, intent, body):
+            await audited(self.audit, caller, "grant.made", agent=viewer.agent, **said)
+        made = await self.engine.write(caller, _GRANT, viewer, intent, body, reason)
         return Written(value=made, redacted=redactor.count)
 
-    async def revoke(self, caller: Caller, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
-        """Revoke a grant."""
-        redactor_for(self.rules, caller, eyes.agent)
-        found = await self.engine.read(caller, _revoked, eyes, intent, grant)
+    async def revoke(
+        self, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
+    ) -> None:
+        redactor_for(self.rules, caller, viewer.agent)
+        found = await self.engine.read(caller, _revoked, viewer, intent, grant)
         if found is not None:
             said = {"intent": intent, "grantee": found.principal_id}
-            await audited(self.audit, caller, "grant.revoked", agent=eyes.agent, **said)
-        await self.engine.write(caller, _REVOKE, eyes, intent, grant)
+            await audited(self.audit, caller, "grant.revoked", agent=viewer.agent, **said)
+        await self.engine.write(caller, _REVOKE, viewer, intent, grant)
 
 
-def _require_govern(tx: Transaction, eyes: Eyes, intent: IntentId, *_: object) -> None:
-    if not intents.require_sight(tx, eyes, intent).governs:
+def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> None:
+    if not intents.require_sight(tx, viewer, intent).governs:
         raise Denied(NOT_YOURS)
 
 
 def _may_make(
-    tx: Transaction, eyes: Eyes, intent: IntentId, body: CoordinatorBody | GrantBody
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
 ) -> bool:
     """Whether a coordinator or a grant is to be made, or the refusal; not if it was before."""
     if not is_due(tx):
         return False
-    _require_govern(tx, eyes, intent)
+    _require_govern(tx, viewer, intent)
     api.require_future(instant_if_any(body.expires_at), tx.now)
     require_room(tx)
     if isinstance(body, CoordinatorBody):
@@ -291,9 +292,11 @@ def _may_make(
     return True
 
 
-def _coordinate(tx: Transaction, eyes: Eyes, body: CoordinatorBody, details: str) -> Coordinator:
+def _coordinate(
+    tx: Transaction, viewer: Viewer, body: CoordinatorBody, details: str
+) -> Coordinator:
     intent = IntentId(body.intent_id)
-    _may_make(tx, eyes, intent, body)
+    _may_make(tx, viewer, intent, body)
     made = Coordinator.whole(
         id=CoordinatorId(new_id(tx, "coord")), intent_id=intent, agent_id=body.agent_id,
         details=details, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
@@ -302,37 +305,37 @@ def _coordinate(tx: Transaction, eyes: Eyes, body: CoordinatorBody, details: str
     return made
 
 
-def seen_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
+def seen_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
     found = _get(tx, coordinator)
-    if found is None or not intents.standing(tx, eyes, found.intent_id).sees:
+    if found is None or not intents.standing(tx, viewer, found.intent_id).sees:
         raise NotFound(NO_COORDINATOR)
     return found
 
 
-def seen_coordinators(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Coordinator]:
-    seen(tx, eyes, intent)
+def seen_coordinators(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequence[Coordinator]:
+    seen(tx, viewer, intent)
     return coordinators_of(tx, intent)
 
 
-def _may_end(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> None:
+def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> None:
     """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
     found = required(_get(tx, coordinator), NO_COORDINATOR)
-    if found.agent_id != eyes.agent:
-        _require_govern(tx, eyes, found.intent_id)
+    if found.agent_id != viewer.agent:
+        _require_govern(tx, viewer, found.intent_id)
 
 
-def _ending(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator | None:
+def _ending(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator | None:
     """The coordinator that is to be ended, or the refusal; None if it was done before."""
     if not is_due(tx):
         return None
-    found = seen_coordinator(tx, eyes, coordinator)
-    if found.agent_id != eyes.agent:
-        _require_govern(tx, eyes, found.intent_id)
+    found = seen_coordinator(tx, viewer, coordinator)
+    if found.agent_id != viewer.agent:
+        _require_govern(tx, viewer, found.intent_id)
     return None if found.is_ended else found
 
 
-def _end_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) -> Coordinator:
-    if _ending(tx, eyes, coordinator) is not None:
+def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
+    if _ending(tx, viewer, coordinator) is not None:
         tx[Sql].run(
             "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
             id=coordinator,
@@ -343,42 +346,42 @@ def _end_coordinator(tx: Transaction, eyes: Eyes, coordinator: CoordinatorId) ->
 
 
 def _grant(
-    tx: Transaction, eyes: Eyes, intent: IntentId, body: GrantBody, reason: str | None
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, reason: str | None
 ) -> Grant:
-    _may_make(tx, eyes, intent, body)
+    _may_make(tx, viewer, intent, body)
     made = Grant.whole(
         id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
-        permission=Permission(body.permission), reason=reason, granted_by=eyes.agent,
+        permission=Permission(body.permission), reason=reason, granted_by=viewer.agent,
         granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("grants", **_GRANTED.values(made))
     return made
 
 
-def seen_grants(tx: Transaction, eyes: Eyes, intent: IntentId) -> Sequence[Grant]:
-    _require_govern(tx, eyes, intent)
+def seen_grants(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequence[Grant]:
+    _require_govern(tx, viewer, intent)
     return _grants(tx, intent)
 
 
-def _known_grant(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant:
-    for each in seen_grants(tx, eyes, intent):
+def _known_grant(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant:
+    for each in seen_grants(tx, viewer, intent):
         if each.id == grant:
             return each
     raise NotFound(NO_GRANT)
 
 
-def _revoked(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> Grant | None:
+def _revoked(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant | None:
     """The grant that is to be taken back, or the refusal; None if it was done before."""
-    return _known_grant(tx, eyes, intent, grant) if is_due(tx) else None
+    return _known_grant(tx, viewer, intent, grant) if is_due(tx) else None
 
 
-def _revoke(tx: Transaction, eyes: Eyes, intent: IntentId, grant: GrantId) -> None:
-    found = _known_grant(tx, eyes, intent, grant)
+def _revoke(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> None:
+    found = _known_grant(tx, viewer, intent, grant)
     tx[Sql].run("DELETE FROM grants WHERE id = :id", id=found.id)
 
 
 _COORDINATE = once(
-    _coordinate, told=lambda tx, made, eyes, *_: told(tx, eyes, made.intent_id, made)
+    _coordinate, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.intent_id, made)
 )
 _END_COORDINATOR = once(_end_coordinator, check=_may_end)
 _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
@@ -391,7 +394,7 @@ _OF_INTENT = "intent = :intent ORDER BY granted_at, id"
 
 
 def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
-    """The coordinator, ended or not, whoever may see it."""
+    """The coordinator, ended or not, regardless of visibility."""
     return tx[Sql].fetch(_COORDINATOR, "id = :id", id=coordinator)
 
 
@@ -412,5 +415,4 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
-    """Those on an intent, the first first."""
     return tx[Sql].fetch_all(_GRANTED, _OF_INTENT, intent=intent)

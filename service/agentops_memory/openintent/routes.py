@@ -18,7 +18,7 @@ from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..http.query import parameter
 from ..http.requests import query_of
 from ..memory.model.access import Caller, Role
-from ..memory.model.agent_memory import Eyes, Tier
+from ..memory.model.agent_memory import Tier, Viewer
 from ..memory.model.search import Filter, Found, Method
 from ..memory.redactor import Redactor, RulesOf, default_rules
 from ..recall import recall
@@ -77,9 +77,9 @@ class AgentFound:
     is_degraded: bool
 
     def json_bytes(self) -> bytes:
-        shown = [it.json_bytes()[:-1] + b',"rank":%b}' % written(rank) for rank, it in self.hits]
+        items = [it.json_bytes()[:-1] + b',"rank":%b}' % written(rank) for rank, it in self.hits]
         places = written({"own": self.own, "namespaces": self.namespaces})
-        return b'{"entries":[%b],"searched":%b}' % (b",".join(shown), places)
+        return b'{"entries":[%b],"searched":%b}' % (b",".join(items), places)
 
 
 def _searching(search: "AgentSearch") -> Sequence[Operation]:
@@ -87,13 +87,13 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
         text = parameter(query_of(request), "q")
         if text is None:
             raise BadFields([("q", "is required")])
-        asked = AgentFilter.of(request)
-        if asked.tier is Tier.WORKING:
+        wanted = AgentFilter.of(request)
+        if wanted.tier is Tier.WORKING:
             said = "must be episodic or semantic; working memory is not searched"
             raise BadFields([("memory_type", said)])
         filter_ = AgentFilter(
-            namespace=asked.namespace, is_prefix=asked.is_prefix, tier=asked.tier,
-            every_tag=asked.every_tag, any_tag=asked.any_tag,
+            namespace=wanted.namespace, is_prefix=wanted.is_prefix, tier=wanted.tier,
+            every_tag=wanted.every_tag, any_tag=wanted.any_tag,
         )  # fmt: skip
         limit = limited(request, SHOWN, MOST_SHOWN)
         found = await search.search(*whose(request), text, filter_, limit)
@@ -104,7 +104,7 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
                 "memory.search.degraded": found.is_degraded or None,
             }
         )
-        told: Iterator[dict[str, Any]] = (
+        attributes: Iterator[dict[str, Any]] = (
             {
                 "memory.entry.id": public_id(ENTRY, entry.id),
                 "memory.injected.rank": rank,
@@ -112,7 +112,7 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
             }
             for rank, entry in found.hits
         )
-        span_events("search.result", told)
+        span_events("search.result", attributes)
         return Response(found.json_bytes(), media_type=JSON)
 
     most = Parameter(
@@ -141,28 +141,28 @@ class AgentSearch:
     rules: RulesOf = default_rules
 
     async def search(
-        self, caller: Caller, eyes: Eyes, text: str, filter_: AgentFilter, limit: int
+        self, caller: Caller, viewer: Viewer, text: str, filter_: AgentFilter, limit: int
     ) -> AgentFound:
         """Entries by their words; of several places by reciprocal rank."""
         caller.require(Role.READER)
         query = understood(text, self.features, self.timeout)
         clean = filter_.clean(Redactor(self.rules(caller)))
-        found, at = await self.engine.read(caller, _search, eyes, query, clean, limit)
-        self.accesses.note(caller, eyes, at, (it for _, it in found.hits))
+        found, at = await self.engine.read(caller, _search, viewer, query, clean, limit)
+        self.accesses.note(caller, viewer, at, (it for _, it in found.hits))
         return found
 
 
 def _search(
-    tx: Transaction, eyes: Eyes, query: Query, filter_: AgentFilter, limit: int
+    tx: Transaction, viewer: Viewer, query: Query, filter_: AgentFilter, limit: int
 ) -> tuple[AgentFound, datetime]:
     own = filter_.tier is not Tier.SEMANTIC
-    namespaces = [] if filter_.tier is Tier.EPISODIC else list(_readable(tx, eyes, filter_))
-    places = [Filter(agent=eyes.agent)] if own else []
+    namespaces = [] if filter_.tier is Tier.EPISODIC else list(_readable(tx, viewer, filter_))
+    places = [Filter(agent=viewer.agent)] if own else []
     places += [Filter(namespace=name) for name in namespaces]
     is_narrow = replace(filter_, tier=None) != AgentFilter()
     most = MOST_FOUND if is_narrow else limit
     lists = [recall.search(tx, query, place, most) if query else Found() for place in places]
-    hits = [list(_hits(tx, eyes, filter_, found)) for found in lists]
+    hits = [list(_hits(tx, viewer, filter_, found)) for found in lists]
     best = [hit for each in hits for hit in each]
     if len(hits) > 1:
         placed = ((-1 / (K + at), it) for each in hits for at, (_, it) in enumerate(each, start=1))
@@ -173,10 +173,10 @@ def _search(
     ), tx.now
 
 
-def _readable(tx: Transaction, eyes: Eyes, filter_: AgentFilter) -> Iterator[str]:
+def _readable(tx: Transaction, viewer: Viewer, filter_: AgentFilter) -> Iterator[str]:
     """The first namespaces, by name, that the filter selects."""
     offset = number = 0
-    while page := readable(tx, eyes, MOST_FOUND, offset):
+    while page := readable(tx, viewer, MOST_FOUND, offset):
         for each in page:
             if filter_.names(each.namespace):
                 yield each.namespace
@@ -186,9 +186,9 @@ def _readable(tx: Transaction, eyes: Eyes, filter_: AgentFilter) -> Iterator[str
         offset += len(page)
 
 
-def _hits(tx: Transaction, eyes: Eyes, filter_: AgentFilter, found: Found) -> Iterator[Hit]:
+def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, found: Found) -> Iterator[Hit]:
     ranks = {hit.memory.id: hit.rank for hit in found.hits}
-    for entry in some(tx, eyes, list(ranks)):
+    for entry in some(tx, viewer, list(ranks)):
         if filter_.fits(entry):
             yield ranks[entry.memory], entry
 
@@ -272,8 +272,8 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
 
     async def discover(_: Request) -> Response:
         capacity = entries.capacities.episodic
-        shown = Discovery(memory=MemoryCapabilities(episodic_capacity=capacity))
-        return answered(shown.model_dump())
+        discovery = Discovery(memory=MemoryCapabilities(episodic_capacity=capacity))
+        return answered(discovery.model_dump())
 
     return (
         Operation(

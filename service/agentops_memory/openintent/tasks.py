@@ -23,7 +23,7 @@ from ..memory.guardrails import Policy, policy_of
 from ..memory.idempotency import is_due, once
 from ..memory.limits import require_margin, require_room
 from ..memory.model.access import AgentId, Caller
-from ..memory.model.agent_memory import Binding, Eyes, Labels
+from ..memory.model.agent_memory import Binding, Labels, Viewer
 from ..memory.model.intents import OF_STATUS, EventType, IntentId, TaskId, TaskStatus
 from ..memory.model.liveness import expired
 from ..memory.model.rows import Column, RowMapper, micros, reads
@@ -201,10 +201,10 @@ class Task(api.Detailed):
     members: ClassVar = DETAILS_OF_TASK
 
     def json_bytes(self) -> bytes:
-        shown = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
+        fields = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
         tools = [{"scopes": [], "required": True, **it} for it in cast("Any", self.requires_tools)]
         names = (name for name, it in type(self).model_fields.items() if not it.exclude)
-        return written({name: shown.get(name, tools) for name in names})
+        return written({name: fields.get(name, tools) for name in names})
 
 
 def operations(tasks: "Tasks") -> Sequence[Operation]:
@@ -214,15 +214,15 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
         return answer(made, 201)
 
     async def get(request: Request) -> Response:
-        caller, eyes = whose(request)
-        found = await tasks.engine.read(caller, known, eyes, _task_id(request))
+        caller, viewer = whose(request)
+        found = await tasks.engine.read(caller, known, viewer, _task_id(request))
         return answer(found)
 
     async def update(request: Request) -> Response:
         at = api.version(request)
         body = await BODIES.read(request, TaskChangeBody, nulls=True)
-        caller, eyes = await writer(request)
-        after = await tasks.amend(caller, eyes, _task_id(request), body, at)
+        caller, viewer = await writer(request)
+        after = await tasks.amend(caller, viewer, _task_id(request), body, at)
         annotate({"memory.archived_count": after.archived})
         if not caller.is_replay:
             counted(AGENT_ARCHIVED, by=after.archived)
@@ -274,13 +274,13 @@ class Tasks:
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
 
-    async def create(self, caller: Caller, eyes: Eyes, body: TaskBody) -> Written[Task]:
+    async def create(self, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
         """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
         details = api.details_of(body, but=OF_ROW)
-        redactor = redactor_for(self.rules, caller, eyes.agent, body.assigned_agent, body.id)
+        redactor = redactor_for(self.rules, caller, viewer.agent, body.assigned_agent, body.id)
         clean = str(api.screened(redactor, details))
-        await self._audit_assignment(caller, eyes, body.assigned_agent, _draft, body)
-        made = await self.engine.write(caller, _CREATE, eyes, body, clean)
+        await self._audit_assignment(caller, viewer, body.assigned_agent, _draft, body)
+        made = await self.engine.write(caller, _CREATE, viewer, body, clean)
         self._settle_soon(caller, made)
         return Written(value=made, redacted=redactor.count)
 
@@ -288,15 +288,15 @@ class Tasks:
         self, asking: api.Asking, intent: IntentId, limit: int, offset: int,
         status: TaskStatus | None = None,
     ) -> api.Listing[Task]:  # fmt: skip
-        """Those of an intent, the first first; who asks is asked before each portion."""
+        """Those of an intent, the first first; access is checked before each portion."""
 
-        def ids(tx: Transaction, _: Eyes) -> tuple[Left, None]:
+        def ids(tx: Transaction, _: Viewer) -> tuple[Left, None]:
             return _sized_ids(tx, intent, limit, offset, status), None
 
         return await api.listing(self.engine, asking(), asking, ids, partial(_some, intent))
 
     async def amend(
-        self, caller: Caller, eyes: Eyes, task: TaskId, body: TaskChangeBody, version: int
+        self, caller: Caller, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int
     ) -> Written[Task]:
         """Change a task that is at this version; at its end its working memory is archived.
 
@@ -304,23 +304,23 @@ class Tasks:
         one that is finished, unless it failed and is ready again.
         """
         details, agent = body.details, body.assigned_agent
-        redactor = redactor_for(self.rules, caller, eyes.agent, agent)
+        redactor = redactor_for(self.rules, caller, viewer.agent, agent)
         clean = str(api.screened(redactor, details))
-        await self._audit_assignment(caller, eyes, agent, _changeable, task, body, version)
-        done = await self.engine.write(caller, _AMEND, eyes, task, body, clean, version)
+        await self._audit_assignment(caller, viewer, agent, _changeable, task, body, version)
+        done = await self.engine.write(caller, _AMEND, viewer, task, body, clean, version)
         self._settle_soon(caller, done.value)
         return replace(done, redacted=redactor.count)
 
     async def _audit_assignment(
-        self, caller: Caller, eyes: Eyes, assignee: AgentId | None,
-        of: Callable[..., Task | TaskBody], *asked: object,
+        self, caller: Caller, viewer: Viewer, assignee: AgentId | None,
+        of: Callable[..., Task | TaskBody], *args: object,
     ) -> None:  # fmt: skip
         """Audit what an administrator assigns in an intent of others."""
-        if eyes.is_admin and assignee is not None:
-            intent = await self.engine.read(caller, _intent_of_others, eyes, of, *asked)
+        if viewer.is_admin and assignee is not None:
+            intent = await self.engine.read(caller, _intent_of_others, viewer, of, *args)
             if intent is not None:
                 said = {"intent": intent, "assignee": assignee}
-                await audited(self.audit, caller, "task.assigned", agent=eyes.agent, **said)
+                await audited(self.audit, caller, "task.assigned", agent=viewer.agent, **said)
 
     def _settle_soon(self, caller: Caller, task: Task) -> None:
         """Let what a task left that has ended lie in its archives, and then nowhere else."""
@@ -328,13 +328,13 @@ class Tasks:
             self.on_erased(caller)
 
 
-def known(tx: Transaction, eyes: Eyes, task: TaskId, *_: object) -> Task:
-    return required(seen_task(tx, eyes, task), NO_TASK)
+def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
+    return required(seen_task(tx, viewer, task), NO_TASK)
 
 
-def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
+def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
     """The task to be made, or the refusal of it, as things stand."""
-    if not require_sight(tx, eyes, IntentId(body.intent_id)).directs:
+    if not require_sight(tx, viewer, IntentId(body.intent_id)).directs:
         raise Denied("Only the creator of the intent and its coordinators may create tasks of it.")
     if body.parent_task_id is not None:
         parent = task_with(tx, TaskId(body.parent_task_id))
@@ -346,8 +346,8 @@ def _draft(tx: Transaction, eyes: Eyes, body: TaskBody) -> TaskBody:
     return body
 
 
-def _create(tx: Transaction, eyes: Eyes, body: TaskBody, details: str) -> Task:
-    _draft(tx, eyes, body)
+def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Task:
+    _draft(tx, viewer, body)
     made = Task.whole(
         details=details, id=TaskId(body.id or intents.new_id(tx, "task")),
         intent_id=IntentId(body.intent_id), parent_task_id=body.parent_task_id,
@@ -355,19 +355,18 @@ def _create(tx: Transaction, eyes: Eyes, body: TaskBody, details: str) -> Task:
         **_at_status(tx, TaskStatus(body.status), None),
     )  # fmt: skip
     tx[Sql].insert("tasks", **_row(made))
-    _tell(tx, eyes, EventType.TASK_CREATED, made, None)
-    _assign(tx, eyes, made, None)
-    _end(tx, eyes, made)
+    _tell(tx, viewer, EventType.TASK_CREATED, made, None)
+    _assign(tx, viewer, made, None)
+    _end(tx, viewer, made)
     return made
 
 
 def _changeable(
-    tx: Transaction, eyes: Eyes, task: TaskId, body: TaskChangeBody, version: int
+    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int
 ) -> Task:
-    """The task before a change, or the refusal of it."""
-    before = known(tx, eyes, task)
-    if not require_sight(tx, eyes, before.intent_id).directs:
-        if before.assigned_agent != eyes.agent:
+    before = known(tx, viewer, task)
+    if not require_sight(tx, viewer, before.intent_id).directs:
+        if before.assigned_agent != viewer.agent:
             raise Denied("The task is assigned to another agent.")
         if not body.is_report:
             raise Denied("A task's agent may change only status, output, error and blocked_reason.")
@@ -381,9 +380,9 @@ def _changeable(
 
 
 def _amend(
-    tx: Transaction, eyes: Eyes, task: TaskId, body: TaskChangeBody, details: str, version: int
+    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, details: str, version: int
 ) -> Written[Task]:
-    before = _changeable(tx, eyes, task, body, version)
+    before = _changeable(tx, viewer, task, body, version)
     status, is_retry = TaskStatus(body.status or before.status), _is_retry(before, body)
     named = body.model_fields_set & {"assigned_agent", "memory_policy"}
     core = {name: getattr(before, name) for name in Task.model_fields if name not in Task.members}
@@ -394,12 +393,12 @@ def _amend(
     tx[Sql].update("tasks", "id", _row(after))
     if status is not before.status:
         type_ = EventType.TASK_RETRYING if is_retry else OF_STATUS[status]
-        _tell(tx, eyes, type_, after, before)
-    _assign(tx, eyes, after, before.assigned_agent)
-    return Written(value=after, archived=_end(tx, eyes, after))
+        _tell(tx, viewer, type_, after, before)
+    _assign(tx, viewer, after, before.assigned_agent)
+    return Written(value=after, archived=_end(tx, viewer, after))
 
 
-_CREATE = once(_create, check=lambda tx, eyes, body, _: require_sight(tx, eyes, body.intent_id))
+_CREATE = once(_create, check=lambda tx, viewer, body, _: require_sight(tx, viewer, body.intent_id))
 _AMEND = once(_amend, check=known)
 
 
@@ -408,7 +407,6 @@ def _is_retry(before: Task, body: TaskChangeBody) -> bool:
 
 
 def _at_status(tx: Transaction, status: TaskStatus, started_at: datetime | None) -> dict[str, Any]:
-    """The status with the times that it comes to."""
     started = tx.now if status is TaskStatus.RUNNING else None
     return {
         "status": status, "state": status, "started_at": started_at or started,
@@ -416,21 +414,21 @@ def _at_status(tx: Transaction, status: TaskStatus, started_at: datetime | None)
     }  # fmt: skip
 
 
-def _end(tx: Transaction, eyes: Eyes, task: Task) -> int:
+def _end(tx: Transaction, viewer: Viewer, task: Task) -> int:
     """End the working memory of a task that is finished, mirrored late too; how much it was."""
     if not task.status.is_final:
         return 0
     must = any(it.memory_archive_required for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
-    return events.end(tx, bound_to(task), eyes, archives=archiving)
+    return events.end(tx, bound_to(task), viewer, archives=archiving)
 
 
-def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> None:
+def _assign(tx: Transaction, viewer: Viewer, task: Task, before: AgentId | None) -> None:
     """Tell to whom a task is assigned, and bind what that agent has of it, whatever the limits."""
     agent = task.assigned_agent
     if agent != before:
         said = {"task_id": task.id, "agent": agent, "previous_agent": before}
-        _add(tx, eyes, EventType.ASSIGNED, task, said)
+        _add(tx, viewer, EventType.ASSIGNED, task, said)
     if agent is not None:
         tx[Sql].run(  # nothing that is of another intent: the entry says which
             f"""UPDATE agent_memories
@@ -443,20 +441,22 @@ def _assign(tx: Transaction, eyes: Eyes, task: Task, before: AgentId | None) -> 
         )  # fmt: skip
 
 
-def _tell(tx: Transaction, eyes: Eyes, type_: EventType, task: Task, before: Task | None) -> None:
+def _tell(
+    tx: Transaction, viewer: Viewer, type_: EventType, task: Task, before: Task | None
+) -> None:
     payload = {
         "task_id": task.id, "name": object_of(task.details).get("name"),
         "status": task.status.value,
         "previous_status": None if before is None else before.status.value,
     }  # fmt: skip
-    _add(tx, eyes, type_, task, payload)
+    _add(tx, viewer, type_, task, payload)
 
 
 def _add(
-    tx: Transaction, eyes: Eyes, type_: EventType, task: Task, payload: dict[str, Any]
+    tx: Transaction, viewer: Viewer, type_: EventType, task: Task, payload: dict[str, Any]
 ) -> None:
     labels = Labels(task=task.id, intent=task.intent_id, binding=Binding.TASK)
-    add_event(tx, type_, payload, labels, agent=None, actor=eyes.agent)
+    add_event(tx, type_, payload, labels, agent=None, actor=viewer.agent)
 
 
 def _merged(details: str, change: str) -> str:
@@ -489,41 +489,40 @@ def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
     return TaskId(id_), size
 
 
-def _some(intent: IntentId, tx: Transaction, eyes: Eyes, ids: Sequence[TaskId]) -> list[Task]:
-    intents.seen(tx, eyes, intent)
+def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskId]) -> list[Task]:
+    intents.seen(tx, viewer, intent)
     rows = tx[Sql].run(
         f"""SELECT t.{tx[Sql].dialect.row}, {_TASK}
-              FROM {tx[Sql].dialect.texts("given")}
-             {tx[Sql].dialect.leads} tasks t ON t.id = given.value
-          ORDER BY given.key""",
+              FROM {tx[Sql].dialect.texts("listed")}
+             {tx[Sql].dialect.leads} tasks t ON t.id = listed.value
+          ORDER BY listed.key""",
         texts=json.dumps(ids),
     )
     return list(tx[Sql].intact(rows, _TASK))
 
 
 def _intent_of_others(
-    tx: Transaction, eyes: Eyes, of: Callable[..., Task | TaskBody], *asked: object
+    tx: Transaction, viewer: Viewer, of: Callable[..., Task | TaskBody], *args: object
 ) -> IntentId | None:
     """The intent of a task, if it is the role alone that lets an administrator direct it.
 
-    Or the refusal of what is asked; None if that was done before.
+    Or the refusal; None if it was done before.
     """
     if not is_due(tx):
         return None
-    intent = IntentId(of(tx, eyes, *asked).intent_id)
-    found = intents.standing(tx, eyes, intent)
+    intent = IntentId(of(tx, viewer, *args).intent_id)
+    found = intents.standing(tx, viewer, intent)
     is_own = found.is_creator or found.is_coordinator
     return None if is_own or not found.is_admin else intent
 
 
-def seen_task(tx: Transaction, eyes: Eyes, named: str | None) -> Task | None:
+def seen_task(tx: Transaction, viewer: Viewer, named: str | None) -> Task | None:
     """The task, if there is one that the agent may see."""
     task = None if named is None else task_with(tx, TaskId(named))
-    return task if task and intents.standing(tx, eyes, task.intent_id).sees else None
+    return task if task and intents.standing(tx, viewer, task.intent_id).sees else None
 
 
 def bound_to(task: Task) -> Labels:
-    """The labels of what is bound to a task."""
     return Labels(task=task.id, intent=task.intent_id, binding=Binding.TASK, attempt=task.attempt)
 
 
@@ -533,7 +532,7 @@ _TASK = RowMapper(Task, "tasks", alias="t.")
 
 
 def task_with(tx: Transaction, task: TaskId) -> Task | None:
-    """The task, whoever may see it."""
+    """The task, regardless of visibility."""
     return tx[Sql].fetch(_TASK, "t.id = :id", id=task)
 
 
@@ -554,7 +553,7 @@ def forget_tasks(tx: Transaction, tasks: Sequence[TaskId], until: datetime) -> i
     """Remove those that were finished by then; how many."""
     return tx[Sql].run(
         f"""DELETE FROM tasks
-             WHERE id IN (SELECT value FROM {tx[Sql].dialect.texts("given")})
+             WHERE id IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})
                    AND completed_at <= :until AND {FINISHED}""",
         texts=json.dumps(tasks), until=micros(until),
     ).rowcount  # fmt: skip

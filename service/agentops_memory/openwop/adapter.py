@@ -77,13 +77,13 @@ class RefEntryBody(BaseModel):
     def _together(self) -> "RefEntryBody":
         if self.expires_at is not None and self.ttl_seconds is not None:
             raise fault_of("ttlSeconds", "and expiresAt must not be used together")
-        for name, given in {"nodeId": self.node_id, "agentId": self.agent_id}.items():
-            if given is not None and self.run_id is None:
+        for name, value in {"nodeId": self.node_id, "agentId": self.agent_id}.items():
+            if value is not None and self.run_id is None:
                 raise fault_of(name, "needs a runId")
         return self
 
     def ends(self, since: datetime) -> datetime | None:
-        """When the entry ends: at a whole millisecond, as it is shown."""
+        """When the entry ends: at a whole millisecond, as on the wire."""
         if self.ttl_seconds is not None:
             return whole_milliseconds(since + timedelta(seconds=self.ttl_seconds))
         at = None if self.expires_at is None else instant(self.expires_at)
@@ -106,7 +106,7 @@ class DeletedRefEntry(CamelRecord):
 
 
 class ListedRefEntries(CamelRecord):
-    """Entries of a ref; `next` is the id to go on with."""
+    """Entries of a ref; `next` is the id to continue with."""
 
     memory_ref: str
     entries: list[RefEntry]
@@ -122,7 +122,7 @@ class FoundRefEntries(CamelRecord):
 
 
 class ListedRefs(CamelRecord):
-    """Refs; `next` is the one to go on with."""
+    """Refs; `next` is the one to continue with."""
 
     refs: list[RefExtent]
     next: str | None = None
@@ -143,7 +143,7 @@ def _rank(query: Query, name: str) -> None:
     if query.text(name) not in (None, "recency"):
         query.fault(name, "must be recency")
     if query.text("query") is not None:
-        query.fault("query", "is for semantic ranks, which there are none of")
+        query.fault("query", "is for semantic ranking, which is not supported")
 
 
 _REF = Param(name="memoryRef", help="The ref (default `tenant-memory`).",
@@ -226,9 +226,9 @@ class RefEntries:
         ref = readable(self.redaction, caller, memory_ref)
         entries, has_more = await self.engine.read(caller, list_entries, ref, limit, **which)
 
-        def beside(shown: int) -> dict[str, object]:
-            goes_on = shown and (has_more or shown < len(entries))
-            next_ = entries[shown - 1].cursor if goes_on else None
+        def beside(kept: int) -> dict[str, object]:
+            goes_on = kept and (has_more or kept < len(entries))
+            next_ = entries[kept - 1].cursor if goes_on else None
             return {"memoryRef": self.redaction.echo(caller, memory_ref), "next": next_}
 
         return Page("entries", entries, beside)
@@ -302,15 +302,15 @@ class RefEntries:
             entries, ranks = await self.engine.read(
                 caller, search_entries, ref, words, limit, **which
             )
-        shown = self.redaction.echo(caller, memory_ref)
-        return Page("entries", entries, lambda n: {"memoryRef": shown, "ranks": ranks[:n]})
+        echoed = self.redaction.echo(caller, memory_ref)
+        return Page("entries", entries, lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})
 
     async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
         """Refs that have entries, in code point order."""
         found = await self.engine.read(caller, list_refs, after or "", limit + 1)
 
-        def beside(shown: int) -> dict[str, object]:
-            return {"next": found[shown - 1].memory_ref} if 0 < shown < len(found) else {}
+        def beside(kept: int) -> dict[str, object]:
+            return {"next": found[kept - 1].memory_ref} if 0 < kept < len(found) else {}
 
         return Page("refs", found[:limit], beside)
 
@@ -403,8 +403,8 @@ def put_entry(
     if run is not None:
         names = {"nodeId": node, "agentId": body.agent_id}
         payload = {"memoryRef": ref, "memoryId": entry.id, **names, "tags": body.tags}  # RFC 0057
-        told = {name: it for name, it in payload.items() if it is not None}
-        tx[RunTable].tell(run, RunEventType.WRITTEN, told, node)
+        fields = {name: it for name, it in payload.items() if it is not None}
+        tx[RunTable].tell(run, RunEventType.WRITTEN, fields, node)
         tx[RunTable].hear(run, ref)
     fired = fire_met(tx, ref, entry)
     arm(tx, entry.memory, conditions)
@@ -421,7 +421,7 @@ def _still_live(
 
 
 _PUT = once(
-    put_entry, about=lambda it: [it.value.memory], told=_still_live,
+    put_entry, about=lambda it: [it.value.memory], on_repeat=_still_live,
     status=lambda it: 201 if it.is_new else 200,
 )  # fmt: skip
 

@@ -127,10 +127,10 @@ class Page:
     def of(
         cls, name: str, items: Sequence[Record], *, has_more: bool, cursor: Callable[[Any], str]
     ) -> "Page":
-        """A list that goes on after the cursor of the last item shown, if any item is left."""
+        """A list that continues after the cursor of the last item, if any item is left."""
         return cls(
-            name, items, lambda shown: {"next": cursor(items[shown - 1])}
-            if shown and (has_more or shown < len(items)) else {},
+            name, items, lambda kept: {"next": cursor(items[kept - 1])}
+            if kept and (has_more or kept < len(items)) else {},
         )  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def op(  # noqa: PLR0913 - all that an operation is
             caller = await BODIES.caller(request, holder=f"openwop {name}")
         else:
             caller = current_caller(request)
-        # The gate has asked the same; a right may have been taken away since.
+        # The gate checked the same; a right may have been revoked since.
         caller.require(role, more.get("scope"))
         caller.require_refs()
         done = await work(caller, **values)

@@ -41,7 +41,7 @@ WORKED = 0.001  # seconds, after which it rests
 
 
 class Rest:
-    """Rests as long as was worked: whoever waits meanwhile, waits a moment."""
+    """Pauses as long as it worked, so that other requests wait only a moment."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
@@ -113,7 +113,7 @@ _SIGNS = _Signs()
 
 
 MOST_COMPACTED = 500  # entries of a compaction
-MOST_COMPACTED_BYTES = 4 * 1024 * 1024
+MOST_COMPACTED_BYTES = 4 * 1024 * 1024  # held in memory while sentences are chosen
 SMALLEST_CAP = 1024  # bytes of an extract
 MOST_TOKENS = 100_000  # of a distillation: of its sources and its archive together
 SMALLEST_OUTPUT = 256  # tokens of an archive that a distillation may always have, if they are left
@@ -189,7 +189,6 @@ def has_words(sources: Iterable[Source]) -> bool:
 
 
 def _lines(at: int, source: Source) -> list[_Line]:
-    """The units of a source, in order."""
     if not source.is_archive:
         return [_Line(unit, at, source.day) for unit in units(source.content)]
     dated = (_undated(line, source.day) for line in source.content.splitlines())
@@ -386,17 +385,20 @@ def put_archive(
         p.link(tx, run, [p.Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
     p.put_pass(tx, run, draft.ref, written, replaced)
-    told: dict[str, object] = {"memoryRef": draft.ref, "outputId": draft.id}  # RFC 0012, RFC 0062
+    payload: dict[str, object] = {
+        "memoryRef": draft.ref,
+        "outputId": draft.id,
+    }  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
-        told["sourceIds"] = [it.id for it in draft.sources]
+        payload["sourceIds"] = [it.id for it in draft.sources]
     trigger, size = p.Trigger.HOST_MANAGED.value, draft.size
-    told |= {"sourceCount": len(sources), "trigger": trigger, "byteSize": size}
+    payload |= {"sourceCount": len(sources), "trigger": trigger, "byteSize": size}
     if draft.budget is not None:
         used = _tokens([*draft.sources, draft])
         spent = {"tokenBudget": draft.budget, "tokensUsed": used, "indexUpdated": False}
-        told["distillation"] = spent
-    tx[RunTable].tell(run, RunEventType.COMPACTED, told)
+        payload["distillation"] = spent
+    tx[RunTable].tell(run, RunEventType.COMPACTED, payload)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    event = p.PassEvent(type=RunEventType.COMPACTED.value, payload=told)
+    event = p.PassEvent(type=RunEventType.COMPACTED.value, payload=payload)
     checksum, is_new = sha256_of(entry.content), held is None
     return p.DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)

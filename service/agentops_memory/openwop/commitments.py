@@ -1,7 +1,7 @@
 """Commitments: entries with a condition, under which each fires once (OpenWOP RFC 0068).
 
 The condition is a time to come, or a tag that is waited for. A commitment whose source was deleted,
-was superseded or has expired is cancelled, and is shown so before its row says so.
+was superseded or has expired is cancelled, and reads so before its row says so.
 """
 
 import json
@@ -63,7 +63,7 @@ class CommitmentState(StrEnum):
     CANCELLED = "cancelled"
 
 
-# One whose source is not live and current is shown as cancelled.
+# One whose source is not live and current reads as cancelled.
 _CURRENT = f"{refs.there(None)} AND NOT {refs.superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 
@@ -298,7 +298,7 @@ def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> S
         ],
     )  # fmt: skip
     dialect = tx[Sql].dialect
-    which = f"{dialect.texts('given')} {dialect.leads} commitments c ON c.uid = given.value"
+    which = f"{dialect.texts('listed')} {dialect.leads} commitments c ON c.uid = listed.value"
     return _some(tx, which, "TRUE ORDER BY c.id", texts=json.dumps(uids))
 
 
@@ -314,8 +314,8 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
     tags = [it.tag for it in conditions if it.tag is not None]
     return not tags or not sql.exists(
         f"""SELECT 1
-              FROM {sql.dialect.texts("given")}
-             WHERE EXISTS ({armed} AND tag = given.value LIMIT 1 OFFSET :free)""",
+              FROM {sql.dialect.texts("listed")}
+             WHERE EXISTS ({armed} AND tag = listed.value LIMIT 1 OFFSET :free)""",
         source=source, texts=json.dumps(tags), free=MOST_OF_TAG - 1,
     )  # fmt: skip
 
@@ -376,7 +376,7 @@ def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> None:
         f"""UPDATE commitments {dialect.hint("commitments_armed")}
                SET state = 'cancelled'
              WHERE state = 'armed'
-                   AND memory_id IN (SELECT value FROM {dialect.ids("given")})""",
+                   AND memory_id IN (SELECT value FROM {dialect.ids("listed")})""",
         ids=json.dumps(list(sources)),
     )
 
@@ -431,8 +431,8 @@ def _some(
 def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
     """The commitments with these ids, in their order, each once."""
     dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
-    which = f"{dialect.ids('given')} {dialect.leads} commitments c ON c.id = given.value"
-    return _some(tx, which, "TRUE ORDER BY given.key", ids=each)
+    which = f"{dialect.ids('listed')} {dialect.leads} commitments c ON c.id = listed.value"
+    return _some(tx, which, "TRUE ORDER BY listed.key", ids=each)
 
 
 def list_commitments(
@@ -475,6 +475,6 @@ def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **a
             f"""UPDATE commitments
                    SET {change}
                  WHERE state = 'armed'
-                       AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("given")})""",
+                       AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})""",
             texts=json.dumps([commitment_uid(it.id) for it in commitments]), **at,
         )  # fmt: skip

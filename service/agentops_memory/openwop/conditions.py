@@ -63,13 +63,13 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
         return None
     sql = tx[Sql]
     awaited = sql.column(
-        f"""SELECT given.value
-              FROM {sql.dialect.texts("given")}
+        f"""SELECT listed.value
+              FROM {sql.dialect.texts("listed")}
              WHERE EXISTS (SELECT 1
                              FROM commitments c {sql.dialect.hint("commitments_by_tag")}
-                            WHERE c.space_id = {SPACE} AND c.tag = given.value
+                            WHERE c.space_id = {SPACE} AND c.tag = listed.value
                                   AND c.state = 'armed')
-          ORDER BY given.key""",
+          ORDER BY listed.key""",
         ref=ref, texts=json.dumps(list(entry.tags)),
     )  # fmt: skip
     notes = []

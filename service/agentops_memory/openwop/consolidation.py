@@ -27,7 +27,7 @@ from .subjects import erase_some, newest, subjects
 
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation
-MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024
+MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024  # held in memory with their words
 KEY = "key:"  # and which fact an entry states
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
 """How tags begin that tell where an entry comes from, not what it says."""
@@ -53,7 +53,7 @@ class Step(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """A consolidation that goes on: what it has done so far."""
+    """A consolidation that continues: what it has done so far."""
 
     run: RunId
     ref: MemoryRef
@@ -252,19 +252,19 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: p.Trigger) -> p.P
     if begun is None:
         raise MemoryChanged  # the answer under the idempotency key is over its time
     run = _open(tx, begun)
-    told: dict[str, object] = {
+    payload: dict[str, object] = {
         "memoryRef": run.refs[0],  # as it is called now: the name may be forgotten
         "inputCount": begun.inputs,
         "outputCount": begun.inputs - len(begun.replaced) + begun.merges,
     }
     if len(begun.replaced) <= MOST_NAMED:
-        told["mergedIds"] = list(begun.replaced)
-    told["trigger"] = trigger.value
-    tx[RunTable].tell(run, RunEventType.CONSOLIDATED, told)
+        payload["mergedIds"] = list(begun.replaced)
+    payload["trigger"] = trigger.value
+    tx[RunTable].tell(run, RunEventType.CONSOLIDATED, payload)
     tx[RunTable].end(run, RunStatus.COMPLETED)
     looked = "UPDATE refs SET consolidated = :newest WHERE ref = :ref"
     tx[Sql].run(looked, ref=begun.ref, newest=begun.newest)
-    event = p.PassEvent(type=RunEventType.CONSOLIDATED.value, payload=told)
+    event = p.PassEvent(type=RunEventType.CONSOLIDATED.value, payload=payload)
     return p.PassObject(run_id=run.id, event=event)
 
 
@@ -340,28 +340,28 @@ def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
     if not memories:
         return
     sql = tx[Sql]
-    given: dict[str, object] = {"ids": json.dumps(memories), "now": micros(tx.now)}
-    heirs = f"""{sql.dialect.ids("given")}
+    values: dict[str, object] = {"ids": json.dumps(memories), "now": micros(tx.now)}
+    heirs = f"""{sql.dialect.ids("listed")}
                {sql.dialect.leads} ref_supersessions h
-                     ON h.older_id = given.value AND h.ended_after IS NULL
+                     ON h.older_id = listed.value AND h.ended_after IS NULL
                JOIN ref_entries n
                      ON n.memory_id = h.newer_id AND {there(None, "n")}"""
     sql.run(
         f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after)
             SELECT h.newer_id, x.older_id, (SELECT coalesce(max(id), 0) FROM run_events)
               FROM {heirs}
-              JOIN ref_supersessions x ON x.newer_id = given.value AND x.ended_after IS NULL
+              JOIN ref_supersessions x ON x.newer_id = listed.value AND x.ended_after IS NULL
              WHERE x.older_id <> h.newer_id
                 ON CONFLICT DO NOTHING""",
-        **given,
+        **values,
     )
     sql.run(
         f"""INSERT INTO derivations (memory_id, source_id)
             SELECT h.newer_id, d.source_id
               FROM {heirs}
-              JOIN derivations d ON d.memory_id = given.value
+              JOIN derivations d ON d.memory_id = listed.value
              WHERE d.source_id <> h.newer_id
                 ON CONFLICT DO NOTHING""",
-        **given,
+        **values,
     )
     erase_some(tx, memories, ErasureId(tx.new_uid(tx.now)), ErasureKind.REF)

@@ -72,7 +72,7 @@ class RefEntry(CamelRecord):
 
     @property
     def cursor(self) -> RefEntryId:
-        """An id that no other entry ever has: a name may be given again."""
+        """An id that no other entry ever has: a name may be reused."""
         return ref_entry_id(self.uid, None)
 
 
@@ -208,11 +208,11 @@ class RefTable(Table):
         """The entries that these memories are, in their order."""
         rows = self._execute(
             f"""SELECT {ENTRY}
-                  FROM {self._sql.ids("given")}
-                 {self._sql.leads} ref_entries e ON e.memory_id = given.value
+                  FROM {self._sql.ids("listed")}
+                 {self._sql.leads} ref_entries e ON e.memory_id = listed.value
                   JOIN memories m ON m.id = e.memory_id
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
-              ORDER BY given.key""",
+              ORDER BY listed.key""",
             ids=json.dumps(list(memories)),
         )
         return list(self._intact(rows, ENTRY))
@@ -250,7 +250,7 @@ class RefTable(Table):
         `before` is the id of an entry, or its cursor, also of a deleted one: those older than
         it; BadFields if it is unknown.
         """
-        given: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
+        params: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
         condition = f"{there(at)} AND NOT {superseded(at)}"
         if before is not None:
             # Of those that had a name, the newest; in a snapshot the one that it has.
@@ -264,9 +264,9 @@ class RefTable(Table):
             ).fetchone()  # fmt: skip
             if row is None:
                 raise BadFields([("before", "is not the id of an entry")])
-            given["created_at"], given["before"] = row
+            params["created_at"], params["before"] = row
             condition += " AND (e.created_at, e.memory_id) < (:created_at, :before)"
-        rows = self._stream(self._listing(tag, at, condition), **given)
+        rows = self._stream(self._listing(tag, at, condition), **params)
         return self._intact(rows, lambda row: sized(row[:3]))
 
     def _at(self, at: Snapshot | None = None) -> dict[str, object]:
@@ -288,7 +288,6 @@ class RefTable(Table):
         ).fetchone()  # fmt: skip
 
     def _listing(self, tag: str | None, at: Snapshot | None, condition: str) -> str:
-        """The statement of a list."""
         leads = self._sql.leads
         if tag is not None:
             return f"""SELECT e.memory_id, e.size, e.length
@@ -301,7 +300,7 @@ class RefTable(Table):
         if at is None:
             return f"{kept} AND {condition} ORDER BY e.created_at DESC, e.memory_id DESC"
         gone = self._leg("ref_entries_deleted", "e.deleted_after >= :offset")
-        # What was deleted since is put in order before more is asked of it.
+        # What was deleted since is put in order before it is read further.
         return f"""SELECT e.memory_id, e.size, e.length
                      FROM ({kept} AND {put_by("e")}
                            UNION ALL

@@ -1,4 +1,4 @@
-"""Runs of hosts: opened, told of secrets, ended, listened to, and made again."""
+"""Runs of hosts: open, secrets, end, events, replay and branch."""
 
 import json
 from collections import Counter
@@ -68,7 +68,7 @@ class RunEvents(CamelRecord):
 
 
 class AllRunEvents(CamelRecord):
-    """Events of all runs, and the cursor to go on with."""
+    """Events of all runs, and the cursor to continue with."""
 
     events: list[RunEvent]
     next: str
@@ -114,7 +114,7 @@ class RunForkBody(BaseModel):
 
 
 class RunConflict(Conflict):
-    code = "run_conflict"  # the run is there already, and is another one, or goes on
+    code = "run_conflict"  # the run is there already, and is another one, or continues
 
 
 def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> Sequence[Operation]:
@@ -232,11 +232,11 @@ class Runs:
         return Page("events", events, lambda n: {"isComplete": has_ended and n == len(events)})
 
     async def events(self, caller: Caller, after: int | None, limit: int, **of: str | None) -> Page:
-        """Events of all runs in the order of their commits, and where to go on."""
+        """Events of all runs in the order of their commits, and where to continue."""
         events, last = await self.engine.read(caller, read_events, Offset(after or 0), limit, **of)
 
-        def beside(shown: int) -> Mapping[str, object]:
-            return {"next": str(last if shown == len(events) else events[shown - 1].offset)}
+        def beside(kept: int) -> Mapping[str, object]:
+            return {"next": str(last if kept == len(events) else events[kept - 1].offset)}
 
         return Page("events", events, beside)
 

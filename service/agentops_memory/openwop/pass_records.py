@@ -127,8 +127,8 @@ def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> 
     sql = tx[Sql]
     found = sql.number(
         f"""SELECT count(*)
-              FROM {sql.dialect.ids("given")}
-             {sql.dialect.leads} ref_entries e ON e.memory_id = given.value
+              FROM {sql.dialect.ids("listed")}
+             {sql.dialect.leads} ref_entries e ON e.memory_id = listed.value
              WHERE {condition}""",
         ids=json.dumps(list(memories)), now=micros(tx.now),
     )  # fmt: skip

@@ -152,7 +152,7 @@ def _ref(query: Query, name: str) -> MemoryRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passes:
-    """The passes over the refs of one service; each is told of in a run of its own.
+    """The passes over the refs of one service; each is recorded in a run of its own.
 
     A pass reads one snapshot, thinks outside any transaction, and writes if its sources are
     still there: else it begins again, and after three times refuses with MemoryChanged. One
@@ -162,8 +162,8 @@ class Passes:
     engine: Engine
     redaction: Redaction
     audit: Audit
-    keep_archives: timedelta = timedelta()  # 0: for ever
-    ended: Callable[[str, str], object] = noop  # told what became of a pass, after its kind
+    keep_archives: timedelta = timedelta()  # 0: forever
+    ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
     on_erased: Callable[[Caller], None] = noop
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
     _turns: Turns = field(default_factory=Turns)
@@ -293,7 +293,7 @@ class Passes:
                 for step in plan:
                     since, work = time.perf_counter(), consolidation.take_step
                     begun = await self.engine.write(caller, work, begun, step, is_current)
-                    await asyncio.sleep(time.perf_counter() - since)  # puts go on meanwhile
+                    await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
                     if step.renewed or step.erased:
                         self.on_erased(caller)
                 break
@@ -310,7 +310,7 @@ class Passes:
         read: Callable[[Transaction], Build],
         which: p.Inputs,
     ) -> Written[p.DistilledObject]:
-        """Put an archive, made anew while what it is made of changes."""
+        """Put an archive, rebuilt while what it is made of changes."""
         work = once(archives.put_archive)
         async with self._turn(caller, ref, kind):
             for left in reversed(range(TRIES)):
@@ -344,14 +344,14 @@ class Passes:
 
 def _measure(done: p.PassObject) -> None:
     """Give the span what the event tells of the size of a pass."""
-    told = done.event.payload
-    distillation = told.get("distillation")
+    payload = done.event.payload
+    distillation = payload.get("distillation")
     tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
     annotate({
         "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
-        "memory.pass.input_count": told.get("inputCount", told.get("sourceCount")),
-        "memory.pass.output_count": told.get("outputCount"),
-        "memory.pass.output_bytes": told.get("byteSize"),
+        "memory.pass.input_count": payload.get("inputCount", payload.get("sourceCount")),
+        "memory.pass.output_count": payload.get("outputCount"),
+        "memory.pass.output_bytes": payload.get("byteSize"),
         "memory.pass.tokens_used": tokens,
     })  # fmt: skip
 
@@ -370,7 +370,7 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
 
 def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     """The index of the live archives of a ref, of which it shows the newest."""
-    sql, given = tx[Sql], {"ref": ref, "now": micros(tx.now)}
+    sql, values = tx[Sql], {"ref": ref, "now": micros(tx.now)}
     live = f"""FROM refs f
               {sql.dialect.leads} archives a ON a.space_id = f.space_id
               {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
@@ -385,7 +385,7 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
               JOIN memories m ON m.id = e.memory_id
               LEFT JOIN lifecycles l ON l.memory_id = m.id
           ORDER BY e.created_at DESC, e.memory_id DESC""",
-        **given,
+        **values,
     )
 
     def archive(row: Any) -> IndexedArchive:
@@ -398,7 +398,7 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
 
     listed = list(sql.intact(rows, archive))
     return MemoryIndex(
-        version=1, entry_count=sql.number(f"SELECT count(*) {live}", **given), archives=listed,
+        version=1, entry_count=sql.number(f"SELECT count(*) {live}", **values), archives=listed,
         archive_checksum=listed[0].archive_checksum if listed else None,
         updated_at=listed[0].created_at if listed else None,
     )  # fmt: skip
@@ -467,7 +467,7 @@ def _replaced(tx: Transaction, run: Run, condition: str) -> int:
 
 
 # A number that is damaged does not get beyond what can be added up.
-_DEEPEST = 100  # passes over passes; a damaged link could go round for ever
+_DEEPEST = 100  # passes over passes; a damaged link could go round forever
 _MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
 
 

@@ -158,7 +158,7 @@ class ProposalChangeBody(BaseModel):
 
 
 class ProposalMoveBody(BaseModel):
-    """Nothing is asked beside the move."""
+    """The move needs nothing else."""
 
 
 Body = TypeVar("Body", ProposalBody, ProposalChangeBody)
@@ -364,7 +364,7 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, seen: Proposal |
 def list_proposals(
     tx: Transaction, /, after: str | None, limit: int, **where: str | None
 ) -> tuple[Sequence[Proposal], bool]:
-    """Proposals, and whether there are more to go on with."""
+    """Proposals, and whether there are more to continue with."""
     sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
     numbers, has_more = fitting(((number, size, 0) for number, size in sizes), limit)
     return proposals_of(tx, numbers), has_more
@@ -380,9 +380,9 @@ def list_artifacts(
                      WHERE state = 'applied' AND id > :after {of_kind}
                   ORDER BY id
                      LIMIT :limit"""
-    given = {"after": _number_of(tx, after and artifacts.proposal_in(after)), "kind": kind}
+    values = {"after": _number_of(tx, after and artifacts.proposal_in(after)), "kind": kind}
     return tx[Sql].filled(
-        limit, lambda most: tx[Sql].run(statement, limit=most, **given), _installed
+        limit, lambda most: tx[Sql].run(statement, limit=most, **values), _installed
     )
 
 
@@ -470,10 +470,10 @@ def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
     sql = tx[Sql]
     rows = sql.run(
         f"""{_SELECT}
-              FROM {sql.dialect.ids("given")}
-             {sql.dialect.leads} proposals p ON p.id = given.value
+              FROM {sql.dialect.ids("listed")}
+             {sql.dialect.leads} proposals p ON p.id = listed.value
              {_FIRST_EQUAL}
-          ORDER BY given.key""",
+          ORDER BY listed.key""",
         ids=json.dumps(list(numbers)),
     )
     return list(sql.intact(rows, _reader(tx)))
@@ -495,7 +495,7 @@ def proposal_sizes(
 
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:
-    """The number of a proposal, after which a list goes on; BadFields for an unknown one."""
+    """The number of a proposal, after which a list continues; BadFields for an unknown one."""
     if proposal is None:
         return 0
     numbers = tx[Sql].column("SELECT id FROM proposals WHERE name = :name", name=proposal)
@@ -556,6 +556,6 @@ def _reader(tx: Transaction) -> Callable[[Any], Proposal]:
 
 @reads("proposals")
 def _equal(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
-    """What a repetition of this proposal is told to be a duplicate of."""
+    """What a repetition of this proposal duplicates."""
     is_applied = ProposalState(state) is ProposalState.APPLIED
     return installed_ref(ArtifactKind(kind), name, checksum) if is_applied else name

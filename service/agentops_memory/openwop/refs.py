@@ -158,7 +158,7 @@ def stable_id(entry: RefEntryId) -> str | None:
 
 
 def is_malformed(ref: str) -> bool:
-    """Whether a text can be no ref, whoever asks."""
+    """Whether a text can be no ref, for any caller."""
     too_long = not 0 < len(ref) <= LONGEST_REF
     return too_long or has_controls(ref) or ".." in _SEPARATORS.split(ref)
 
@@ -230,7 +230,7 @@ class Turns:
 def fitting(
     listed: Iterable[tuple[T, int, int]], limit: int, budget: int | None = None
 ) -> tuple[list[T], bool]:
-    """The first of some that fit into one answer, and whether there are more to go on with.
+    """The first of some that fit into one answer, and whether there are more to continue with.
 
     Each comes with the bytes of its content, and the length of that in code points. One that alone
     exceeds the budget is left out; of the others the longest prefix whose lengths add up to no

@@ -106,7 +106,7 @@ class Discovery:
     """The same document for everybody."""
 
     is_consolidating: bool  # whether refs are consolidated by themselves
-    keep_archives: timedelta  # 0: for ever
+    keep_archives: timedelta  # 0: forever
 
     async def discover(self, request: Request) -> Response:
         known = request.headers.get("if-none-match", "")
@@ -237,14 +237,14 @@ def refused(refusal: Refusal) -> Response:
 
     def content(_: Scope, request_id: str) -> bytes:
         is_fields = isinstance(known, BadFields)
-        shown: JsonObject = {
+        problem: JsonObject = {
             "error": CODES.get(known.code, known.code),
             "message": "The request is not valid." if is_fields else str(known),
         }
         details = next((of(known) for kind, of in DETAILS.items() if isinstance(known, kind)), {})
         if REFUSALS.status(known.code) >= 500:
             details["correlationId"] = request_id
-        return written(shown | {"details": details} if details else shown)
+        return written(problem | {"details": details} if details else problem)
 
     return Refused(known, REFUSALS, content)
 

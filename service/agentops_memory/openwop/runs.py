@@ -52,7 +52,7 @@ class RunKind(StrEnum):
     """Whose run it is, and of what."""
 
     HOST = "host"
-    PASS = "pass"  # noqa: S105 - what the service did by itself, or was asked for without a run
+    PASS = "pass"  # noqa: S105 - what the service did by itself, or on a request without a run
     REPLAY = "replay"  # a copy of another one's log
     BRANCH = "branch"  # begun where another one was
 
@@ -227,8 +227,8 @@ def is_lost(
                   LIMIT 1"""
     # A clock that went back brings nothing into a snapshot.
     instants = {"at": at.at, "until": until, "now": max(tx.now, at.at)}
-    given = {name: micros(it) for name, it in instants.items()}
-    return any(tx[Sql].exists(losses, ref=it, since=since, **given, **values(at)) for it in refs)
+    bounds = {name: micros(it) for name, it in instants.items()}
+    return any(tx[Sql].exists(losses, ref=it, since=since, **bounds, **values(at)) for it in refs)
 
 
 def _may_have_been(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
@@ -324,10 +324,10 @@ class RunTable(Table):
         number = self._inserted("runs", **row)
         self._execute(
             f"""INSERT INTO run_events (uid, run, sequence, type, payload, node, at, copied, high)
-                SELECT given.value, :run, v.sequence, v.type, v.payload, v.node, v.at,
+                SELECT listed.value, :run, v.sequence, v.type, v.payload, v.node, v.at,
                        coalesce(v.copied, v.id), v.high
-                  FROM {self._sql.texts("given")}
-                 {self._sql.leads} run_events v ON v.run = :source AND v.sequence = given.key
+                  FROM {self._sql.texts("listed")}
+                 {self._sql.leads} run_events v ON v.run = :source AND v.sequence = listed.key
               ORDER BY v.sequence""",
             texts=json.dumps([self._uids.make(self._now) for _ in range(events)]), run=number,
             source=source.number,
@@ -400,9 +400,11 @@ class RunTable(Table):
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
         """Runs that had ended by then, of which there are events still; or all of them."""
-        told = "AND EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else ""
+        condition = (
+            "AND EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else ""
+        )
         return self._scalars(
-            f"SELECT id FROM runs WHERE ended_at <= :until {told} LIMIT :most",
+            f"SELECT id FROM runs WHERE ended_at <= :until {condition} LIMIT :most",
             until=micros(until), most=most,
         )  # fmt: skip
 
@@ -411,8 +413,8 @@ class RunTable(Table):
         return self._execute(
             f"""DELETE FROM run_events
                  WHERE id IN (SELECT v.id
-                                FROM {self._sql.ids("given")}
-                                JOIN run_events v ON v.run = given.value
+                                FROM {self._sql.ids("listed")}
+                                JOIN run_events v ON v.run = listed.value
                             ORDER BY v.run, v.sequence DESC
                                LIMIT :most)""",
             ids=json.dumps(list(runs)), most=most,
@@ -420,9 +422,9 @@ class RunTable(Table):
 
     def forget(self, runs: Sequence[int]) -> int:
         """Remove runs, with what events they have left; how many were removed."""
-        given, ids = f"(SELECT value FROM {self._sql.ids('given')})", json.dumps(list(runs))
-        self._execute(f"DELETE FROM run_events WHERE run IN {given}", ids=ids)
-        gone = self._execute(f"DELETE FROM runs WHERE id IN {given}", ids=ids).rowcount
+        chosen, ids = f"(SELECT value FROM {self._sql.ids('listed')})", json.dumps(list(runs))
+        self._execute(f"DELETE FROM run_events WHERE run IN {chosen}", ids=ids)
+        gone = self._execute(f"DELETE FROM runs WHERE id IN {chosen}", ids=ids).rowcount
         self._execute(  # what no run that is left can have seen
             """DELETE FROM ref_losses
                 WHERE deleted_after < (SELECT min(log_offset) FROM runs)
@@ -445,7 +447,7 @@ class RunTable(Table):
         }  # fmt: skip
 
     def _begin(self, runs: Sequence[Row], logs: Sequence[Log], *, sees_now: bool = True) -> None:
-        """Store runs with their logs; unless told, they see memory as it is at the first event."""
+        """Store runs with their logs; by default they see memory as of the first event."""
         high = self._high()
         seen = {"log_offset": 0, "high": high} if sees_now else {}
         numbers = self._inserted_all("runs", [{**run, **seen} for run in runs])
@@ -459,7 +461,7 @@ class RunTable(Table):
             self._execute(
                 f"""UPDATE runs
                        SET log_offset = :first
-                     WHERE id IN (SELECT value FROM {self._sql.ids("given")})""",
+                     WHERE id IN (SELECT value FROM {self._sql.ids("listed")})""",
                 ids=json.dumps(list(numbers)), first=first,
             )  # fmt: skip
 
@@ -473,7 +475,6 @@ class RunTable(Table):
         }  # fmt: skip
 
     def _high(self) -> int:
-        """The newest memory."""
         return self._number("SELECT coalesce(max(id), 0) FROM memories")
 
 
@@ -482,17 +483,17 @@ def _event_of(  # noqa: PLR0913, PLR0917 - the columns of _EVENT
     offset: int, uid: str, run: str, sequence: int, type_: str, payload: str, node: str | None,
     at: int, of: int, high: int, workflow: str | None, kind: str,
 ) -> RunEvent:  # fmt: skip
-    then, known, told = instant(at), RunEventType(type_), object_of(payload)
-    if known is RunEventType.STARTED and "workflowId" not in told:
+    then, known, fields = instant(at), RunEventType(type_), object_of(payload)
+    if known is RunEventType.STARTED and "workflowId" not in fields:
         # Of an older version. What a replay is a copy of may be gone: most runs are of hosts.
         named = RunKind(kind)
         named = RunKind.HOST if named is RunKind.REPLAY else named
-        told = {"workflowId": workflow or named.value, **told}
+        fields = {"workflowId": workflow or named.value, **fields}
     if known is RunEventType.FAILED:
         # Why it did is the host's to know.
-        told = {"error": {"code": "run_failed", "message": "The run has failed."}, **told}
+        fields = {"error": {"code": "run_failed", "message": "The run has failed."}, **fields}
     return RunEvent(
         offset=Offset(offset), id=f"evt_{uid.replace('-', '')}", run=RunId(run),
-        sequence=count(sequence), type=known, payload=told, node=node, at=then,
+        sequence=count(sequence), type=known, payload=fields, node=node, at=then,
         snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
     )  # fmt: skip

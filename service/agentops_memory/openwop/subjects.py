@@ -100,34 +100,34 @@ class Forgetting:
         be done again: what a killed one has left then goes.
         """
         subject, kind = body.subject, ErasureKind.SUBJECT
-        told = ForgottenSubject(
+        report = ForgottenSubject(
             subject=self.redaction.echo(caller, subject), dry_run=body.dry_run or None,
             entries=0, archives=0, restored=0, commitments=0,
         )  # fmt: skip
         finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
         async with self._turns.of(caller):  # each entry counts once
             if not await self.engine.read(caller, is_due):
-                first = await self.engine.write(caller, finish, told)
-                return first.model_copy(update={"subject": told.subject})
+                first = await self.engine.write(caller, finish, report)
+                return first.model_copy(update={"subject": report.subject})
             high, erasure = await self.engine.read(
                 caller, lambda tx: (newest(tx), ErasureId(tx.new_uid(tx.now)))
             )
-            entries, told = await self.engine.read(caller, look, subject, high, told)
+            entries, report = await self.engine.read(caller, look, subject, high, report)
             if body.dry_run:
-                return told
+                return report
             if entries:
-                said = {"erasure": erasure, **{name: getattr(told, name) for name in COUNTS}}
+                said = {"erasure": erasure, **{name: getattr(report, name) for name in COUNTS}}
                 await audited(self.audit, caller, "memory.forgotten", **said)
-                told = told.model_copy(update={"erasure_id": erasure})
+                report = report.model_copy(update={"erasure_id": erasure})
             while entries:
                 for start in range(0, len(entries), STEP):
                     some = entries[start : start + STEP]
                     await self.engine.write(caller, erase_some, some, erasure, kind)
-                entries, told = await self.engine.read(caller, look, subject, high, told)
+                entries, report = await self.engine.read(caller, look, subject, high, report)
             await self._unname(caller, subject)
-            told = await self.engine.write(caller, finish, told)
+            report = await self.engine.write(caller, finish, report)
             self.on_erased(caller)
-            return told
+            return report
 
     async def receipt(self, caller: Caller, erasure_id: str) -> RefErasureReceipt:
         """The receipt of an erasure of entries; NotFound."""
@@ -178,23 +178,22 @@ _GOING = f"""WITH RECURSIVE going (id) AS (
 
 
 def newest(tx: Transaction) -> MemoryId:
-    """The newest memory of all."""
     return MemoryId(tx[Sql].number("SELECT coalesce(max(id), 0) FROM memories"))
 
 
 def look(
-    tx: Transaction, subject: str, high: MemoryId, told: ForgottenSubject
+    tx: Transaction, subject: str, high: MemoryId, report: ForgottenSubject
 ) -> tuple[Sequence[MemoryId], ForgottenSubject]:
     """The entries of a subject up to a memory, deleted ones too, and what was made of any.
 
     The newest come first, so that what was made of others comes before these. With all that was
-    told before, and what comes of these.
+    counted before, and what comes of them.
     """
     sql = tx[Sql]
-    given: dict[str, object] = {
+    values: dict[str, object] = {
         "subject": subject, "tag": SUBJECT + subject, "high": high, "now": micros(tx.now),
     }  # fmt: skip
-    entries = sql.column(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **given)
+    entries = sql.column(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **values)
     archives, commitments, restored = sql.run(
         f"""{_GOING}
             SELECT (SELECT count(*) FROM going JOIN archives a ON a.memory_id = going.id),
@@ -214,11 +213,11 @@ def look(
                                 WHERE o.older_id = e.memory_id AND o.ended_after IS NULL
                                       AND s.memory_id NOT IN (SELECT id FROM going)
                                       AND {there(None, "s")}))""",
-        **given,
+        **values,
     ).fetchone()
     numbers = (len(entries) - archives, archives, restored, commitments)
-    sums = {name: getattr(told, name) + it for name, it in zip(COUNTS, numbers, strict=True)}
-    return entries, told.model_copy(update=sums)
+    sums = {name: getattr(report, name) + it for name, it in zip(COUNTS, numbers, strict=True)}
+    return entries, report.model_copy(update=sums)
 
 
 def erase_some(
@@ -276,11 +275,11 @@ def unname_events(
     sql, changed = tx[Sql], []
     rows = sql.run(
         f"""SELECT v.id, v.payload
-              FROM {sql.dialect.ids("given")}
-              JOIN run_events v ON v.id = given.value""",
+              FROM {sql.dialect.ids("listed")}
+              JOIN run_events v ON v.id = listed.value""",
         ids=json.dumps(list(events)),
     )
-    for id_, known in map(_told, rows):
+    for id_, known in map(_parsed_event, rows):
         clean = dict(known)
         if alias is not None and known.get("memoryRef") == subject:
             clean["memoryRef"] = alias
@@ -297,16 +296,16 @@ def _refs(id_: int, refs: str, wrote: str) -> tuple[int, tuple[str, ...], tuple[
 
 
 @reads("run_events")
-def _told(id_: int, payload: str) -> tuple[int, dict[str, Any]]:
+def _parsed_event(id_: int, payload: str) -> tuple[int, dict[str, Any]]:
     return id_, object_of(payload)
 
 
-def finish_forgetting(tx: Transaction, told: ForgottenSubject) -> ForgottenSubject:
+def finish_forgetting(tx: Transaction, report: ForgottenSubject) -> ForgottenSubject:
     """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
     tx[IdempotencyTable].erase_answers()
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
-    if told.erasure_id is not None:
-        tx[ReceiptTable].extend(ErasureId(told.erasure_id), (), 0)
-        payload = {"erasureId": told.erasure_id, "entries": told.entries + told.archives}
+    if report.erasure_id is not None:
+        tx[ReceiptTable].extend(ErasureId(report.erasure_id), (), 0)
+        payload = {"erasureId": report.erasure_id, "entries": report.entries + report.archives}
         tx[RunTable].record(RunEventType.FORGOTTEN, (payload, ()))
-    return told
+    return report

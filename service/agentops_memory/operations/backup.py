@@ -231,7 +231,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except _FAULTS as fault:
-        reason = str(fault).strip("'\".") if isinstance(fault, ValueError) else "it is not whole"
+        reason = str(fault).strip("'\".") if isinstance(fault, ValueError) else "it is incomplete"
         raise ArchiveRefused(f"The archive {path} cannot be used: {reason}.") from fault
 
 

@@ -186,7 +186,7 @@ class Files:
         plan = planned(path, self.features)
         if plan.before != newest_format():
             raise CopyRefused(
-                f"{path} has format {plan.before}, and {newest_format()} is copied: "
+                f"{path} has format {plan.before}, but only {newest_format()} can be copied: "
                 "`agentops-memory migrate` upgrades it."
             )
         with (
@@ -205,7 +205,7 @@ class Files:
         Until the end it is without its triggers, which would count what is counted already.
         """
         path = tenant_file(self.path, tenant)
-        with translated(), os_errors_as(Unavailable, f"The database {path} cannot be made"):
+        with translated(), os_errors_as(Unavailable, f"The database {path} cannot be created"):
             make_folder(path.parent)
             with drafts(path.parent) as folder:
                 draft = folder / path.name

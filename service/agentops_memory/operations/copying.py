@@ -45,11 +45,11 @@ PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server ha
 WORDS = ["areas", "postings"]  # made from the texts
 FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes before all others
 
-# Rows and words take their time, in which nothing may be asked of the database.
+# Rows and words take their time, in which the database gets no statement.
 _SETTINGS = (
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
-    "lock_timeout = '5s'",  # with whoever writes there
+    "lock_timeout = '5s'",  # for locks of other writers
 )
 _CATALOG = """
 SELECT c.relname, array_agg(CAST(a.attname AS TEXT) ORDER BY a.attnum),
@@ -98,7 +98,7 @@ class DatabaseRows:
         return row[0] if row else 0
 
     def last_ids(self) -> Mapping[str, int]:
-        """The last id that each table has given out, which may be gone."""
+        """The last id that each table has used, which may be gone."""
         identities = self._execute(_IDENTITIES).fetchall()
         return {table: last for table, _, _, last in identities if last is not None}
 
@@ -129,7 +129,7 @@ class DatabaseRows:
                 upkeep.fill(area)
 
     def _go_on(self, sequence: str, column: str, table: str, last: int) -> None:
-        """Let a sequence go on after the greatest number of a column, or after a later one."""
+        """Let a sequence continue after the greatest number of a column, or after a later one."""
         self._execute(
             f"""SELECT setval(%s, greatest(last, 1), last > 0)
                   FROM (SELECT greatest(max({column}), %s) AS last FROM {table}) AS its""",

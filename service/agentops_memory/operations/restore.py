@@ -111,7 +111,7 @@ class Restore:
         """Do what is planned; the files that are kept of what was there.
 
         It can be repeated after a crash. DatabaseThere where a database would be
-        replaced, unless it `is_forced`; and where receipts in it are damaged, unless it goes on
+        replaced, unless it `is_forced`; and where receipts in it are damaged, unless it continues
         `without_receipts`: what was erased must not come back unnoticed.
         """
         to_do = [it for it in self.replacements if not it.is_done]

@@ -60,7 +60,7 @@ def adapted(connection: psycopg.Connection[Any]) -> None:
 class PostgresConnection:
     """The Connection of the shared tables, on which a transaction has begun.
 
-    Inside `pipelined` what is executed waits until an answer is asked for.
+    Inside `pipelined` statements wait until a result is read.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
@@ -81,16 +81,16 @@ class PostgresConnection:
     def execute(
         self, statement: str, parameters: Mapping[str, object] | None = None, /
     ) -> "PostgresCursor":
-        cursor, asked = self.raw.cursor(), cast(Any, with_placeholders(statement))
+        cursor, text = self.raw.cursor(), cast(Any, with_placeholders(statement))
         if not statement.startswith("SELECT"):
             self.has_written = True
-        given = parameters or {}
+        values = parameters or {}
         try:
-            cursor.execute(asked, given if "texts" not in given else _storable(given))
+            cursor.execute(text, values if "texts" not in values else _storable(values))
         except psycopg.DataError as error:
             if error.sqlstate is not None:  # the server's
                 raise
-            cursor.execute(asked, _storable(given))
+            cursor.execute(text, _storable(values))
         return PostgresCursor(self, cursor)
 
     def read(self, query: str, parameters: Mapping[str, object]) -> Iterator[Any]:
@@ -119,7 +119,7 @@ class PostgresConnection:
             self._pipeline.sync()
 
     def go_back(self, savepoint: str) -> None:
-        """Undo what came after a savepoint, and go on."""
+        """Undo what came after a savepoint, and continue."""
         self.sync()
         # Each time in other words, which psycopg looks at: it forgets then what is prepared, of
         # which it does not know whether a refusal has kept it from being so.
@@ -234,10 +234,10 @@ POSTGRESQL = Dialect(
     hint=lambda _: "",
     ids="""(SELECT CAST(value AS BIGINT) AS value, number - 1 AS key
               FROM json_array_elements_text(CAST(:ids AS json))
-                   WITH ORDINALITY AS given (value, number)) {}""".format,
+                   WITH ORDINALITY AS listed (value, number)) {}""".format,
     texts="""(SELECT value, number - 1 AS key
                 FROM json_array_elements_text(CAST(:texts AS json))
-                     WITH ORDINALITY AS given (value, number)) {}""".format,
+                     WITH ORDINALITY AS listed (value, number)) {}""".format,
     gathered=_gathered,
     tags_of="agentops.texts({}.tags) value".format,
     element="agentops.element({}, {})".format,
@@ -252,8 +252,8 @@ log = logging.getLogger(__name__)
 
 UNREACHABLE_NOW = "The database cannot be reached now."
 OTHER_RULES = (
-    "The index is by other rules, of another release or setting; try again: a service with the "
-    "same rules takes this, or this one when it leads."
+    "The index was built with the rules of another release or setting; try again: a service with "
+    "the same rules accepts this, and so does this one once it leads."
 )
 COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
 """A transaction that met one of these did nothing, and may do it when it is run again."""
@@ -265,18 +265,18 @@ _REFUSALS = (
     (
         errors.LockNotAvailable,
         Busy,
-        "Another writer has used the database for too long; try again.",
+        "Another writer has held the database for too long; try again.",
     ),
     (errors.QueryCanceled, TimedOut, "The database took too long to answer."),
     (errors.DiskFull, Full, "No space is left in the database; nothing was stored."),
-    (errors.OutOfMemory, Unavailable, "The database has no memory left for this."),
-    (errors.TooManyConnections, Busy, "The database has no connection left; try again."),
-    (errors.ReadOnlySqlTransaction, Unavailable, "The database takes no writes now."),
+    (errors.OutOfMemory, Unavailable, "The database is out of memory."),
+    (errors.TooManyConnections, Busy, "The database has no free connection; try again."),
+    (errors.ReadOnlySqlTransaction, Unavailable, "The database accepts no writes now."),
     (errors.UndefinedTable, Unavailable, "The tenant's schema is gone from the database."),
     (errors.InsufficientPrivilege, Unavailable, "The database refuses the service's role."),
-    (errors.DataCorrupted, Damaged, "A part of the database cannot be read."),
+    (errors.DataCorrupted, Damaged, "Part of the database cannot be read."),
     (errors.IndexCorrupted, Damaged, "An index of the database cannot be read."),
-    (COLLIDED, Busy, "Too many writers were in each other's way; try again."),
+    (COLLIDED, Busy, "Too many writers were in conflict; try again."),
     (errors.IntegrityError, Conflict, "The stored state does not allow this."),
 )
 
@@ -291,7 +291,7 @@ def translated() -> Iterator[None]:
             raise Unavailable(OTHER_RULES) from error
         for kinds, refusal, sentence in _REFUSALS:
             if isinstance(error, kinds):
-                # Logged and raised: the caller is told to come back, the operator can help.
+                # Logged and raised: the caller is told to retry, the operator can help.
                 log.warning("the database refused", extra={"code": error.sqlstate})
                 raise refusal(sentence) from error
         if is_lost(error) or (error.sqlstate or "").startswith(_SPENT):
@@ -321,13 +321,13 @@ DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
 }
 
-NO_URL = "MEMORY_DATABASE_URL is no URL of PostgreSQL, such as postgresql://user@host/database."
+NO_URL = "MEMORY_DATABASE_URL is not a PostgreSQL URL, such as postgresql://user@host/database."
 READ_ONLY = (
     "The database is read-only, as a standby is: MEMORY_DATABASE_URL must name the primary, and "
-    "default_transaction_read_only be off."
+    "default_transaction_read_only must be off."
 )
 UNREACHABLE = (
-    "The database cannot be reached: see the host and the port in MEMORY_DATABASE_URL, and "
+    "The database cannot be reached: check the host and the port in MEMORY_DATABASE_URL, and "
     "whether PostgreSQL is running there."
 )
 
@@ -337,57 +337,57 @@ _START_REFUSALS: tuple[tuple[tuple[str, ...], type[Refusal], str], ...] = (
     (
         ("password authentication failed", "no password supplied", "authentication failed"),
         StartRefused,
-        "The database refuses the role or its password: see those in MEMORY_DATABASE_URL.",
+        "The database refuses the role or its password: check both in MEMORY_DATABASE_URL.",
     ),
     (
         ("no pg_hba.conf entry", "pg_hba.conf rejects"),
         StartRefused,
-        "The database lets nobody in from here: its pg_hba.conf has no entry for this address.",
+        "The database admits no one from here: its pg_hba.conf has no entry for this address.",
     ),
     (
         ("is not permitted to log in",),
         StartRefused,
-        "The role may not log in: ALTER ROLE ... LOGIN lets it.",
+        "The role may not log in: ALTER ROLE ... LOGIN permits it.",
     ),
     (
         ("permission denied for database",),
         StartRefused,
-        "The role may not connect to the database: GRANT CONNECT ON DATABASE lets it.",
+        "The role may not connect to the database: GRANT CONNECT ON DATABASE permits it.",
     ),
     (
         ("too many connections", "too many clients", "remaining connection slots"),
         Unavailable,
-        "No connection is left there: raise max_connections, or lower MEMORY_DATABASE_POOL.",
+        "It has no free connection: raise max_connections, or lower MEMORY_DATABASE_POOL.",
     ),
     (
         ("is starting up", "is shutting down", "in recovery mode", "not yet accepting"),
         Unavailable,
-        "The database is starting or ending; try again in a moment.",
+        "The database is starting or stopping; try again in a moment.",
     ),
     (
         ("session is read-only", "is in hot standby mode"),
         Unavailable,
-        "No host in MEMORY_DATABASE_URL takes writes now: a primary is missing.",
+        "No host in MEMORY_DATABASE_URL accepts writes now: there is no primary.",
     ),
     (
         ("not in hot standby mode", "session is not read-only"),
         StartRefused,
-        "MEMORY_DATABASE_URL asks for a standby (target_session_attrs), which takes no writes.",
+        "MEMORY_DATABASE_URL asks for a standby (target_session_attrs), which accepts no writes.",
     ),
     (
         ("SSL", "certificate"),
         StartRefused,
-        "The connection cannot be encrypted as MEMORY_DATABASE_URL has it (sslmode, sslrootcert).",
+        "Encryption as in MEMORY_DATABASE_URL is not possible (sslmode, sslrootcert).",
     ),
     (
         ("role ",),
         StartRefused,
-        "There is no such role: CREATE ROLE makes it, or MEMORY_DATABASE_URL names another.",
+        "There is no such role: create it, or name another in MEMORY_DATABASE_URL.",
     ),
     (
         ("database ",),
         StartRefused,
-        "There is no such database: make it, or let MEMORY_DATABASE_URL name another.",
+        "There is no such database: create it, or name another in MEMORY_DATABASE_URL.",
     ),
 )
 
@@ -409,9 +409,9 @@ SELECT tenant
 def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any]:
     """A new connection, in autocommit. StartRefused or Unavailable where there is none."""
     try:
-        given = {**DEFAULTS, "connect_timeout": math.ceil(timeout.total_seconds())}
-        given |= {**conninfo_to_dict(url), "client_encoding": "UTF8"}
-        connection = psycopg.connect(make_conninfo(**given), autocommit=True)
+        options = {**DEFAULTS, "connect_timeout": math.ceil(timeout.total_seconds())}
+        options |= {**conninfo_to_dict(url), "client_encoding": "UTF8"}
+        connection = psycopg.connect(make_conninfo(**options), autocommit=True)
     except psycopg.ProgrammingError:
         raise StartRefused(NO_URL) from None
     except (psycopg.Error, OSError) as error:
@@ -428,7 +428,9 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
     """StartRefused unless all can be stored there; what is there is read, and not changed."""
     version = connection.info.server_version // 10_000
     if version < OLDEST:
-        raise StartRefused(f"The database is PostgreSQL {version}; the oldest served is {OLDEST}.")
+        raise StartRefused(
+            f"The database is PostgreSQL {version}; the oldest supported is {OLDEST}."
+        )
     with refusing():
         ((encoding, is_standby, is_read_only, may_make, is_there, is_own, has_control),) = (
             connection.execute(_STATE).fetchall()
@@ -465,8 +467,8 @@ def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any
 def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_control: bool) -> None:
     if not is_own:
         raise StartRefused(
-            "The schema agentops belongs to another role: connect as that one, or make this a "
-            "member of it."
+            "The schema agentops belongs to another role: connect as that role, or make this role "
+            "a member of it."
         )
     if not has_control:
         raise StartRefused(
@@ -478,7 +480,7 @@ def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_contr
         raise StartRefused("A newer version has upgraded the database; run that version.")
     if gone := [tenant for (tenant,) in connection.execute(_GONE)]:
         raise StartRefused(
-            f"The schema of the tenant {gone[0]} is gone: put it back from a backup, or delete its "
+            f"The schema of the tenant {gone[0]} is gone: restore it from a backup, or delete its "
             "row from agentops.tenants."
         )
 
@@ -495,7 +497,7 @@ def refusing() -> Iterator[None]:
             ) from None
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             raise StartRefused(
-                "The schema agentops is gone from the database: put it back from a backup."
+                "The schema agentops is gone from the database: restore it from a backup."
             ) from None
         except errors.ReadOnlySqlTransaction:
             raise Unavailable(READ_ONLY) from None

@@ -52,7 +52,7 @@ from .transactions import Connections, HasKey, OnCommit, Schemas, Transactions
 
 LOCK = number_of("agentops", "leader")
 SERVES = number_of("agentops", "serves")  # shared by all that serve; who copies has it alone
-COPIED = "The database is being copied; a service may start when that has ended."
+COPIED = "The database is being copied; start the service when the copy has ended."
 
 LOCK_TIMEOUT = "1s"
 ANALYZE_EVERY = 3  # looks
@@ -180,7 +180,7 @@ class PostgresMaintenance:
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
         """Settle receipts of what neither the tables nor their copies have any more.
 
-        That is told when the tables were written anew since, and copies are kept no longer; of
+        That is known when the tables were rewritten since, and copies are kept no longer; of
         what was removed of agents nobody asks. Nothing is held back: no further try is of use.
         """
         kept = self.engine.copies_kept
@@ -420,13 +420,13 @@ class PostgresEngine:
 
     async def probe(self) -> Condition:
         probing = await self._begun(deadline(), self._transactions.probe, writes=True)
-        known = [told for caller in self.callers() for told in self.known_of(caller).names]
+        known = [name for caller in self.callers() for name in self.known_of(caller).names]
         return Condition(lacks_standby=not await asyncio.shield(probing), damaged_rows=known)
 
     async def _begun(
         self, until: float, work: Callable[..., T], *args: object, writes: bool = False
     ) -> asyncio.Future[T]:
-        """Work that has begun. It has its place until it ends, whoever waits for it, or has left.
+        """Work that has begun. It has its place until it ends, even if its caller has left.
 
         Busy when there is none for it by then, a time of the loop.
         """

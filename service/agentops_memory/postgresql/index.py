@@ -52,8 +52,8 @@ class Documents(Borrowing):
     def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         if not ids:
             return {}
-        given = f"(SELECT value FROM {self._sql.ids('given')})"
-        return dict(self._read(f"m.id IN {given}", "ORDER BY m.id", ids=json.dumps(list(ids))))
+        chosen = f"(SELECT value FROM {self._sql.ids('listed')})"
+        return dict(self._read(f"m.id IN {chosen}", "ORDER BY m.id", ids=json.dumps(list(ids))))
 
     def in_area(
         self, area: int, after: MemoryId, last: MemoryId, limit: int

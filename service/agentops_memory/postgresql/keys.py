@@ -54,9 +54,9 @@ class PostgresAudit:
             return connection.execute(_TRIM, {"until": micros(until)}).rowcount if is_there else 0
 
     def measured(self, until: datetime | None) -> Held:
-        given = {"until": -(1 << 62) if until is None else micros(until)}
+        values = {"until": -(1 << 62) if until is None else micros(until)}
         with control(self.url, makes=True) as connection:
-            ((rows, size, oldest, over),) = connection.execute(_HELD, given).fetchall()
+            ((rows, size, oldest, over),) = connection.execute(_HELD, values).fetchall()
         return Held(
             kind=Kind.AUDIT,
             rows=rows,
@@ -78,7 +78,7 @@ def record(
 
 
 CHANNEL = "agentops_keys"
-LOOK = timedelta(milliseconds=500)  # between two looks, if no change is told of
+LOOK = timedelta(milliseconds=500)  # between two looks, if no change is notified
 UNMADE = -1  # the number of changes while there is no schema
 STEP = timedelta(milliseconds=100)  # in which the watch sees that it is to end
 STALE = timedelta(seconds=5)  # after which what was seen last opens nothing
@@ -181,7 +181,7 @@ class WatchedPostgresKeys:
                 looked_at = 0.0
 
     def _look(self, connection: psycopg.Connection[Any]) -> None:
-        asked_at = time.monotonic()
+        began = time.monotonic()
         known = self._known[0] if self._known else UNMADE
         if known == UNMADE and not is_made(connection):
             self._known = UNMADE, KeyRing()
@@ -192,7 +192,7 @@ class WatchedPostgresKeys:
                 self._known = None
                 raise
             log.info("keys loaded", extra={"keys": len(self._known[1].keys)})
-        self._heard_at, self._complaint = asked_at, ""
+        self._heard_at, self._complaint = began, ""
 
     def _complain(self, error: Exception) -> None:
         reason = str(error) if isinstance(error, Refusal) else type(error).__name__
@@ -210,7 +210,7 @@ def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
         return KeyRing()
     row = connection.execute(_RING, {"known": UNMADE}).fetchone()
     if row is None:
-        raise Unavailable("The table agentops.control has no row: put it back from a backup.")
+        raise Unavailable("The table agentops.control has no row: restore it from a backup.")
     return _read(row)
 
 
@@ -235,8 +235,8 @@ def _put(
 ) -> None:
     for key in ring.keys.values():
         if before.keys.get(key.id) != key:
-            given = {"id": key.id, "record": json.dumps(keys.record_of(key))}
-            connection.execute(_PUT, given)
+            values = {"id": key.id, "record": json.dumps(keys.record_of(key))}
+            connection.execute(_PUT, values)
     gone = [*(before.keys.keys() - ring.keys.keys())]
     connection.execute("DELETE FROM agentops.keys WHERE id = ANY(%(gone)s)", {"gone": gone})
     record(connection, at, action, by, **fields)

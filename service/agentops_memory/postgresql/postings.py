@@ -1,6 +1,6 @@
 """Postings, where each stem is and how often, as rows; and areas of them in memory.
 
-A reader is given an area as of its snapshot, or nothing. What this process commits is handed over;
+A reader gets an area as of its snapshot, or nothing. What this process commits is handed over;
 a version that another process has made is not there, and postings answer.
 """
 
@@ -157,20 +157,20 @@ class Postings(Table):
         """
         after = "next.term"
         if letters is not None:
-            after = f"""CASE WHEN next.term = asked.start THEN next.term
-                             ELSE left(next.term, length(asked.start) + {letters}) || :beyond END"""
+            after = f"""CASE WHEN next.term = stems.start THEN next.term
+                             ELSE left(next.term, length(stems.start) + {letters}) || :beyond END"""
         return self._scalars(
             f"""SELECT DISTINCT found.term
-                  FROM unnest(CAST(:starts AS TEXT[])) AS asked (start)
+                  FROM unnest(CAST(:starts AS TEXT[])) AS stems (start)
                  CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
                  CROSS JOIN LATERAL (
                        WITH RECURSIVE next (term) AS (
-                           SELECT asked.start COLLATE "C"
+                           SELECT stems.start COLLATE "C"
                             UNION ALL
                            SELECT (SELECT min(p.term)
                                      FROM postings p
                                     WHERE p.area = place.area AND p.term > {after}
-                                          AND p.term < asked.start || :beyond)
+                                          AND p.term < stems.start || :beyond)
                              FROM next
                             WHERE next.term IS NOT NULL)
                        SELECT term FROM next) found
@@ -265,7 +265,7 @@ class _Known:
 
 
 class KnownCounts:
-    """The counts of stems that a process has asked for, as long as their group has not changed.
+    """The counts of stems that a process has used, as long as their group has not changed.
 
     Any thread may use them.
     """
@@ -304,18 +304,18 @@ class GroupWeights:
     def having(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
         """How many memories of the group have each stem, or among their own words."""
         known = self._known.of(self._number, frozenset(self.versions.items()), own=own)
-        asked = set(stems)
-        if missing := asked - known.keys():
+        required = set(stems)
+        if missing := required - known.keys():
             found = self._postings.having(self._number, missing, own=own)
             known.update({stem: found.get(stem, 0) for stem in missing})
-        return {stem: known[stem] for stem in asked}
+        return {stem: known[stem] for stem in required}
 
-    def of_terms(self, asked: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
+    def of_terms(self, stems_of: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
         """How many memories of the group have each term: all its stems, or one that so begins."""
-        single = {term: it[0] for term, it in asked.items() if len(it) == 1 and not term.starts}
+        single = {term: it[0] for term, it in stems_of.items() if len(it) == 1 and not term.starts}
         known = self.having(single.values(), own=own)
         counts = {term: known[stem] for term, stem in single.items()}
-        for term, stems in asked.items():
+        for term, stems in stems_of.items():
             if term.starts and len(stems) == 1:
                 counts[term] = self._postings.having_beginning(self._number, stems[0], own=own)
             elif term not in single:
@@ -329,7 +329,7 @@ MOST_KNOWN = 65_536  # counts of which is remembered how often they are
 class StoredWords(FoundWords):
     """What was found of a query in areas of a group, for its reader alone.
 
-    `asked` are the stems of each term. Without `weights` words are weighed among these areas.
+    `stems_of` are the stems of each term. Without `weights` words are weighed among these areas.
     """
 
     def __init__(
@@ -337,15 +337,15 @@ class StoredWords(FoundWords):
         postings: Postings,
         query: IndexQuery,
         areas: Sequence[int],
-        asked: Mapping[Term, Stem],
+        stems_of: Mapping[Term, Stem],
         weights: GroupWeights | None,
     ) -> None:
         self._own = query.own
         self._weighed = ALONE if weights is None else often_by(query.weights, own=query.own)
-        stems = {stem for term, it in asked.items() if not term.starts for stem in it}
+        stems = {stem for term, it in stems_of.items() if not term.starts for stem in it}
         found, lengths = postings.of(areas, stems)
         self.counts: dict[Term, Having] = {}
-        for term, it in asked.items():
+        for term, it in stems_of.items():
             if term.starts and len(it) == 1:
                 self.counts[term], more = postings.beginning(areas, it[0])
                 lengths |= more
@@ -356,7 +356,7 @@ class StoredWords(FoundWords):
             having: Mapping[Term, int] = {term: len(it) for term, it in often.items()}
             totals = Totals.alone(postings.memories(areas))
         else:
-            there = {term: asked[term] for term, it in often.items() if it}
+            there = {term: stems_of[term] for term, it in often.items() if it}
             having, totals = weights.of_terms(there, own=query.own), weights.totals
         super().__init__(totals, often, having, lengths)
 
@@ -542,7 +542,7 @@ class StoredWorth(Worth):
         return self.totals.idf(self._weights.having([text], own=own)[text])
 
     def weights_of(self, areas: Sequence[Area], *, own: bool) -> list[Weights]:
-        """What postings of the areas add, of stems that were asked for together."""
+        """What postings of the areas add, of stems that were read together."""
         self._weights.having(self._stem_of.values(), own=own)  # in one statement
         return [Weights(self, it) for it in areas]
 
@@ -567,7 +567,7 @@ def _rows(connection: Connection, area: int) -> Iterator[Row]:
 
 
 def _row(memory: MemoryId, entry: Entry) -> Row:
-    """Sessions and ends are asked of the tables."""
+    """Sessions and ends are read from the tables."""
     return Row(memory, 0, None, 0, None, None, entry)
 
 

@@ -21,9 +21,9 @@ from ..recall.inverted_index.vocabulary import UNKNOWN
 from ..recall.search.search import (
     FIELDS,
     Found,
+    RowLookup,
     Search,
     Sessions,
-    Shown,
     sentences,
     term_score,
     weightings,
@@ -48,13 +48,13 @@ class Source:
     def __init__(
         self,
         connection: Connection,
-        shown: Shown,
+        lookup: RowLookup,
         features: Features,
         stems: Stems,
         cached: IndexMemory,
     ) -> None:
         self.postings = Postings(connection)
-        self._shown = shown
+        self._lookup = lookup
         self._features = features
         self._stems = stems
         self._cached = cached
@@ -91,7 +91,7 @@ class Source:
     def best(self, query: IndexQuery) -> list[Scored]:
         stored = [
             combined(
-                sentences(query, self.stored(query, number), self._shown), query.sentence_weights
+                sentences(query, self.stored(query, number), self._lookup), query.sentence_weights
             )
             for number in query.visible.spans
         ]
@@ -101,9 +101,11 @@ class Source:
         areas = self._areas(number, query.visible.spans[number])
         terms = query.terms
         stems = self._stems.of_texts([term.text for term in terms])
-        asked = {term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)}
+        stems_of = {
+            term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)
+        }
         weights = None if query.visible.is_alone else self._weights_of(number)
-        return StoredWords(self.postings, query, areas, asked, weights)
+        return StoredWords(self.postings, query, areas, stems_of, weights)
 
     def _weights_of(self, number: int) -> GroupWeights:
         if number not in self._weights:
@@ -124,7 +126,6 @@ class Source:
 def _added(
     found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
-    """What the terms add to the score of a memory."""
     added: dict[Term, TermScore] = {}
     for term in terms:
         counts = tuple(
@@ -160,7 +161,7 @@ def _starts(form: str, following: Collection[str]) -> Iterator[str]:
             yield head + letter + two  # one added
 
 
-READ_LIMIT = timedelta(seconds=5)
+READ_LIMIT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
 TRIES = 9  # to undo what took too long
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
@@ -181,9 +182,9 @@ class PostgresSearch(Search):
     ) -> None:
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._shown = Shown(connection, POSTGRESQL)
-        self._source = Source(connection, self._shown, features, stems, cached)
-        super().__init__(memories, visibility, self._source, self._shown, stems)
+        self._lookup = RowLookup(connection, POSTGRESQL)
+        self._source = Source(connection, self._lookup, features, stems, cached)
+        super().__init__(memories, visibility, self._source, self._lookup, stems)
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -228,23 +229,23 @@ class PostgresSearch(Search):
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stems = self._stems.of([term.text for term in terms])
-        asked = [stored_term(stems[term.text]) for term in terms]
+        names = [stored_term(stems[term.text]) for term in terms]
         areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
         found = self._connection.execute(
-            f"""SELECT asked.term, sum(counted.rows)
-                  FROM unnest(CAST(:stems AS TEXT[])) AS asked (term)
+            f"""SELECT stems.term, sum(counted.rows)
+                  FROM unnest(CAST(:stems AS TEXT[])) AS stems (term)
                  CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
                  CROSS JOIN LATERAL (SELECT count(*) AS rows
                                        FROM (SELECT 1
                                                FROM postings
-                                              WHERE area = place.area AND term = asked.term
+                                              WHERE area = place.area AND term = stems.term
                                                     AND counts & {OWN} <> 0
                                               LIMIT :most) first) counted
-              GROUP BY asked.term""",
-            {"stems": sorted(set(asked)), "areas": areas, "most": most + 1},
+              GROUP BY stems.term""",
+            {"stems": sorted(set(names)), "areas": areas, "most": most + 1},
         )
         counts: dict[str, int] = dict(found.fetchall())
-        return [counts.get(stem, 0) for stem in asked]
+        return [counts.get(stem, 0) for stem in names]
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
         areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
@@ -260,4 +261,4 @@ class PostgresSearch(Search):
     ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
         found = self._source.stored(query, number)
         added = {id_: _added(found, query, terms, id_) for id_ in rows}
-        return sentences(query, found, self._shown), added
+        return sentences(query, found, self._lookup), added

@@ -24,9 +24,9 @@ from .transaction import PATIENCE, number_of, stored
 
 PAUSE = 0.05  # seconds between two looks at who may see what was erased
 SEEN = (
-    "Somebody may still see what was erased, so the database would keep it. Try again; else end "
-    "old transactions (pg_stat_activity, pg_prepared_xacts) and what replication slots hold "
-    "(pg_replication_slots)."
+    "A transaction may still see erased data, so the database would keep it. Try again; if that "
+    "does not help, end old transactions (pg_stat_activity, pg_prepared_xacts) and release what "
+    "replication slots hold (pg_replication_slots)."
 )
 
 _TABLES = """
@@ -102,7 +102,7 @@ def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
     with connection.transaction():
         if tenant in tenants(connection):
             raise Conflict(
-                f"The tenant {tenant} has a database already: the schema {schema_of(tenant)}."
+                f"The tenant {tenant} already has a database: the schema {schema_of(tenant)}."
             )
         record(connection, at, "tenant.created", by, tenant=tenant)
         brought_up_to_date(connection, tenant)
@@ -165,8 +165,8 @@ def storage_stats(
 
 
 MIB = 1024 * 1024
-STANDBY = "No synchronous standby is named, so what was acknowledged can be lost with the primary."
-PRIMARY = "A commit does not wait until it is on the disk of a standby: synchronous_commit is {}."
+STANDBY = "No synchronous standby is named, so acknowledged writes can be lost with the primary."
+PRIMARY = "A commit does not wait for the disk of a standby: synchronous_commit is {}."
 UNSAFE = ("fsync", "full_page_writes", "synchronous_commit")  # off: a crash loses or damages rows
 
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
@@ -217,7 +217,7 @@ def check_server(url: str) -> Iterator[Finding]:
         try:
             require_usable(connection)
         except Refusal as refusal:
-            yield failed("database", str(refusal), "Until then no service starts.")
+            yield failed("database", str(refusal), "The service cannot start before this is fixed.")
             return
         yield ok("database", f"PostgreSQL {connection.info.server_version // 10_000}, UTF8.")
         settings = dict(connection.execute(_SETTINGS, ([*UNSAFE, *_OTHERS],)).fetchall())
@@ -229,15 +229,15 @@ def check_server(url: str) -> Iterator[Finding]:
 def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
     with opened(url) as connection:
         if tenant not in tenants_of(connection):
-            made = "a start of the service, or its first save, makes it."
+            made = "starting the service, or the first save, creates it."
             yield note("format", f"There is no schema {schema_of(tenant)}; {made}")
             return
         try:
             require_current(connection, tenant)
         except StartRefused as refusal:
-            yield failed("format", str(refusal), "A start brings it up to date.")
+            yield failed("format", str(refusal), "Starting the service upgrades it.")
             return
-        yield ok("format", f"The schema {schema_of(tenant)} is of this version.")
+        yield ok("format", f"The schema {schema_of(tenant)} has this version.")
         yield _check_indexes(connection, tenant)
         yield _check_values(connection, tenant)
         yield _check_words(connection, tenant)
@@ -252,7 +252,7 @@ def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
     if unsafe := [name for name in UNSAFE if settings[name] == "off"]:
         yield warn(
             "durability",
-            f"These are off, so that a crash loses what was acknowledged: {', '.join(unsafe)}.",
+            f"These are off, so a crash can lose acknowledged writes: {', '.join(unsafe)}.",
             "Set them to on.",
         )
     elif not settings["synchronous_standby_names"]:
@@ -269,28 +269,28 @@ def _check_transactions(connection: Database) -> Finding:
         return ok("transactions", "None is older than an hour.")
     return warn(
         "transactions",
-        f"{number} are older than an hour, one of {float(longest) / 3600:.0f} hours: until they "
-        "end, no VACUUM removes what was deleted since.",
-        "End them: pg_stat_activity tells whose they are.",
+        f"Older than an hour: {number}, the oldest {float(longest) / 3600:.0f} hours. Until they "
+        "end, VACUUM removes nothing that was deleted since.",
+        "End them: pg_stat_activity shows whose they are.",
     )
 
 
 def _check_autovacuum(connection: Database, settings: dict[str, str]) -> Finding:
     if settings["autovacuum"] == "off":
-        told = "It is off: tables grow, searches get slower, and what was erased stays in pages."
-        return warn("autovacuum", told, "Set autovacuum to on.")
+        problem = "It is off: tables grow, searches get slower, and what was erased stays in pages."
+        return warn("autovacuum", problem, "Set autovacuum to on.")
     without = [it for (it,) in connection.execute(_UNVACUUMED)] if is_made(connection) else []
     if without:
-        told = f"It is off for these tables: {some_of(without)}."
-        return warn("autovacuum", told, "ALTER TABLE ... RESET (autovacuum_enabled)")
+        problem = f"It is off for these tables: {some_of(without)}."
+        return warn("autovacuum", problem, "ALTER TABLE ... RESET (autovacuum_enabled)")
     return ok("autovacuum", "It is on.")
 
 
 def _check_indexes(connection: Database, tenant: TenantId) -> Finding:
     if invalid := [it for (it,) in connection.execute(_INVALID, (schema_of(tenant),))]:
-        told = f"These indexes of tables are not valid: {some_of(invalid)}."
-        return failed("schema", told, f'REINDEX SCHEMA "{schema_of(tenant)}"')
-    return ok("schema", "Every index of a table is valid.")
+        problem = f"These indexes are invalid: {some_of(invalid)}."
+        return failed("schema", problem, f'REINDEX SCHEMA "{schema_of(tenant)}"')
+    return ok("schema", "Every index is valid.")
 
 
 def _check_values(connection: Database, tenant: TenantId) -> Finding:
@@ -301,8 +301,8 @@ def _check_values(connection: Database, tenant: TenantId) -> Finding:
         return ok("values", "Every row has valid values.")
     return failed(
         "values",
-        f"Rows are damaged, and are not served: {some_of(found)}.",
-        "Nothing says what was there: restore a backup of the database, or correct the row by SQL.",
+        f"These rows are damaged, and not served: {some_of(found)}.",
+        "Their values are unknown: restore a backup of the database, or correct them with SQL.",
     )
 
 
@@ -313,8 +313,8 @@ def _check_words(connection: Database, tenant: TenantId) -> Finding:
     if drift:
         return warn(
             "index",
-            f"It differs from the memories by {drift:,} rows.",
+            f"It differs from the memories in {drift:,} row{'s' * (drift != 1)}.",
             "The next sweep repairs it; to repair it now, run `agentops-memory index --rebuild "
             f"--tenant {tenant}`.",
         )
-    return ok("index", "It has as many rows as there are memories.")
+    return ok("index", "Its number of rows matches the memories.")

@@ -250,7 +250,7 @@ class Claims:
         self._claim("project", space.project)
 
     def _claim(self, kind: str, name: str) -> None:
-        """Nobody else may touch it until this transaction has ended; asked for once."""
+        """Nobody else may touch it until this transaction has ended; claimed once."""
         number = number_of(self._schema, kind, name)
         if number not in self._taken:
             self._taken.add(number)
@@ -384,7 +384,7 @@ def deadline() -> float:
     return asyncio.get_running_loop().time() + PATIENCE.total_seconds()
 
 
-HELD = "Another writer has used the database for too long; try again."
+HELD = "Another writer has held the database for too long; try again."
 MEMBERS = 32  # of a group
 LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
 AT_A_TIME = 2  # groups of a line: one works while the other commits
@@ -446,7 +446,7 @@ class Line:
         """What came of a change. Busy when it waits for too long, or too many do.
 
         None: nothing happened, for another's sake maybe; it shall be made by itself. A cancelled
-        caller leaves; a change that has begun goes on.
+        caller leaves; a change that has begun continues.
         """
         if len(self._waiting) >= QUEUE:
             raise Busy("Too many writes are waiting; try again.")

@@ -42,7 +42,7 @@ class Connections:
     """Connections that wait for work; opened when they are needed. Any thread may use them."""
 
     connect: Connect
-    on_broken: Callable[[], None] = noop  # told of each that ends before it is closed
+    on_broken: Callable[[], None] = noop  # called for each that ends before it is closed
     _idle: list[psycopg.Connection[Any]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_closed: bool = False
@@ -135,7 +135,7 @@ class Schemas:
 
 T = TypeVar("T")
 
-LONGEST = timedelta(seconds=6)  # of a statement; longer than PATIENCE, so that a lock is told of
+LONGEST = timedelta(seconds=6)  # of a statement; longer than PATIENCE, so that a lock is reported
 LONGEST_LOAD = timedelta(seconds=30)  # of reading an area into memory
 TRIES = 8  # of a transaction that others were in the way of
 
@@ -235,7 +235,7 @@ class Transactions:
         is_alone = len(changes) == 1
 
         def begun(change: Change) -> PostgresTransaction:
-            # Without memory: a version that is undone is given again, to other words.
+            # Without memory: a version that is undone is used again, for other words.
             return self._made(
                 ours, self._clock(), change.caller, self._stems, others=others, is_alone=is_alone
             )

@@ -65,7 +65,7 @@ class Answer:
 
 
 def explanation(
-    tx: Transaction, asked: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
+    tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
 ) -> Explanation:
     """Why these hits are in the answer, and why a memory is not; each half may time out."""
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
@@ -74,7 +74,7 @@ def explanation(
         late = e.WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
     return Explanation(
-        asked=frozenset(asked.terms),
+        queried=frozenset(query.terms),
         items=items or {},
         links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if wanted.explain else {},
         why_not=why,
@@ -84,7 +84,7 @@ def explanation(
 
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
     found = answer.found
-    shown = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
+    first_ids = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
     alone = Source(filter=answer.searched, query=found.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
     for source in found.sources or (alone,):
@@ -92,7 +92,7 @@ def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Ex
             continue
         for tier in (Tier.EVERY, Tier.ANY):
             listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
-            if ids := [id_ for id_ in shown if id_ in listed]:
+            if ids := [id_ for id_ in first_ids if id_ in listed]:
                 parts = tx.search.parts(tier, source.query, source.filter, answer.limit, ids)
                 items |= {id_: explained(part, source.query, tier) for id_, part in parts.items()}
     return items
@@ -108,22 +108,22 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
 
 def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
-    told = partial(e.WhyNotAnswer, id=wanted)
+    outcome = partial(e.WhyNotAnswer, id=wanted)
     memory = tx[MemoryTable].get(wanted)
     if memory is None or not memory.is_live(tx.now):
-        return told(reason=Reason.UNKNOWN)
+        return outcome(reason=Reason.UNKNOWN)
     if filters := failed_filters(memory, answer):
-        return told(reason=Reason.FILTER, filters=list(filters))
+        return outcome(reason=Reason.FILTER, filters=list(filters))
     links = tx[SupersessionTable].of([wanted]).get(wanted, NO_LINKS)
     if links.superseded_by and answer.filter.is_current:
-        return told(reason=Reason.SUPERSEDED, superseded_by=list(links.superseded_by))
+        return outcome(reason=Reason.SUPERSEDED, superseded_by=list(links.superseded_by))
     for place, hit in enumerate(answer.found.hits, start=1):
         if hit.memory.id == wanted:
             left_out = answer.packed.left_out if answer.packed else ()
             is_left_out = any(wanted == one.id for one in left_out)
-            return told(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
+            return outcome(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
     if answer.ranked and any(hit.memory.id == wanted for hit in answer.ranked.hits):
-        return told(reason=Reason.PINS)
+        return outcome(reason=Reason.PINS)
     return _outranked(tx, wanted, answer)
 
 
@@ -141,7 +141,7 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
         "tag": filter_.tag is None or filter_.tag in memory.text.tags,
     }
     if not passes["project"]:
-        return ("project",)  # no more is told of another project's memory
+        return ("project",)  # another project's memory stays hidden
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 

@@ -202,12 +202,12 @@ class Stored:
     """Looks into the database of the index, of some microseconds each."""
 
     token: Callable[[], Token | None]
-    """Of the newest committed state; None where it cannot be told at once."""
+    """Of the newest committed state; None where it is not known at once."""
     place: Callable[[Project], Place | None]
     """Where a project is; None if it has no memory of its own."""
     summaries: Callable[[Project, int], list[str]]
     """The newest of a project, so many at most."""
-    shown: Callable[[Sequence[MemoryId]], list[Shown]]
+    texts: Callable[[Sequence[MemoryId]], list[Shown]]
 
 
 class Plain(NamedTuple):
@@ -246,7 +246,7 @@ class HeldReads:
     def __post_init__(self) -> None:
         self._words = PromptWords(self.index.vocabulary, self.stems.known)
 
-    def context(self, asked: Plain, render: Render) -> HeldRead | None:
+    def context(self, question: Plain, render: Render) -> HeldRead | None:
         """As `recall.context` without more than these; None where memory cannot tell.
 
         What is rendered is remembered with the memory.
@@ -254,27 +254,27 @@ class HeldReads:
         if not self.index.lock.acquire(blocking=False):  # the event loop waits for no reader
             return None
         try:
-            found = self._context(asked, render)
+            found = self._context(question, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
         return found
 
-    def search(self, asked: Plain, render: Render) -> HeldRead | None:
+    def search(self, question: Plain, render: Render) -> HeldRead | None:
         """As `recall.search` without more than these."""
         if not self.index.lock.acquire(blocking=False):
             return None
         try:
-            found = self._search(asked, render)
+            found = self._search(question, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
         return found
 
-    def _context(self, asked: Plain, render: Render) -> HeldRead | None:
-        project, limit = asked.project, asked.limit
-        reading = self._reading(asked)
-        best = reading.best(asked.text, limit) if reading else None
+    def _context(self, question: Plain, render: Render) -> HeldRead | None:
+        project, limit = question.project, question.limit
+        reading = self._reading(question)
+        best = reading.best(question.text, limit) if reading else None
         if reading is None or best is None:
             return None
         summaries = self.index.summaries.get(project)
@@ -293,9 +293,9 @@ class HeldReads:
             return None
         return HeldRead(hits, lines, reading.steps, reading.corrections, summaries)
 
-    def _search(self, asked: Plain, render: Render) -> HeldRead | None:
-        reading = self._reading(asked)
-        ranked = reading.every_then_any(asked.text, asked.limit) if reading else None
+    def _search(self, question: Plain, render: Render) -> HeldRead | None:
+        reading = self._reading(question)
+        ranked = reading.every_then_any(question.text, question.limit) if reading else None
         if reading is None or ranked is None:
             return None
         lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
@@ -307,15 +307,15 @@ class HeldReads:
             hits.append((id_, floor, Method.FULL_TEXT))
         return HeldRead(hits, lines, reading.steps, {})
 
-    def _reading(self, asked: Plain) -> "Reading | None":
-        index, project = self.index, asked.project
-        if index.holds_nothing or not asked.projects.match(project):
+    def _reading(self, question: Plain) -> "Reading | None":
+        index, project = self.index, question.project
+        if index.holds_nothing or not question.projects.match(project):
             return None
         token = self.stored.token()
         if token is None or not index.is_at(token):
             return None
-        if asked.rules is not None:
-            index.render_by(asked.rules)
+        if question.rules is not None:
+            index.render_by(question.rules)
         place = index.places.get(project)
         if place is None:
             place = self.stored.place(project)
@@ -327,7 +327,7 @@ class HeldReads:
             return None
         if group.memories_of(place.area) > MOST_ON_LOOP:
             return None
-        return Reading(group, place, self._words, self.stems, asked.now)
+        return Reading(group, place, self._words, self.stems, question.now)
 
 
 class Reading:
@@ -466,13 +466,13 @@ class Reading:
         except KeyError:
             every = {id_: line for it in known for id_, line in it.items()}
         if missing := [id_ for id_ in ids if id_ not in every]:
-            for shown in stored.shown(missing):
-                part = next((it for it in self._parts if it.area.has(shown.id)), None)
+            for memory in stored.texts(missing):
+                part = next((it for it in self._parts if it.area.has(memory.id)), None)
                 if part is None:
                     return None
-                every[shown.id] = line = render(shown)
+                every[memory.id] = line = render(memory)
                 if len(line) <= LONGEST_LINE:
-                    part.area.remember(getattr(part.area, kind), shown.id, line)
+                    part.area.remember(getattr(part.area, kind), memory.id, line)
         return [every[id_] for id_ in ids] if every.keys() >= set(ids) else None
 
     def step(
@@ -482,8 +482,8 @@ class Reading:
         """What is found, with the time it takes noted for a span."""
         began = time_ns()
         found = find(*args, **kwargs)
-        told = {"memory.fts.match": match, "memory.search.result_count": len(found)}
-        self.steps.append(PastStep(name, began, time_ns(), told))
+        attributes = {"memory.fts.match": match, "memory.search.result_count": len(found)}
+        self.steps.append(PastStep(name, began, time_ns(), attributes))
         return found
 
     def _looked_up(self, texts: Sequence[str]) -> list[Stem] | None:

@@ -16,7 +16,7 @@ from ..memory.lifecycles import with_links
 from ..memory.limits import require_store
 from ..memory.memories import AT_ONCE, MemoryTable
 from ..memory.model.access import Caller, TenantId
-from ..memory.model.agent_memory import Eyes
+from ..memory.model.agent_memory import Viewer
 from ..memory.model.memory import Memory, MemoryId, Text
 from ..memory.model.ranking import Scored
 from ..memory.model.search import (
@@ -166,28 +166,28 @@ NO_NAMESPACE = "No such namespace."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joining:
-    """Stores; and by an agent's eyes its own episodic memory, and namespaces."""
+    """Stores; and for an agent its own episodic memory, and namespaces."""
 
     stores: tuple[StoreId, ...] = ()
-    eyes: Eyes | None = None  # needed for what follows
+    viewer: Viewer | None = None  # needed for what follows
     episodic: bool = False
     namespaces: tuple[str, ...] = ()
 
     def filters(self, tx: Transaction, of: Filter) -> Iterator[Filter]:
-        """Each as a place of its own, where what is asked for besides is as in a project.
+        """Each as a place of its own, where the other filters are as in a project.
 
-        NotFound for a store that there is not, and for a namespace that these eyes may not read.
+        NotFound for a store that there is not, and for a namespace that the viewer may not read.
         """
         place = Filter(type=of.type, tag=of.tag, is_current=True)
         for store in self.stores:
             require_store(tx, store)
             yield replace(place, store=store)
-        if self.eyes is None:
+        if self.viewer is None:
             return
         if self.episodic:
-            yield replace(place, agent=self.eyes.agent)
+            yield replace(place, agent=self.viewer.agent)
         for name in self.namespaces:
-            if not reads_namespace(tx, self.eyes, name):
+            if not reads_namespace(tx, self.viewer, name):
                 raise NotFound(NO_NAMESPACE)
             yield replace(place, namespace=name)
 
@@ -312,18 +312,18 @@ def context(
     ranked = _candidates(tx, query, filter_, limit, [*joining.filters(tx, filter_)])
     found = _pinned_first(tx, ranked.found, filter_, limit)
     candidates = ranked if found is ranked.found else replace(ranked, found=found)
-    shown = packed(candidates, budget) if budget.is_bounded or wanted else candidates
+    result = packed(candidates, budget) if budget.is_bounded or wanted else candidates
     if wanted.links:
-        shown = replace(shown, found=linked(tx, shown.found))
+        result = replace(result, found=linked(tx, result.found))
     if not wanted:
-        return shown
-    shown = replace(shown, found=whole(tx, shown.found))
+        return result
+    result = replace(result, found=whole(tx, result.found))
     answer = reasons.Answer(
         found=candidates.found, filter=filter_, limit=limit,
-        tiers=_context_tiers(query), fills_up=True, packed=shown.packed, ranked=ranked.found,
+        tiers=_context_tiers(query), fills_up=True, packed=result.packed, ranked=ranked.found,
     )  # fmt: skip
-    why = reasons.explanation(tx, query, shown.found.hits, answer, wanted)
-    return replace(shown, found=replace(shown.found, explanation=why))
+    why = reasons.explanation(tx, query, result.found.hits, answer, wanted)
+    return replace(result, found=replace(result.found, explanation=why))
 
 
 def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
@@ -374,7 +374,7 @@ def _ranked(tier: Tier, scored: Iterable[Scored], but: Collection[MemoryId] = ()
 def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
     return [
         Hit(memory=it, rank=ranked[it.id][1], method=Method.FULL_TEXT, tier=ranked[it.id][0])
-        for it in tx[MemoryTable].shown(ranked)
+        for it in tx[MemoryTable].texts(ranked)
     ]
 
 
@@ -382,7 +382,7 @@ def _search_tiers(query: Query) -> tuple[Tier, ...]:
     is_any = Feature.ANY_WORD in query.features
     is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
     tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
-    return tuple(tier for tier, is_asked in tiers.items() if is_asked)
+    return tuple(tier for tier, is_on in tiers.items() if is_on)
 
 
 def _context_tiers(query: Query) -> tuple[Tier, ...]:

@@ -126,11 +126,11 @@ def message_of(record: LogRecord) -> str:
     It is the template if the arguments do not fit. Without arguments, of a library's template
     only the plain words that it begins with remain: libraries quote after punctuation.
     """
-    template, shown = text_of(record.msg), _shown if is_own(record) else _withheld
+    template, render = text_of(record.msg), _as_text if is_own(record) else _withheld
     if not record.args:
         return template if is_own(record) else _AFTER_WORDS.split(template, maxsplit=1)[0].strip()
     with suppress(Exception):
-        return template % _each(record.args, shown)
+        return template % _each(record.args, render)
     return template
 
 
@@ -171,17 +171,17 @@ def _before(error: BaseException) -> tuple[BaseException | None, str]:
     return (None if error.__suppress_context__ else error.__context__), CONTEXT
 
 
-def _each(args: object, shown: Callable[[object], object]) -> object:
+def _each(args: object, render: Callable[[object], object]) -> object:
     if isinstance(args, Mapping):
-        return {name: shown(value) for name, value in args.items()}
+        return {name: render(value) for name, value in args.items()}
     assert isinstance(args, tuple)
-    return tuple(map(shown, args))
+    return tuple(map(render, args))
 
 
-def _shown(value: object) -> object:
+def _as_text(value: object) -> object:
     return described(value) if isinstance(value, BaseException) else value
 
 
 def _withheld(value: object) -> object:
     is_number = value is None or isinstance(value, int | float | Enum)
-    return _shown(value) if is_number or isinstance(value, BaseException) else WITHHELD
+    return _as_text(value) if is_number or isinstance(value, BaseException) else WITHHELD

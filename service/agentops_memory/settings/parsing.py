@@ -94,7 +94,7 @@ def optional_retention(text: str) -> timedelta | None:
 
 
 def database_url(text: str) -> str | None:
-    """A URL of PostgreSQL, or none; what is wrong with it is told without a part of it."""
+    """A URL of PostgreSQL, or none; a refusal quotes no part of it."""
     if text and not text.startswith(("postgresql://", "postgres://")):
         raise ValueError("is not a URL such as postgresql://user@host/database")
     if text and find_spec("psycopg") is None:
@@ -241,8 +241,8 @@ def features(text: str) -> Features:
 
 def tools(text: str) -> tuple[str, ...]:
     """The tools of an agent: `default`, `all`, or names with commas."""
-    given = [name.strip() for name in text.split(",") if name.strip()]
-    names = dict.fromkeys(name for each in given for name in SETS.get(each, (each,)))
+    words = [name.strip() for name in text.split(",") if name.strip()]
+    names = dict.fromkeys(name for each in words for name in SETS.get(each, (each,)))
     unknown = [name for name in names if name not in ALL_TOOLS]
     if unknown or not names:
         raise ValueError(f"is not default, all, or names among {', '.join(ALL_TOOLS)}")

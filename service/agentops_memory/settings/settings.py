@@ -40,7 +40,7 @@ def setting(
     flag: str = "",
     is_secret: bool = False,
 ) -> Any:
-    """A field with its Variable; MEMORY_ITS_NAME and --its-name unless they are told."""
+    """A field with its Variable; MEMORY_ITS_NAME and --its-name by default."""
     row = {"kind": kind, "parse": parse, "default": default, "help": help}
     return field(
         repr=not is_secret, metadata=row | {"name": name, "flag": None if is_secret else flag}
@@ -62,10 +62,10 @@ OF_FILES = (
 )
 
 
-def require_backup_dir(values: Mapping[str, object], given: Mapping[str, str | None]) -> None:
+def require_backup_dir(values: Mapping[str, object], texts: Mapping[str, str | None]) -> None:
     if values["database_url"] and values["backup_dir"]:
         raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
-    lonely = [name for name in ("backup_every", "backup_keep") if given[name]]
+    lonely = [name for name in ("backup_every", "backup_keep") if texts[name]]
     if lonely and values["backup_every"] and values["backup_dir"] is None:
         raise SettingRefused(
             f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must be set to the folder for backups."
@@ -251,11 +251,11 @@ def settings(
 
     An empty value is an unset one. Raises SettingRefused for the first wrong value.
     """
-    given = {it.field: (flags or {}).get(it.field) or environment.get(it.name) for it in VARIABLES}
-    values = {it.field: _parsed(it, given[it.field]) for it in VARIABLES}
+    texts = {it.field: (flags or {}).get(it.field) or environment.get(it.name) for it in VARIABLES}
+    values = {it.field: _parsed(it, texts[it.field]) for it in VARIABLES}
     for name, ending in BESIDE_DATABASE.items():
         values[name] = values[name] or Path(f"{values['db_path']}{ending}")
-    require_backup_dir(values, given)
+    require_backup_dir(values, texts)
     return Settings(**values)
 
 
@@ -264,8 +264,8 @@ def _parsed(variable: Variable, text: str | None) -> Any:
     try:
         return variable.parse(value)
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
-        shown = repr(value) if variable.flag else "it"
-        raise SettingRefused(f"{variable.name}: {shown} {error}.") from error
+        quoted = repr(value) if variable.flag else "it"
+        raise SettingRefused(f"{variable.name}: {quoted} {error}.") from error
 
 
 Flags = Mapping[str, str | None]
@@ -289,15 +289,15 @@ class UsableSettings:
 def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
     """The settings that can be used. A file that cannot be named is SettingRefused."""
     refusals: list[str] = []
-    left, given = dict(environment), dict(flags)
+    left, options = dict(environment), dict(flags)
     while True:
         try:
-            return UsableSettings(settings=settings(left, given), refusals=tuple(refusals))
+            return UsableSettings(settings=settings(left, options), refusals=tuple(refusals))
         except SettingRefused as refusal:
             wrong = BY_NAME.get(str(refusal).partition(":")[0])
-            if wrong is None or not (left.pop(wrong.name, None) or given.get(wrong.field)):
+            if wrong is None or not (left.pop(wrong.name, None) or options.get(wrong.field)):
                 raise
-            given[wrong.field] = None
+            options[wrong.field] = None
             refusals.append(str(refusal))
 
 

@@ -40,9 +40,9 @@ APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
 WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
 CHECKPOINT = 4000  # pages (16 MiB) of WAL that are copied into the file together, with two syncs
-READ_LIMIT = timedelta(seconds=5)
+READ_LIMIT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
 PROGRESS = 10_000  # virtual machine steps between two looks at the clock
-CACHED_STATEMENTS = 256
+CACHED_STATEMENTS = 256  # Python keeps 128, and then compiles statements of ours again
 # KiB of pages that a reader keeps. With the 2,000 of SQLite a prompt takes as much processor time
 # (3,000 in 1,000 projects, none in memory), as pages that leave are in the system's cache.
 READ_CACHE = 512
@@ -54,7 +54,7 @@ Check = Callable[[], None]
 
 
 # What a transaction of this process changes, for what is held in memory. Triggers of the writer's
-# own connection note every change, whichever function makes it; new memories are told by the index.
+# own connection note every change, whichever function makes it; the index reports new memories.
 
 NO_GROUP = -1  # of the global area, which is in every partition
 
@@ -99,7 +99,7 @@ class Connection(aiosqlite.Connection):
         return self
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run work whole. A cancelled caller leaves; the work goes on."""
+        """Run work whole. A cancelled caller leaves; the work continues."""
         result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
         return result
 
@@ -192,7 +192,7 @@ def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
 
 
 def read_only(database: sqlite3.Connection) -> None:
-    database.execute("PRAGMA query_only = ON")
+    database.execute("PRAGMA query_only = ON")  # a read must never write beside the one writer
     database.execute(f"PRAGMA cache_size = -{READ_CACHE}")
 
 
@@ -288,12 +288,12 @@ def carried() -> Iterator[None]:
 def carriable(error: BaseException) -> BaseException:
     """The error as it can be handed to another thread; it holds no cursor any more."""
     if isinstance(error, StopIteration):
-        # No future can carry it: the caller would wait for ever.
+        # No future can carry it: the caller would wait forever.
         stopped = RuntimeError("work raised StopIteration")
         return stopped.with_traceback(error.__traceback__)
     # The variables of work that raised: a cursor among them would hold its snapshot.
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        # An error that is raised again still knows coroutines that go on.
+        # An error that is raised again still knows coroutines that continue.
         if not frame.f_code.co_flags & SUSPENDABLE:
             with suppress(RuntimeError):  # it runs
                 frame.clear()
@@ -302,12 +302,12 @@ def carriable(error: BaseException) -> BaseException:
 
 _PRAGMAS = (
     "temp_store = MEMORY",  # there may be no temporary folder
-    "synchronous = FULL",  # fsync at each commit
-    "foreign_keys = ON",
+    "synchronous = FULL",  # fsync at each commit: with NORMAL a power cut loses acknowledged ones
+    "foreign_keys = ON",  # SQLite has them off, for each connection
     "secure_delete = ON",  # zeros over what is deleted, for erasures
     "trusted_schema = ON",  # the view memory_text calls our functions
-    f"journal_size_limit = {WAL_SIZE}",
-    f"wal_autocheckpoint = {CHECKPOINT}",
+    f"journal_size_limit = {WAL_SIZE}",  # else a log that grew once keeps its size
+    f"wal_autocheckpoint = {CHECKPOINT}",  # fewer syncs than by SQLite's 1,000 pages
 )
 
 

@@ -1,6 +1,6 @@
 """SQLite's own way of saying things: its dialect, our SQL functions, and what its errors mean.
 
-A row with a text that is no UTF-8 is damaged: whoever reads its columns gets Unreadable. To find
+A row with a text that is no UTF-8 is damaged: reading its columns raises Unreadable. To find
 out which row it is costs a call for each text and each row, so a connection does it from the first
 text on that it cannot decode.
 """
@@ -69,8 +69,8 @@ def translated() -> Iterator[None]:
         if code not in _REFUSALS:
             raise
         refusal, sentence = _REFUSALS[code]
-        if refusal is not Damaged:  # which is told once, and not with each request
-            # Logged and raised: the caller is told to come back, and only the operator can help.
+        if refusal is not Damaged:  # which is logged once, not with each request
+            # Logged and raised: the caller is told to retry, and only the operator can help.
             log.warning("the database refused", extra={"code": error.sqlite_errorname})
         raise refusal(sentence) from error
 

@@ -86,9 +86,9 @@ class Documents(SqliteTable, Borrowing):
             )
 
     def insert_missing(self, documents: Mapping[MemoryId, Document]) -> None:
-        """Insert those that a partition has not: one that was made or filled anew has them.
+        """Insert those that a partition has not: one that was made or refilled has them.
 
-        Of a damaged space there is none; who mends that fills its partition anew.
+        A damaged space has none; its repair refills the partition.
         """
         sound = set()
         for area in {it.area for it in documents.values()}:
@@ -306,13 +306,13 @@ class Pending(SqliteTable):
             is_same, features = row.fetchone() or (False, "[]")
             if not is_same:
                 raise Unavailable(
-                    "The index was made by other rules meanwhile; restart the service."
+                    "The index was rebuilt with other rules meanwhile; restart the service."
                 )
             self.known.features = _features(features)
         return self.known.features
 
     def _before(self, before: MemoryId, memory: Memory, space: int, area: int) -> Iterator[End]:
-        """The ends of the memories before it in the session; read when they are asked for."""
+        """The ends of the memories before it in the session; read on demand."""
         if memory.session is None:
             return
         known = self.known.ends.setdefault(area, {})

@@ -160,7 +160,7 @@ class Damage:
         """Note what a look has found; the log has each change once."""
         fields = {"path": str(self.path), "tenant": caller.tenant}
         if self.is_known and is_intact:
-            log.warning("the database file is whole again", extra=fields)
+            log.warning("the database file is intact again", extra=fields)
         elif not (self.is_known or is_intact):
             log.error("the database file is damaged: %s", REMEDY, extra=fields)
         self.is_known = not is_intact
@@ -213,7 +213,7 @@ class Databases(Protocol):
     def used(
         self, caller: Caller, *, in_passing: bool = False
     ) -> AbstractAsyncContextManager["SqliteEngine"]:
-        """The database, which stays open inside; in passing none is opened, or kept open for it."""
+        """The database, which stays open inside; an observer opens none, and keeps none open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,7 +356,7 @@ class SqliteMaintenance:
                 )
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
-        """Of what was read before, a page tells nothing; so both are asked."""
+        """A page says nothing about what was read before, so both are checked."""
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
@@ -397,7 +397,7 @@ def _is_exact(tx: SqliteTransaction, number: int) -> bool:
 
 
 QUEUE = 512  # writes that may wait; beyond, a request waits for a place
-QUEUE_TIMEOUT = timedelta(seconds=5)
+QUEUE_TIMEOUT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
 
 
 @dataclass(slots=True, eq=False)
@@ -549,7 +549,7 @@ class SqliteEngine:
 
         def again(database: sqlite3.Connection, _: Pending) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
-            database.execute(f"PRAGMA user_version = {version}")
+            database.execute(f"PRAGMA user_version = {version}")  # writes, and changes nothing
             return has_newest_format(database)
 
         with translated():

@@ -27,9 +27,9 @@ from .schema.migrate import (
     difference,
     has_newest_format,
     is_used,
+    names_of_parts,
     newest_format,
     partition_of,
-    shown,
     tables,
     version_of,
 )
@@ -57,10 +57,9 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
     elif repair.are_harmless(faults):
         yield warn(
             "integrity",
-            "Nothing is damaged, but the file has pages that nothing uses, as an index that "
-            "was made anew leaves them.",
-            "`agentops-memory doctor --fix` writes the file anew; so does the next start where "
-            "the service made that index.",
+            "Nothing is damaged, but the file has unused pages, which a rebuilt index leaves.",
+            "`agentops-memory doctor --fix` rewrites the file without them; so does the next "
+            "start if the service rebuilt the index.",
             fix=subject.fix(repair.write_anew),
         )
     # Tables whose rows cannot all be read, whatever their indexes hold.
@@ -71,7 +70,7 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             "integrity",
             f"All rows can be read, but the file is damaged elsewhere, in an index or among "
             f"its unused pages: {_first_of(faults)}.",
-            "`agentops-memory doctor --fix` makes the indexes anew; if that is not enough, "
+            "`agentops-memory doctor --fix` rebuilds the indexes; if that is not enough, "
             "restore a backup: `agentops-memory restore`.",
             fix=subject.fix(repair.reindex),
         )
@@ -89,7 +88,7 @@ def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
 def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
     dangling = [
-        f"rows of {table} name rows of {parent} that are gone"
+        f"rows of {table} refer to missing rows of {parent}"
         for table, parent in rows
         if table not in repair.TABLES
     ]
@@ -115,14 +114,13 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
     if dangling:
         yield failed(
             "references",
-            f"Of what is stored, {'; '.join(dangling)}.",
-            "The service works with the rest. `agentops-memory restore` brings back "
-            "what a backup has.",
+            f"References are broken: {'; '.join(dangling)}.",
+            "The service works with the rest. `agentops-memory restore` restores a backup.",
         )
     if astray := repair.strays_of(database):
         yield failed(
             "references",
-            f"Beside the memories there are {'; '.join(astray)}.",
+            f"Some rows do not fit the memories: {'; '.join(astray)}.",
             "`agentops-memory doctor --fix` removes them and keeps a copy of the file.",
             fix=subject.fix(repair.put_right),
         )
@@ -171,10 +169,10 @@ def check_log(subject: Subject) -> Finding:
         return ok("log", f"It has {size / MIB:.1f} MiB.")
     return warn(
         "log",
-        f"It has {size / MIB:.1f} MiB: something has been reading an older state for "
-        "long, or the service was killed.",
+        f"It has {size / MIB:.1f} MiB: a reader has held an old snapshot for a long time, or the "
+        "service was killed.",
         "Stop the reader (a copy, a shell on the file); `agentops-memory doctor --fix` then "
-        "empties it.",
+        "truncates it.",
         fix=subject.fix(repair.empty_log),
     )
 
@@ -189,7 +187,7 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
     if newest is not None and newest > now + TOLERATED:
         sentence = (
             f"The newest row is of {newest:%Y-%m-%d %H:%M}, but the clock shows "
-            f"{now:%Y-%m-%d %H:%M} (UTC): it went back, or such rows were imported."
+            f"{now:%Y-%m-%d %H:%M} (UTC): it was set back, or rows of a later time were imported."
         )
         return warn("clock", sentence, SET_CLOCK)
     if changed > now + TOLERATED:
@@ -207,9 +205,9 @@ def check_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
         return ok("erasures", "None is overdue.")
     return warn(
         "erasures",
-        f"Of {pending:,} erasures the bytes have not left the file after an hour.",
-        "Start the service, which goes on with them; if one runs, look in its log for `no "
-        "scrub now`, and end what reads an older state.",
+        f"Erasures whose bytes are still in the file after an hour: {pending:,}.",
+        "Start the service, which completes them; if it is running, search its log for `erased "
+        "bytes could not be overwritten`, and end the reader of an old snapshot.",
     )
 
 
@@ -227,15 +225,15 @@ def check_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta)
         return ok("sessions", "None has been idle for too long.")
     return warn(
         "sessions",
-        f"{going_on:,} sessions are idle for longer than MEMORY_SESSION_IDLE and go on.",
-        "Start the service, which ends them; if one runs, look in its log for `idle "
-        "sessions go on`.",
+        f"Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended: {going_on:,}.",
+        "Start the service, which ends them; if it is running, search its log for `idle "
+        "sessions could not be ended`.",
     )
 
 
 def _sound(subject: Subject) -> Finding:
-    how = "in full" if subject.is_thorough else "quickly; --thorough looks into the indexes, too"
-    return ok("integrity", f"SQLite finds it sound ({how}).")
+    how = "in full" if subject.is_thorough else "quickly; --thorough checks the indexes too"
+    return ok("integrity", f"SQLite's check passes ({how}).")
 
 
 def _faults_found(database: sqlite3.Connection, subject: Subject) -> list[str]:
@@ -256,7 +254,7 @@ def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
 
 
 def _located(subject: Subject, faults: list[str], damaged: list[str]) -> Iterator[Finding]:
-    """Where the damage is: what the full-text index holds can be made anew, rows cannot."""
+    """Where the damage is: what the full-text index holds can be rebuilt, rows cannot."""
     numbers = {number for it in damaged if (number := partition_of(it)) is not None}
     data = [table for table in damaged if partition_of(table) is None]
     for number in sorted(numbers):
@@ -304,28 +302,27 @@ def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         count, after = count + len(page), page[-1].memory
         lost += sum(it.is_lost for it in page)
     if not lost:
-        yield ok("seals", f"All of it opens: {count:,} confidential values.")
+        yield ok("seals", f"Every confidential value can be decrypted ({count:,}).")
         return
     yield warn(
         "seals",
-        f"{lost:,} of {count:,} confidential values do not open: their keys are not in the seal "
-        "file, or they are damaged.",
-        "Put back the seal file from a copy, or from a backup, in which it is `seal.json`. What is "
-        "lost for good can be deleted.",
+        f"{lost:,} of {count:,} confidential values cannot be decrypted: their keys are not in the "
+        "seal file, or the values are damaged.",
+        "Restore the seal file from a copy, or from a backup, where it is `seal.json`. Values that "
+        "are lost permanently can be deleted.",
     )
 
 
 MOVES = (
-    "`agentops-memory doctor --fix` moves them, and what belongs to them, to a quarantine file and "
-    "keeps a copy of the database; `agentops-memory restore` brings back what a backup has."
+    "`agentops-memory doctor --fix` moves them and the rows that depend on them to a quarantine "
+    "file, and keeps a copy of the database; `agentops-memory restore` restores a backup."
 )
 TRIES = 2  # a file that changed while it was read as if nobody used it is read again
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
 
 SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
 ACCESS = (
-    "Run this as the user of the service, who can write the folder: SQLite wants to, although "
-    "nothing is changed."
+    "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
 )
 
 
@@ -375,7 +372,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed(
             "format",
             f"It has format {version}, made by a newer version of this program; this one "
-            f"knows formats up to {newest}.",
+            f"supports formats up to {newest}.",
             "Start the newer version, or restore a backup: `agentops-memory restore`.",
         )
     elif version:
@@ -388,7 +385,9 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
             "`agentops-memory restore`.",
         )
     elif upgrade.is_original(database):
-        yield _older("It is a database of the original, which a start rewrites after a copy of it.")
+        yield _older(
+            "It is a database of the original service; a start copies it, then upgrades it."
+        )
     else:
         yield failed(
             "format",
@@ -402,20 +401,20 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
     if found.is_of_an_erased_tenant:
         yield failed(
             "schema",
-            "The tenant was erased, and then its files could not be removed; nothing can "
-            "be saved here any more.",
+            "The tenant was erased, but its files could not be removed; nothing can be saved "
+            "here any more.",
             "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
         )
     elif found.further:
         yield note(
             "schema",
-            f"Beyond the migrations there are: {shown(found.further)}.",
+            f"Not made by the migrations: {names_of_parts(found.further)}.",
             "Its creator may remove it; the service does not use it.",
         )
     if indexes := found.missing_indexes:
         yield failed(
             "schema",
-            f"Missing: {shown(('index', name) for name in indexes)}.",
+            f"Missing: {names_of_parts(('index', name) for name in indexes)}.",
             "`agentops-memory doctor --fix` rebuilds them.",
             fix=subject.fix(repair.make_indexes, indexes),
         )
@@ -425,10 +424,12 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         if partition_of(part[1]) is None and part[1] not in indexes
     ]:
         yield failed(
-            "schema", f"Missing, or not as the migrations make it: {shown(others)}.", RESTORE
+            "schema",
+            f"Missing, or different from the migrations: {names_of_parts(others)}.",
+            RESTORE,
         )
     elif not (found.missing or found.changed or found.further):
-        yield ok("schema", "It is that of the migrations.")
+        yield ok("schema", "It matches the migrations.")
 
 
 def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -438,7 +439,7 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         return
     yield failed(
         "values",
-        f"Rows are damaged, and are not served: {some_of(found)}.",
+        f"These rows are damaged, and not served: {some_of(found)}.",
         MOVES,
         fix=subject.fix(repair.quarantine, subject.now),
     )
@@ -448,7 +449,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
     if not is_by_rules(database, rules(subject.features)):
         yield warn(
             "index",
-            "The full-text index was made by other rules than those of these settings.",
+            "The full-text index was built with rules other than those of the settings.",
             "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`.",
         )
         return
@@ -457,7 +458,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
     wrong = [
         failed(
             "index",
-            f"Partition {number} of the full-text index is not whole.",
+            f"Partition {number} of the full-text index is incomplete.",
             "`agentops-memory doctor --fix` rebuilds it from the memories.",
             fix=subject.fix(repair.make_partition, number),
         )
@@ -469,7 +470,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
     if not wrong:
         is_exact = subject.is_thorough and not _is_cut(subject.path)
         how = "word for word" if is_exact else "by the number of rows"
-        yield ok("index", f"Its partitions ({len(numbers)}) are in line, {how}.")
+        yield ok("index", f"Its partitions ({len(numbers)}) match the memories, {how}.")
 
 
 CHECKS: Mapping[str, Check] = {
@@ -518,7 +519,9 @@ def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Itera
         yield _wrong_partition(subject, number, f"cannot be read: {reason(error)}")
         return
     if drift:
-        yield _wrong_partition(subject, number, f"is {drift:,} rows out of line")
+        yield _wrong_partition(
+            subject, number, f"differs from the memories in {drift:,} row{'s' * (drift != 1)}"
+        )
     elif subject.is_thorough and not _is_cut(subject.path):
         yield from _other_words(subject, number)
 
@@ -537,21 +540,20 @@ def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
         )
         return
     if not is_exact:
-        yield _wrong_partition(subject, number, "has other words than the memories")
+        yield _wrong_partition(subject, number, "has words that differ from those of the memories")
 
 
 def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
     return warn(
         "index",
         f"Partition {number} of the full-text index {what}.",
-        "The service repairs it with its next sweep; `agentops-memory doctor --fix` repairs it "
-        "now.",
+        "The next sweep repairs it; `agentops-memory doctor --fix` repairs it now.",
         fix=subject.fix(repair.rebuild, number),
     )
 
 
 def _is_cut(path: Path) -> bool:
-    """Whether a transaction was cut off, which whoever opens the file for writing undoes."""
+    """Whether a transaction was cut off, which the next writer rolls back."""
     journal = path.with_name(f"{path.name}-journal")
     return journal.exists() and journal.stat().st_size > 0
 

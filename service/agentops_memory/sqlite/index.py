@@ -163,7 +163,7 @@ class Index(SqliteTable):
         self._forget_stems(partition)
 
     def missing_stems(self, after: int) -> tuple[list[MemoryId], int | None]:
-        """Memories without stored stems among some after an id, and after which to go on."""
+        """Memories without stored stems among some after an id, and after which to continue."""
         rows = self._execute(
             f"""SELECT m.id, t.memory_id IS NULL AND {undeleted("m")}
                   FROM memories m
@@ -206,7 +206,7 @@ class Index(SqliteTable):
         self.flush()
         for area, number, others in self._partitions.oversized():
             target = self._partitions.place(group_of(number))
-            # A project that made the other as large would be moved to and fro for ever.
+            # A project that made the other as large would be moved to and fro forever.
             if target != number and not self._partitions.holds(target, others):
                 self._move(area, number, target)
                 return True

@@ -84,7 +84,7 @@ class OpenFiles:
     def require_in_place(self) -> None:
         """Refuse with Unavailable a change that the next process would not find.
 
-        To be asked before a commit, and once more before that is acknowledged.
+        To be called before a commit, and again before it is acknowledged.
         """
         if self.are_in_place():
             self._complaint, self._is_rescued = "", False
@@ -326,7 +326,7 @@ def names_of(path: Path) -> int:
 def require_one_name(path: Path) -> None:
     """Refuse with StartRefused a file with further names; those of a killed restore are removed.
 
-    To be asked before a connection is made, which would make a log beside each name.
+    To be called before a connection is made, which would create a log beside each name.
     """
     if names_of(path) <= 1:
         return

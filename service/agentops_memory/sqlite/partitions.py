@@ -389,7 +389,7 @@ class Segments(SqliteTable):
         return any(merging for merging, _ in self.levels(number)[purge.level :])
 
     def begin_purge(self, number: int) -> Purge:
-        """Merge some pages of all segments, or go on where all but one are being merged."""
+        """Merge some pages of all segments, or continue where all but one are being merged."""
         name, levels = table(number), self.levels(number)
         if sum(segments for _, segments in levels) == 1:  # FTS5 merges no segment alone
             self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")

@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 Afterwards = Callable[[sqlite3.Connection], None]
 """What a reader does when it has answered a read."""
 
-READERS = 2
+READERS = 2  # Python's GIL lets more add little, and each has a cache and open files
 # Reads begun whose callers have no answer yet. While the loop is busy, more would pile up, of
 # which each can take several MiB.
 AHEAD = 4
@@ -70,7 +70,7 @@ class Readers:
     ) -> AsyncIterator["Readers"]:
         """READERS threads. At the end they finish what has begun, and close.
 
-        All read the file that is at the path now, whatever comes there later. `check` is asked
+        All read the file that is at the path now, whatever comes there later. `check` is called
         after each read, and raises what that is refused with instead. `afterwards` is called then,
         when the read is answered. StartRefused when the file cannot be opened.
         """
@@ -82,7 +82,7 @@ class Readers:
             await asyncio.to_thread(readers._close)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What work answers. A cancelled caller leaves; work that has begun goes on.
+        """What work answers. A cancelled caller leaves; work that has begun continues.
 
         Raises Busy when no thread is free in time.
         """
@@ -238,9 +238,9 @@ class SqliteStored(SqliteTable):
         with translated():
             return self._sessions.summaries(project, most)
 
-    def shown(self, ids: Sequence[MemoryId]) -> list[Shown]:
+    def texts(self, ids: Sequence[MemoryId]) -> list[Shown]:
         with translated():
-            return self._memories.shown(ids)
+            return self._memories.texts(ids)
 
 
 @contextmanager
@@ -250,5 +250,5 @@ def held_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[H
     with closing(connection):
         read_only(connection)
         it = SqliteStored(connection, files)
-        stored = Stored(it.token, it.place, it.summaries, it.shown)
+        stored = Stored(it.token, it.place, it.summaries, it.texts)
         yield HeldReads(index, stored, known_stems(connection))

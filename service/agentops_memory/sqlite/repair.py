@@ -239,41 +239,41 @@ _S_IS_GLOBAL, _T_IS_GLOBAL = (f"{it}.scope = '{GLOBAL_SCOPE}'" for it in "st")
 _STRAYS = (
     Strays(
         table="partitions",
-        what="numbers of partitions that no space can be in",
+        what="partition numbers that no space can have",
         where=" AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
     ),
     Strays(
         table="memory_stems",
-        what="words of memories that are gone",
+        what="words of missing memories",
         where="memory_id NOT IN (SELECT id FROM memories)",
     ),
     Strays(
         table="lifecycles",
-        what="lifecycles of memories that are gone",
+        what="lifecycles of missing memories",
         where="memory_id NOT IN (SELECT id FROM memories)",
     ),
     Strays(
         table="lifecycles",
-        what="lifecycles in another space than their memory",
+        what="lifecycles in a space that is not their memory's",
         where=f"space_id <> {_of_its_memory('space_id')}",
         repair=f"UPDATE {{0}} SET space_id = {_of_its_memory('space_id')} WHERE {{1}}",
     ),
     Strays(
         table="lifecycles",
-        what="topic keys beside memories that have one of their own",
+        what="held topic keys of memories that have one",
         where=f"held_key IS NOT NULL AND {_of_its_memory('key')} IS NOT NULL",
         repair="UPDATE {0} SET held_key = NULL WHERE {1}",
     ),
     Strays(
         table="supersessions",
-        what="supersessions that no memory may make, or of memories that are gone",
+        what="supersessions that are not allowed, or of missing memories",
         where=_not_of(
             "newer_id", "older_id", f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})"
         ),
     ),
     Strays(
         table="lookalikes",
-        what="pairs of memories that are gone, or that no project has both of",
+        what="near duplicates of missing memories, or across projects",
         where=_not_of(
             "later_id", "earlier_id", f"s.project = t.project OR {_S_IS_GLOBAL} OR {_T_IS_GLOBAL}"
         ),
@@ -283,7 +283,7 @@ _STRAYS = (
 TABLES = {it.table for it in _STRAYS}
 
 
-STILL_DAMAGED = "The file would still be damaged, so it was left as it is."
+STILL_DAMAGED = "The file would still be damaged, so it was left unchanged."
 LOOSE = "is never used"
 TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 
@@ -291,19 +291,19 @@ TIMEOUT = timedelta(seconds=10)  # with another process's transaction
 def rebuild(path: Path, features: Features, number: int) -> str:
     with _repairing(path, features) as database:
         Index(database).rebuild(number)
-    return f"Partition {number} was filled afresh."
+    return f"Partition {number} was rebuilt."
 
 
 def make_partition(path: Path, features: Features, number: int) -> str:
     with _repairing(path, features) as database:
         Index(database).recreate(number)
-    return f"Partition {number} was made anew."
+    return f"Partition {number} was recreated."
 
 
 def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
     with _repairing(path, features) as database:
         run(database, indexes.values())
-    return f"Made: {', '.join(indexes)}."
+    return f"Created: {', '.join(indexes)}."
 
 
 def reindex(path: Path, features: Features) -> str:
@@ -311,7 +311,7 @@ def reindex(path: Path, features: Features) -> str:
         indexes = ordinary_indexes(database)
         run(database, [*drop_statements(indexes), *indexes.values()])
         database.execute("REINDEX")  # those that SQLite made for constraints
-    return "Every ordinary index was made anew."
+    return "All ordinary indexes were rebuilt."
 
 
 def _mended_copy(path: Path) -> Path:
@@ -331,9 +331,9 @@ def quarantine(path: Path, features: Features, now: datetime) -> str:
             raise Unavailable(STILL_DAMAGED)
         file = taken.write(path)
     return (
-        f"{len(taken.rows):,} rows were moved to {file}: those that are damaged, and what belongs "
-        f"to them. Damaged were: {some_of(taken.damaged)}. The index was made anew. A copy of the "
-        f"file as it was is {copy}."
+        f"Moved to {file}: {len(taken.rows):,} rows, the damaged ones and those that depend on "
+        f"them. Damaged: {some_of(taken.damaged)}. The index was rebuilt. A copy of the file as it "
+        f"was before is {copy}."
     )
 
 
@@ -344,21 +344,21 @@ def put_right(path: Path, features: Features) -> str:
         found = strays_of(database)
         for strays in _STRAYS:
             database.execute(strays.repair.format(strays.table, strays.where))
-    return f"Put right: {'; '.join(found)}. A copy of the file as it was is {copy}."
+    return f"Corrected: {'; '.join(found)}. A copy of the file as it was before is {copy}."
 
 
 def write_anew(path: Path, features: Features) -> str:
     """Leave out of a file that is sound the pages which nothing uses."""
     with _repairing(path, features):
         pass
-    return "The file was written anew."
+    return "The file was rewritten."
 
 
 def empty_log(path: Path, features: Features) -> str:
     with _explained(), closing(_connected(path, features)) as database:
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_blocked:
-        raise Unavailable("Something reads an older state, or writes, so the log stays.")
+        raise Unavailable("Another program reads an old snapshot, or writes, so the log stays.")
     return "The log was copied into the file."
 
 
@@ -384,7 +384,7 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
 def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
     """A transaction that is kept if the file is sound at its end; else nothing happened."""
     with _explained(), closing(_connected(path, features)) as database:
-        # What rows name may be gone already; a value that is mended is not refused for it.
+        # What rows name may be gone already; a repaired value is not refused for it.
         database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             yield database

@@ -24,7 +24,7 @@ from .schema.migrate import vacuum_remains
 
 READS = timedelta(milliseconds=25)  # for which a step waits, and saves with it
 WRITES = timedelta(milliseconds=100)  # of another process, for which saves would wait anyway
-TRIES = 8  # held back so often, one after another, a walk is given up
+TRIES = 8  # after so many delays in a row, a walk ends
 PAGES = 1024  # of a step: 10 ms
 MOST_PAGES = 1 << 25  # from here on, an overflow page may begin like a page of rows
 FIRST_PAGE = 2  # the one before holds the schema, and no user's text
@@ -102,7 +102,7 @@ class Walk:
                 return False  # another process was quicker
             if not self._scrub(database):
                 return False
-            # A commit: whoever else has pages in memory reads them again before writing.
+            # A commit: other connections reread their cached pages before writing.
             database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         database.execute("PRAGMA shrink_memory")  # and so does this connection
         self._log, _ = _logged(self._files.log)
@@ -118,7 +118,7 @@ class Walk:
         file = descriptor_of(self._files)
         end = os.fstat(file).st_size // size + 1
         if has_page_map or end > MOST_PAGES:
-            return False  # which page is one of rows cannot be told
+            return False  # nothing says which pages hold rows
         until = min(self._next + PAGES, end)
         _zero(file, size, self._again.intersection(range(FIRST_PAGE, self._next)))
         _zero(file, size, range(self._next, until))

@@ -26,8 +26,8 @@ from ..recall.inverted_index.ranking import Ranking
 from ..recall.inverted_index.vocabulary import Entry
 from ..recall.search.search import (
     FoundWords,
+    RowLookup,
     Search,
-    Shown,
     sentences,
     term_score,
     weightings,
@@ -120,13 +120,13 @@ class _Stored(SqliteTable):
         super().__init__(connection)
         self.computed: dict[MemoryId, Entry] = {}  # of memories whose stems are not stored
         if not self._number("SELECT rules = own_rules() FROM index_rules"):
-            raise Damaged("The index was made by other rules.")
+            raise Damaged("The index was built with other rules.")
 
     def areas(self, partition: int) -> set[int]:
         return set(self._scalars("SELECT area FROM spaces WHERE partition = :it", it=partition))
 
     def rows(self, area: int) -> Iterator[MemoryRow]:
-        """The memories of an area by id; Damaged where it cannot be told when one expires."""
+        """The memories of an area by id; Damaged where an expiry cannot be read."""
         found = self._execute(
             f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
                        t.stems
@@ -195,7 +195,7 @@ class Words(SqliteTable):
         self,
         connection: sqlite3.Connection,
         index: DatabaseIndex | None,
-        shown: Shown,
+        lookup: RowLookup,
         *,
         may_be_behind: bool,
     ) -> None:
@@ -203,7 +203,7 @@ class Words(SqliteTable):
         self._may_be_behind = may_be_behind
         self._complete = set[int]()
         self._index = None if index is None or index.holds_nothing else index
-        self._shown = shown
+        self._lookup = lookup
         self._stems = known_stems(connection)
         self._found_alone: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
 
@@ -244,7 +244,7 @@ class Words(SqliteTable):
         weights = query.sentence_weights
         if query.visible.is_alone:
             found = self._alone(query)
-            return combined(sentences(query, found, self._shown), weights) if found else []
+            return combined(sentences(query, found, self._lookup), weights) if found else []
         stored = [combined(self.of_sentences(query, it), weights) for it in query.visible.spans]
         return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
 
@@ -317,20 +317,20 @@ class Words(SqliteTable):
     def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
         self.require_complete(number)
         name, (first, last) = table(number), span
-        asked = [(term, field) for term in terms for field in WEIGHTS]
+        pairs = [(term, field) for term in terms for field in WEIGHTS]
         found = self._execute(
             f"""SELECT wanted.key, t.rowid
                   FROM json_each(:matches) wanted
                  CROSS JOIN {name} t
                  WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
-            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in asked]),
+            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in pairs]),
             first=first,
             last=last,
         )
         often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
         rows: set[int] = set()
         for key, row in found:
-            (term, field), memory = asked[key], memory_of(row)
+            (term, field), memory = pairs[key], memory_of(row)
             often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
             rows.add(row)
         sizes = self._execute(
@@ -403,8 +403,8 @@ def _parameters(query: IndexQuery, number: int) -> dict[str, object]:
         for at, span in enumerate(query.visible.spans[number])
         for end, value in zip(("first", "last"), span, strict=True)
     }
-    asked = {f"match_{at}": match for at, match in enumerate(matches(query))}
-    return {"depth": query.depth, **asked, **spans, **query.visible.values}
+    texts = {f"match_{at}": match for at, match in enumerate(matches(query))}
+    return {"depth": query.depth, **texts, **spans, **query.visible.values}
 
 
 def _all_of(pieces: Iterable[Piece]) -> str:
@@ -452,9 +452,9 @@ class SqliteSearch(Search):
         self.met_damage = False  # where something else could stand in
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        shown = Shown(connection, SQLITE)
-        self._words = words = Words(connection, index, shown, may_be_behind=may_be_behind)
-        super().__init__(memories, visibility, words, shown, known_stems(connection))
+        lookup = RowLookup(connection, SQLITE)
+        self._words = words = Words(connection, index, lookup, may_be_behind=may_be_behind)
+        super().__init__(memories, visibility, words, lookup, known_stems(connection))
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:

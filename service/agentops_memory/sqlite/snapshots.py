@@ -243,7 +243,7 @@ def require_files(path: Path) -> None:
     """
     for file in (path, *(path.with_name(f"{path.name}{ending}") for ending in LOGS)):
         if os.path.lexists(file) and not file.is_file():
-            raise RestoreRefused(f"What is at {file} is no file; move it away.")
+            raise RestoreRefused(f"{file} is not a file; move it away.")
 
 
 def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
@@ -265,11 +265,11 @@ def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
             sync(path.parent)
             return (kept, *logs)
     except FileExistsError as error:
-        raise StillOpen(f"Another program has just made {path}.") from error
+        raise StillOpen(f"Another program has just created {path}.") from error
     except OSError as error:
         raise RestoreRefused(
-            f"{path} cannot be replaced: {error.strerror}. If its disk knows no second names of a "
-            "file, move it elsewhere yourself, with what lies beside it."
+            f"{path} cannot be replaced: {error.strerror}. If its file system has no hard "
+            "links, move it elsewhere yourself, with the files beside it."
         ) from error
 
 

@@ -208,7 +208,7 @@ class TenantsEngine:
 
     async def probe(self) -> Condition:
         found = await self._default.probe()
-        damaged = [told for it in self._engines_open() for told in it.damage.known.names]
+        damaged = [name for it in self._engines_open() for name in it.damage.known.names]
         return replace(found, damaged_rows=damaged)
 
     def path_of(self, caller: Caller) -> Path:
@@ -275,7 +275,7 @@ class TenantsEngine:
     async def _open_one(self, tenant: TenantId) -> None:
         try:
             await self._open_now(tenant)
-        finally:  # here: whoever looks later than the last step must not wait for one that is over
+        finally:  # here: a later check must not wait for a step that is over
             del self._opening[tenant]
 
     async def _open_now(self, tenant: TenantId) -> None:
@@ -310,7 +310,7 @@ class TenantsEngine:
             self._waiting -= 1
 
     def _forget(self, tenant: TenantId, database: _Database) -> None:
-        """Close a database once its users have left; who comes by then opens it again."""
+        """Close a database once its users have left; the next user opens it again."""
         if self._open.get(tenant) is not database:
             return
         del self._open[tenant]
@@ -381,13 +381,13 @@ def files_of(path: Path) -> list[Path]:
 def require_new(path: Path, tenant: TenantId) -> None:
     file = tenant_file(path, tenant)
     if file.exists():
-        raise Conflict(f"The tenant {tenant} has a database already: {file}.")
+        raise Conflict(f"The tenant {tenant} already has a database: {file}.")
 
 
 def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) -> Path:
     """Make a tenant's database, of a service whose own is at the path; Conflict if it is there."""
     file = tenant_file(path, tenant)
-    with os_errors_as(Unavailable, f"The database {file} cannot be made"):
+    with os_errors_as(Unavailable, f"The database {file} cannot be created"):
         if not file.parent.exists():
             file.parent.mkdir(parents=True)
             owned_like(file.parent, path if path.exists() else path.parent)
@@ -395,7 +395,7 @@ def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) 
             with private_file(file, os.O_RDWR | os.O_EXCL, like=file.parent):
                 pass
         except FileExistsError as error:
-            raise Conflict(f"The tenant {tenant} has a database already: {file}.") from error
+            raise Conflict(f"The tenant {tenant} already has a database: {file}.") from error
     try:
         migrated(file, now, features)
     except BaseException:
@@ -423,7 +423,7 @@ def remove(path: Path) -> list[Path]:
 
 
 def _close_to_changes(path: Path) -> None:
-    """Let whoever has the file open change nothing: it would be gone with the file."""
+    """Block writes by other processes: they would be lost with the file."""
     if not path.exists():
         return
     with translated():

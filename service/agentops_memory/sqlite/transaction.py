@@ -24,7 +24,7 @@ T = TypeVar("T")
 class SqliteTransaction(Transaction):
     """The tables of a connection on which a transaction has begun.
 
-    Each is made when it is asked for: a request needs few of them.
+    Each is made on demand: a request needs few of them.
     """
 
     _connection: sqlite3.Connection

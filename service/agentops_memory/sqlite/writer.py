@@ -83,7 +83,7 @@ class Writer:
         self._on_commit = on_commit
         self._check = check
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
-        self._ranked_at = -RANKED_LATELY  # when a reader last asked the full-text index, about
+        self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
         self._wake_up = asyncio.Event()
         self._is_shared = False  # whether the last batch had several changes
         self._is_closing = False
@@ -94,7 +94,7 @@ class Writer:
         return len(self._queue)
 
     async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
-        """What work answers, once it is on disk. A cancelled caller leaves; the change goes on.
+        """What work answers, once it is on disk. A cancelled caller leaves; the change continues.
 
         Raises Busy when no place in the queue comes free in time, and Unavailable after the end.
         """
@@ -201,7 +201,7 @@ class Writer:
                 self._index.apply_commits()
                 self._notify([outcome], began)
                 self._settle(it, outcome)
-        except Exception as error:  # noqa: BLE001 - else all that come later would wait for ever
+        except Exception as error:  # noqa: BLE001 - else all that come later would wait forever
             self._settle_all(batch, Failed(error))
 
     async def _undecided(self, batch: list["_Queued"]) -> list["_Queued"]:

@@ -62,8 +62,8 @@ MAX_PAGE, DEFAULT_PAGE = 100, 20  # items
 MAX_PATCH = 2 * rules.MAX_PAIRS  # as many to set as there may be, and as many to take out
 NOBODY = rules.EntryId("")  # an id of no memory
 
-VIEWS = {"basic": False, "full": True}  # whether contents are shown
-DEPTHS = {"0": False, "1": True}  # whether what lies deeper is shown as its folder
+VIEWS = {"basic": False, "full": True}  # whether contents are included
+DEPTHS = {"0": False, "1": True}  # whether deeper memories appear as their folder
 FLAGS = {"false": False, "true": True}
 OPERATIONS = {
     "created": ChangeKind.CREATED, "modified": ChangeKind.UPDATED, "deleted": ChangeKind.DELETED,
@@ -235,7 +235,7 @@ class AnthropicMemoryDeleted(Shown):
 
 
 class AnthropicActor(Shown):
-    """The key of whoever did it."""
+    """The key that did it."""
 
     type: Literal["api_actor"] = "api_actor"
     api_key_id: str
@@ -296,7 +296,7 @@ class AnthropicProblem(Record):
     request_id: str
 
 
-def _shown(of: Any, *, full: bool = True) -> Shown:
+def _in_dialect(of: Any, *, full: bool = True) -> Shown:
     """A store, a memory, a folder or a version as this dialect shows it."""
     match of:
         case Shown():
@@ -310,11 +310,11 @@ def _shown(of: Any, *, full: bool = True) -> Shown:
         hidden += ["path", "content", "size", "sha256"]  # also what the other dialect keeps
     elif not of.sha256:
         hidden += ["size", "sha256"]
-    shown = of.model_copy(update=dict.fromkeys(hidden)) if hidden else of
-    return (AnthropicMemory if isinstance(of, Entry) else AnthropicVersion).model_validate(shown)
+    visible = of.model_copy(update=dict.fromkeys(hidden)) if hidden else of
+    return (AnthropicMemory if isinstance(of, Entry) else AnthropicVersion).model_validate(visible)
 
 
-# Of a fault's path only the names of fields are shown: a key of metadata may be a secret.
+# Of a fault's path only the names of fields are quoted: a key of metadata may be a secret.
 _FIELDS = {
     *AnthropicStoreBody.model_fields, *AnthropicMemoryChange.model_fields,
     *AnthropicPrecondition.model_fields,
@@ -333,13 +333,13 @@ def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
     return InvalidFields("; ".join(dict.fromkeys(sentences)))
 
 
-def _given(request: Request, name: str) -> str | None:
+def _parameter(request: Request, name: str) -> str | None:
     """The text of a parameter; None if it is absent."""
     values = request.query_params.getlist(name)
     return clean(values[0]) if values else None
 
 
-_must = api.must(_given, lambda name, said: Invalid(f"{name}: it must {said}."))
+_must = api.must(_parameter, lambda name, said: Invalid(f"{name}: it must {said}."))
 
 
 def _choice(choices: Mapping[str, Any], said: str, absent: object = False) -> Read:
@@ -353,7 +353,7 @@ def _limit(text: str) -> int | None:
 
 def _list_of(request: Request) -> list[object]:
     """What makes a list another one, so that a cursor of the one is none of the other."""
-    return [request.scope["path"], [(name, _given(request, name)) for name in _FILTERS]]
+    return [request.scope["path"], [(name, _parameter(request, name)) for name in _FILTERS]]
 
 
 def _instant(*, rounds_up: bool = False) -> Read:
@@ -367,16 +367,16 @@ def _position(request: Request, name: str) -> Any:
 
 
 def _memory(request: Request, name: str) -> rules.EntryId | None:
-    """The memory whose versions are listed; nobody's where another author is asked for."""
-    if any(_given(request, it.name) is not None for it in (SESSION, SERVICE_ACCOUNT)):
+    """The memory whose versions are listed; nobody's where the query names another author."""
+    if any(_parameter(request, it.name) is not None for it in (SESSION, SERVICE_ACCOUNT)):
         return NOBODY
-    memory = _given(request, name)
+    memory = _parameter(request, name)
     return None if memory is None else rules.EntryId(uid_of(ENTRY, memory) or NOBODY)
 
 
 def _expected(request: Request, name: str) -> Expected:
     """The state that a deletion wants the memory to be in."""
-    sha256 = _given(request, name)
+    sha256 = _parameter(request, name)
     return ANY_STATE if sha256 is None else Expected(sha256=sha256)
 
 
@@ -417,11 +417,11 @@ OPERATION = in_query(
     "operation", "deed", _choice(OPERATIONS, f"one of {', '.join(OPERATIONS)}", absent=None),
     "Of this kind.", choices=tuple(OPERATIONS),
 )  # fmt: skip
-AUTHOR = in_query("api_key_id", "author", _given, "Only versions written with this key.")
+AUTHOR = in_query("api_key_id", "author", _parameter, "Only versions written with this key.")
 # Authors who write nothing here.
-SESSION = in_query("session_id", "session", _given, "Matches nothing.", is_of_answer=True)
+SESSION = in_query("session_id", "session", _parameter, "Matches nothing.", is_of_answer=True)
 SERVICE_ACCOUNT = in_query(
-    "service_account_id", "account", _given, "Matches nothing.", is_of_answer=True
+    "service_account_id", "account", _parameter, "Matches nothing.", is_of_answer=True
 )
 _FILTERS = (
     "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
@@ -513,15 +513,17 @@ def _answer(
         headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
         annotate(api.about_any(value))
-        return Response(_shown(value, full=full).json_bytes(), status, headers, media_type=JSON)
+        return Response(
+            _in_dialect(value, full=full).json_bytes(), status, headers, media_type=JSON
+        )
     annotate({"memory.result_count": len(value.items)})
     cursor = None
     if value.has_more:
         last: Any = value.items[-1]  # a folder, a memory, or what lies in the order of ids
         after = last.path if isinstance(last, Entry) else getattr(last, "id", last)
         cursor = paging.cursor(_list_of(request), after)
-    shown = (_shown(it).json_bytes() for it in value.items)
-    return Response(api.page_json(shown, next_page=cursor), status, headers, media_type=JSON)
+    items = (_in_dialect(it).json_bytes() for it in value.items)
+    return Response(api.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 
 
 def refused(refusal: Refusal) -> Response:

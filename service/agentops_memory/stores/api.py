@@ -137,7 +137,7 @@ class Dialect:
             if body is not None:
                 values["body"] = await self.bodies.read(request, body, empty=not body_required)
             caller = await self.bodies.caller(request) if is_write else current_caller(request)
-            # The gate has asked the same; a right may have been taken away since.
+            # The gate checked the same; a right may have been revoked since.
             caller.require(role)
             return self.answer(request, await self.done(caller, work, **values), status, **shape)
 

@@ -230,7 +230,7 @@ _must = api.must(
 
 
 def _limit(text: str) -> int | None:
-    """How many are asked for, at most 100."""
+    """The `limit`, at most 100."""
     digits = text.lstrip("0")
     return min(int(digits[:4]), MOST_SHOWN) if _DIGITS.fullmatch(text) and digits else None
 

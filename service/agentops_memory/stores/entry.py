@@ -94,7 +94,6 @@ async def delete(
 
 
 def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
-    """The entry, with its content."""
     rules.known_store(tx, store)
     return required(_with_content(tx, store, entry), rules.NO_ENTRY)
 
@@ -107,9 +106,9 @@ def list_entries(
     page, prefix = rules.Page(**of), path_prefix or ""
     begins = "substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else "TRUE"
     which = f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most"
-    given = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
+    values = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
     found = tx[Sql].filled(
-        page.limit + 1, lambda most: _rows(tx, which, most=most, **given), _ENTRY
+        page.limit + 1, lambda most: _rows(tx, which, most=most, **values), _ENTRY
     )
     return page.sliced(found)
 
@@ -135,12 +134,13 @@ def tree(
         if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
             break
         first = _next(some[-1])
-    shown = items[:most]
+    page_items = items[:most]
     if with_content:
-        shown = [
-            it if isinstance(it, str) else _with_content(tx, store, it.id) or it for it in shown
+        page_items = [
+            it if isinstance(it, str) else _with_content(tx, store, it.id) or it
+            for it in page_items
         ]
-    return rules.Slice(shown, len(items) > most)
+    return rules.Slice(page_items, len(items) > most)
 
 
 def _until_a_folder(entries: Iterable[Entry], prefix: str) -> Iterator[Entry | str]:

@@ -42,7 +42,7 @@ ShownEntry = Annotated[EntryId, PlainSerializer(partial(public_id, ENTRY), retur
 ShownVersion = Annotated[VersionId, PlainSerializer(partial(public_id, VERSION), return_type=str)]
 
 MAX_NAME = 255  # characters; a policy may allow fewer
-MAX_DESCRIPTION = 1024
+MAX_DESCRIPTION = 1024  # these, too, are the limits of the vendors' APIs
 MAX_PAIRS = 16
 MAX_PAIR_KEY = 64
 MAX_PAIR_VALUE = 512

@@ -115,9 +115,9 @@ def list_versions(
     statement = f"""SELECT {VERSION.but("" if with_content else "content")}
                       FROM {_joined(tx, leading)}{of_deed}{of_author}{page.window("v.uid", "r.at")}
                      LIMIT :most"""
-    given = {"store": store, "entry": entry, "deed": deed, "author": author, **page.values}
+    values = {"store": store, "entry": entry, "deed": deed, "author": author, **page.values}
     found = tx[Sql].filled(
-        page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **given), VERSION
+        page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **values), VERSION
     )
     return page.sliced(found)
 

@@ -48,7 +48,7 @@ _hidden: ContextVar[Callable[[str], str]] = ContextVar(
 def hide_by(rules: Callable[[], Rules]) -> None:
     """Let these rules hold for what the current request says from now on: in logs and spans.
 
-    They are asked for once, if it says anything in which a secret can be. What it says several
+    They are fetched once, if it has a text that may contain a secret. What it says several
     times, as of a prompt or a type in its spans, is looked through once.
     """
     _hidden.set(_Hiding(rules))
@@ -121,7 +121,7 @@ class JsonFormatter(logging.Formatter):
     `time`, `level`, `logger` and `message` lead; inside a span `trace_id` and
     `span_id` follow, then the fields of `extra` that have none of these names
     (of a library's record the `source` instead), then `exception`. An exception
-    is told without what its message quotes.
+    is logged without what its message quotes.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -158,15 +158,15 @@ class TextFormatter(logging.Formatter):
         style = STYLES.get(record.levelno, "")
         return f"{self.styled(record.levelname.lower(), style)}  " if style else ""
 
-    def _request(self, told: Mapping[str, Any]) -> str:
-        status, method = told["status"], f"{told['method']:<6}"
+    def _request(self, fields: Mapping[str, Any]) -> str:
+        status, method = fields["status"], f"{fields['method']:<6}"
         style = RED if status >= 500 else YELLOW if status >= 400 else GREEN
         who = "  ".join(
-            printable(told[name]) for name in ("key", "tenant", "client") if name in told
+            printable(fields[name]) for name in ("key", "tenant", "client") if name in fields
         )
-        milliseconds = f"{told['duration_ms']:g} ms"
+        milliseconds = f"{fields['duration_ms']:g} ms"
         return (
-            f"{self.styled(str(status), style)}  {method} {printable(told['path'])}  "
+            f"{self.styled(str(status), style)}  {method} {printable(fields['path'])}  "
             f"{self.styled(f'{milliseconds}  {who}', DIM)}"
         )
 
@@ -310,26 +310,26 @@ def log_answered(
     metrics.tally(REQUESTS, method, path, str(status), span=span)
     metrics.observe(REQUEST_SECONDS, seconds, method, path, span=span)
     metrics.note_slow(method, path, status, seconds, by[1] if len(by) > 1 else "")
-    _write_request(_KNOWN[method], OwnText(path), status, seconds, span, _told_of(by))
+    _write_request(_KNOWN[method], OwnText(path), status, seconds, span, _fields_of(by))
 
 
 def _who(scope: Scope) -> "By":
     client, caller = scope.get("client"), cast("Caller | None", scope.get(CALLER))
     known = (caller.tenant, caller.key_name) if caller else ()
-    return _told_of((client[0] if client else "", *known))
+    return _fields_of((client[0] if client else "", *known))
 
 
 class By(NamedTuple):
-    """Who asked, as fields of a line, and as the JSON of these behind others."""
+    """The caller, as fields of a line, and as their JSON after other fields."""
 
     fields: Mapping[str, object]
     json: str
 
 
 @lru_cache(CALLERS)
-def _told_of(who: tuple[str, ...]) -> By:
-    told = zip(("client", "tenant", "key"), who, strict=False)  # nobody may be known yet
-    fields = {name: OwnText(it) for name, it in told if it}
+def _fields_of(who: tuple[str, ...]) -> By:
+    pairs = zip(("client", "tenant", "key"), who, strict=False)  # nobody may be known yet
+    fields = {name: OwnText(it) for name, it in pairs if it}
     return By(fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items()))
 
 
@@ -361,11 +361,11 @@ def _write_request(
         now = time.time()
         second = int(now)
         ids = "".join([f', "{name}": "{value}"' for name, value in named.items()])
-        told = f'"{path}"' if isinstance(path, OwnText) else json.dumps(hidden(path))
+        quoted = f'"{path}"' if isinstance(path, OwnText) else json.dumps(hidden(path))
         line = (
             f'{{"time": "{_second(second)}.{int((now - second) * 1000):03d}Z", "level": "INFO", '
             f'"logger": "{log.name}", "message": "request", "method": "{method}", '
-            f'"path": {told}, "status": {status}, "duration_ms": {took}{by.json}{ids}}}\n'
+            f'"path": {quoted}, "status": {status}, "duration_ms": {took}{by.json}{ids}}}\n'
         )
         stream = cast("logging.StreamHandler[TextIO]", handlers[0]).stream
         with suppress(OSError, ValueError):  # as a handler: a log that is closed stops no request

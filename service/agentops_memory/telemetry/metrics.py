@@ -54,11 +54,11 @@ SLOW, SLOW_KEPT = 0.25, 50  # seconds; and how many of the newest are remembered
 
 
 class Metrics:
-    """The measurements of one service. What can be looked up is looked up when it is asked for."""
+    """The measurements of one service. What can be computed on demand is."""
 
     def __init__(self) -> None:
         self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
-        self._shown: dict[Measure, float] = {}
+        self._values: dict[Measure, float] = {}
         self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span]] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
         self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
@@ -101,16 +101,16 @@ class Metrics:
         self.count(m.COMMITMENTS_FIRED, condition, by=commitments)
 
     def show(self, measure: Measure, value: float, *labels: str) -> None:
-        self._shown[measure] = value
+        self._values[measure] = value
         for record in self._recorders[measure]:
             record(value, labels, get_current_span())
 
-    def shown(self, measure: Measure) -> float:
+    def value_of(self, measure: Measure) -> float:
         """The value of a gauge without labels; 0 before there is one."""
-        return self._shown.get(measure, 0)
+        return self._values.get(measure, 0)
 
     def look_up(self, measure: Measure, look: Callable[[], float]) -> None:
-        """Let a gauge without labels be what `look` answers when it is asked for."""
+        """Let a gauge without labels be what `look` returns when it is read."""
         self._looks[measure] = look
 
     def refresh(self) -> None:
@@ -143,20 +143,20 @@ def instruments(meter: "Meter") -> Sink:
 def _instrument(
     meter: "Meter", measure: Measure
 ) -> "Callable[[float, dict[str, str], SpanContext], None]":
-    given = (measure.name, measure.unit, measure.help)
+    args = (measure.name, measure.unit, measure.help)
     match measure.kind:
         case Kind.COUNTER:
-            return meter.create_counter(*given).add
+            return meter.create_counter(*args).add
         case Kind.GAUGE:
-            return meter.create_gauge(*given).set
+            return meter.create_gauge(*args).set
         case Kind.HISTOGRAM:
             return meter.create_histogram(
-                *given, explicit_bucket_boundaries_advisory=measure.buckets
+                *args, explicit_bucket_boundaries_advisory=measure.buckets
             ).record
 
 
 class Prometheus:
-    """A sink that keeps what it is given, for Prometheus, which comes and asks."""
+    """A sink that keeps the measurements until Prometheus scrapes them."""
 
     def __init__(self) -> None:
         # Not at the top: a command at the terminal has no use for it.
@@ -182,21 +182,21 @@ class Prometheus:
 
     def _made(self, measure: Measure) -> tuple[Callable[..., Any], Callable[..., None]]:
         """What tells the series of some labels, and what adds a value to one."""
-        client, given = self._client, (measure.name, measure.help, tuple(measure.labels))
+        client, args = self._client, (measure.name, measure.help, tuple(measure.labels))
         if measure.kind is Kind.HISTOGRAM:
             histogram = _Histogram(client, measure)
             self._registry.register(histogram)
             return histogram.labels, _Series.observe
         is_counter = measure.kind is Kind.COUNTER
-        made = (client.Counter if is_counter else client.Gauge)(*given, registry=self._registry)
+        made = (client.Counter if is_counter else client.Gauge)(*args, registry=self._registry)
         add = client.Counter.inc if is_counter else lambda gauge, value, _: gauge.set(value)
         return made.labels if measure.labels else lambda: made, add
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
         if "application/openmetrics-text" in accept:
-            shown = self._open_metrics
-            return shown.generate_latest(self._registry), shown.CONTENT_TYPE_LATEST
+            writer = self._open_metrics
+            return writer.generate_latest(self._registry), writer.CONTENT_TYPE_LATEST
         return self._client.generate_latest(self._registry), TEXT
 
 
@@ -238,8 +238,8 @@ class _Histogram:
         bounds = [*map(client.utils.floatToGoString, measure.buckets), "+Inf"]
         for labels, series in list(self._series.items()):
             newest = map(series.exemplars.get, range(len(bounds)))
-            shown = [it and client.samples.Exemplar(*it) for it in newest]
-            buckets = list(zip(bounds, accumulate(series.counts), shown, strict=True))
+            exemplars = [it and client.samples.Exemplar(*it) for it in newest]
+            buckets = list(zip(bounds, accumulate(series.counts), exemplars, strict=True))
             family.add_metric(labels, buckets, series.sum)
         yield family
 

@@ -188,7 +188,7 @@ def providers(
 ) -> tuple[TracerProvider, PastSpans | None, MeterProvider]:
     """Providers of our own, never the global ones, that send in the background.
 
-    They leave the end of the process alone: whoever started them shuts them down. Spans of
+    They leave the end of the process alone: the code that started them shuts them down. Spans of
     what is over are left to the SDK where its settings or a sampler of others may change them.
     Raises ValueError for an unknown protocol.
     """
@@ -223,7 +223,7 @@ def grpc_target(endpoint: str) -> tuple[str, bool]:
 def http_url(endpoint: str, path: str = TRACES) -> str:
     """The URL to post to. As everywhere in OTLP, an endpoint is a base: `/v1/traces` is added.
 
-    One that is given with that path serves measurements too.
+    An endpoint with that path serves measurements too.
     """
     return _url(endpoint).rstrip("/").removesuffix(TRACES) + path
 

@@ -118,7 +118,7 @@ class Telemetry:
     def operation(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
         """The span `memory.<name>`, in the caller's trace if `headers` name one.
 
-        A malformed `traceparent` is ignored. An exception is recorded and goes on. What
+        A malformed `traceparent` is ignored. An exception is recorded and continues. What
         `count` counts from now on is of this service.
         """
         CURRENT.set(self.metrics)
@@ -152,7 +152,7 @@ def span(
 ) -> Iterator[Span]:
     """The current span for a while: a child of the current one, or of that in `parent`.
 
-    An exception that passes through is written on it and goes on.
+    An exception that passes through is written on it and continues.
     """
     with tracer.start_as_current_span(
         name, context=parent, kind=kind, record_exception=False, set_status_on_exception=False
@@ -187,12 +187,12 @@ def _fail(current: Span, error: Exception) -> None:
     status = _encodable(f"{name}: {message}" if message else name)
     current.set_status(Status(StatusCode.ERROR, status))
     # Span.record_exception would write down what the message quotes.
-    told = {
+    attributes = {
         "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
         "exception.message": message or None,
         "exception.stacktrace": trace(error),
     }
-    events("exception", [told])
+    events("exception", [attributes])
 
 
 def _error_type(error: Exception) -> str:
@@ -206,10 +206,10 @@ def _error_type(error: Exception) -> str:
 
 def sendable(attributes: Attributes) -> dict[str, AnyValue]:
     """What leaves the service of these: no secrets, and no value of None."""
-    return {name: _shown(value) for name, value in attributes.items() if value is not None}
+    return {name: _sendable(value) for name, value in attributes.items() if value is not None}
 
 
-def _shown(value: AnyValue | Cut) -> AnyValue:
+def _sendable(value: AnyValue | Cut) -> AnyValue:
     if isinstance(value, Cut):
         return _encodable(value.text)[: value.limit]
     is_own = isinstance(value, OwnText)

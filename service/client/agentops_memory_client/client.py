@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 import httpx
 
 from .contract import reading
-from .contract.call import Call, T, given
+from .contract.call import Call, T, params
 from .contract.errors import Misconfigured, UnexpectedAnswer
 from .contract.method import Blocking, Method, P, finished
 from .contract.models import Imported, ImportPlan, Progress
@@ -140,7 +140,7 @@ class Client(Questions, Generic[Transport]):
         self, project: str | None = None, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
         call = Call(
-            operation="export", method="GET", path=("export",), query=given(project=project),
+            operation="export", method="GET", path=("export",), query=params(project=project),
             read=lambda _body, _headers: None,
         )  # fmt: skip
         response = await self._exchange.opened(call)
@@ -200,7 +200,7 @@ class Client(Questions, Generic[Transport]):
     ) -> T:
         with _opened(Path(path)) as file:
             call = Call(
-                operation="import", method="POST", path=("import",), query=given(dry_run=dry_run),
+                operation="import", method="POST", path=("import",), query=params(dry_run=dry_run),
                 read=reading.noun(of), is_idempotent=dry_run, within=IMPORT_TIMEOUT,
             )  # fmt: skip
             return await self._exchange.send(call, Upload(file, progress))

@@ -109,15 +109,15 @@ NOT_BOTH = {True: "the id of a memory", False: "an archive"}
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "CURRENT")
 NOBODY_KNOWS = "The audit file does not reach back to the archive, so it is unknown which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
-MOST_IDS = 10  # that are shown of an erasure
+MOST_IDS = 10  # listed of an erasure
 # What takes out again what was erased, by the kind of the erasure.
 AGAIN = {
     "observation": "DELETE /observations/ID?hard=true",
     "redaction": "agentops-memory scan --redact",
-    "store": "DELETE the memory store, or redact the version, anew",
-    "ref": "DELETE the entries of the ref anew",
+    "store": "DELETE the memory store, or redact the version, again",
+    "ref": "DELETE the entries of the ref again",
     "subject": "POST /v1/host/agentops-memory/forget of the subject",
-    "agent": "DELETE the entries anew, or agentops-memory agents erase AGENT",
+    "agent": "DELETE the entries again, or agentops-memory agents erase AGENT",
 }
 
 

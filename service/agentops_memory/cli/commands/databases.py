@@ -140,11 +140,11 @@ async def _checked(
     is_good = not drift and (not check or await maintenance.is_exact(caller, partition))
     if rebuild and not (check and is_good):
         await maintenance.rebuild(caller, partition)
-        return "built anew", True
+        return "rebuilt", True
     if is_good:
-        return "exact" if check else "in line", True
+        return "exact" if check else "matches the memories", True
     if drift:
-        return f"{drift} rows out of line", False
+        return f"differs from the memories in {counted(drift, 'row')}", False
     return "its words differ from those of the memories", False
 
 
@@ -177,7 +177,7 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
             )
         files["db_path"] = to
     chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
-    shown = []
+    copied = []
     quiet = silent(logging.getLogger("psycopg"))  # it tells of what failed twice
     bars: list[Progress | None] = []
 
@@ -191,11 +191,11 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
             projects = it.tally.digests.items()
             digests = [{"project": name, "digest": digest} for name, digest in projects]
             rows = parts(it, "tenant was_there rows=tally.counts")
-            shown.append({**rows, "projects": digests})
+            copied.append({**rows, "projects": digests})
             if not as_json:
                 _print_copied(it)
     if as_json:
-        click.echo(json.dumps({"tenants": shown}))
+        click.echo(json.dumps({"tenants": copied}))
 
 
 def _next(every: Iterator["Copied"], bars: list[Progress | None]) -> "Copied | None":
@@ -209,7 +209,7 @@ def _copied(
 ) -> Iterator["Copied"]:
     if settings.database_url is None:
         raise CopyRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
-    # Not at the top: the driver is an extra, and its absence is told of by the setting.
+    # Not at the top: the driver is an extra, and the setting reports its absence.
     from ...operations.copied_files import Files  # noqa: PLC0415
     from ...operations.copying import to_database, to_files  # noqa: PLC0415
 
@@ -266,8 +266,8 @@ def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
     for tenant, found in every.items():
         show(f"{tenant}: {size(found.database)}", bold=True)
         show(
-            f"{size(found.index)} of it index, {size(found.free)} free; "
-            f"beside it {size(found.log)} of log, {size(found.copies)} of copies",
+            f"including {size(found.index)} of index and {size(found.free)} free; "
+            f"in addition {size(found.log)} of log and {size(found.copies)} of copies",
             indent=2,
         )
         _print_held(found.held, retention)

@@ -89,7 +89,7 @@ def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> N
         say("The keys created earlier are lost; none of them works any more.")
     is_first = place.keys.create(key, at=now(), by=user())
     _explain(key, place, is_first=is_first)
-    tell({**_shown(key), "key": token}, token, as_json=as_json)
+    tell({**_fields(key), "key": token}, token, as_json=as_json)
 
 
 @keys.command("list", short_help="List the keys, without their secrets.")
@@ -104,8 +104,8 @@ def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
     if not ring.was_ever_used:
         say(f"No key has been created: there is none in {place.called}.")
     every = ring.keys.values()
-    shown = [_shown(key) for key in every if with_revoked or key.revoked_at is None]
-    print_records(shown, HEADINGS, _row, as_json=as_json)
+    rows = [_fields(key) for key in every if with_revoked or key.revoked_at is None]
+    print_records(rows, HEADINGS, _row, as_json=as_json)
 
 
 @keys.command(short_help="Revoke a key.")
@@ -168,24 +168,24 @@ def _explain(key: Key, place: Place, *, is_first: bool) -> None:
         say(f"Note: the tenant {key.tenant} has no database yet; its name will be {name}.")
 
 
-def _shown(key: Key) -> dict[str, object]:
+def _fields(key: Key) -> dict[str, object]:
     ends = [secret.until for secret in key.secrets if secret.until is not None]
     old = rendered(max(ends)) if ends and max(ends) > now() else None
     return parts(key, KEY) | {"old_secret_until": old}
 
 
-def _row(shown: Mapping[str, Any]) -> tuple[str, ...]:
-    told = cells(shown)
+def _row(key: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = cells(key)
     state = "works"
-    if shown["revoked_at"]:
-        state = f"revoked {told['revoked_at']}"
-    elif shown["old_secret_until"]:
-        state = f"works; the old secret ends {told['old_secret_until']}"
-    fields = (shown[name] for name in ("id", "name", "tenant", "role"))
-    projects, agents = (",".join(shown[name]) for name in ("projects", "agents"))
-    if shown["coordinates"]:
+    if key["revoked_at"]:
+        state = f"revoked {texts['revoked_at']}"
+    elif key["old_secret_until"]:
+        state = f"works; the old secret ends {texts['old_secret_until']}"
+    fields = (key[name] for name in ("id", "name", "tenant", "role"))
+    projects, agents = (",".join(key[name]) for name in ("projects", "agents"))
+    if key["coordinates"]:
         agents += " (coordinator)"
-    return (*fields, projects, agents.strip(), str(told["created_at"]), state)
+    return (*fields, projects, agents.strip(), str(texts["created_at"]), state)
 
 
 @group()
@@ -250,9 +250,9 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
     place = place_of(files)
     keyed = {key.tenant for key in place.keys.ring().keys.values() if not key.revoked_at}
     tenants = dict.fromkeys([*place.tenants(), *sorted(keyed)])
-    shown = [_tenant(tenant, place) for tenant in tenants]
-    print_records(shown, OF_TENANTS, _tenant_row, as_json=as_json)
-    unread = [it["tenant"] for it in shown if it["bytes"] and it["observations"] is None]
+    rows = [_tenant(tenant, place) for tenant in tenants]
+    print_records(rows, OF_TENANTS, _tenant_row, as_json=as_json)
+    unread = [it["tenant"] for it in rows if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
     sys.exit(1 if unread else 0)
@@ -316,18 +316,18 @@ def _tenant(tenant: TenantId, place: Place) -> dict[str, Any]:
     return {"tenant": tenant, **dict.fromkeys(("bytes", *COUNTS)), **known, "keys": keys}
 
 
-def _tenant_row(shown: Mapping[str, Any]) -> list[str]:
-    numbers = (shown[name] for name in ("bytes", *COUNTS))
-    keys = ", ".join(f"{key['name']} ({key['id']})" for key in shown["keys"])
-    return [shown["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
+def _tenant_row(tenant: Mapping[str, Any]) -> list[str]:
+    numbers = (tenant[name] for name in ("bytes", *COUNTS))
+    keys = ", ".join(f"{key['name']} ({key['id']})" for key in tenant["keys"])
+    return [tenant["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
 
 
 def _plan(tenant: TenantId, place: Place) -> dict[str, Any]:
     files = place.parts_of(tenant)
-    shown = _tenant(tenant, place)
-    if not files and not shown["keys"]:
+    plan = _tenant(tenant, place)
+    if not files and not plan["keys"]:
         raise NotFound(f"There is no tenant {tenant}.")
-    return {**shown, "files": files}
+    return {**plan, "files": files}
 
 
 def _erased(tenant: TenantId, place: Place, plan: Mapping[str, Any]) -> dict[str, Any]:

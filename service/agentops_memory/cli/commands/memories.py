@@ -1,4 +1,4 @@
-"""The commands on memories, for people: saved, found, shown, changed and reviewed."""
+"""The commands on memories, for people: save, find, show, change and review."""
 
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -295,8 +295,8 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
 
         answers = run_on_target(where, done)
         if as_json:
-            shown = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
-            results.print_json(shown if shown[1:] else shown[0])
+            records = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
+            results.print_json(records if records[1:] else records[0])
             return
         for it, id_ in zip(answers, memories, strict=True):
             output.show(output.one_line(f"{verb} #{id_}{f': {it.title}' if it else ''}"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from agentops_memory_client.contract.call import Call, given
+from agentops_memory_client.contract.call import Call, params
 from agentops_memory_client.contract.method import asking
 from agentops_memory_client.contract.reading import json_object
 
@@ -67,11 +67,11 @@ def list_(as_json: bool, **where: str | None) -> None:
     Over --url the time of that change is not known.
     """
     if service := Target.of_operator(where):
-        shown = _on_service(service, _listed_there)
+        rows = _on_service(service, _listed_there)
     else:
         listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
-        shown = [parts(it, "project observations=memories sessions changed_at") for it in listed]
-    print_records(shown, HEADINGS, as_json=as_json)
+        rows = [parts(it, "project observations=memories sessions changed_at") for it in listed]
+    print_records(rows, HEADINGS, as_json=as_json)
 
 
 @projects.command(short_help="Rename a project.")
@@ -164,8 +164,8 @@ async def _erased(
     """Erase a project, and wait until its bytes have left the file; else where they still are."""
     with progress_bar("Erasing") as advance:
         total = (await projects.plan_erasure(caller, project)).memories if advance else 0
-        told = (lambda erasure: advance(erasure.observations, total)) if advance else noop
-        erasure = await projects.erase(caller, project, told)
+        report = (lambda erasure: advance(erasure.observations, total)) if advance else noop
+        erasure = await projects.erase(caller, project, report)
     still = await finish(place, projects.engine, caller)
     return await receipt_of(projects.engine, caller, erasure.id), still
 
@@ -206,13 +206,13 @@ def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_js
     tell({**fields, "dry_run": dry_run}, sentence, as_json=as_json)
 
 
-LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one goes on
+LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one continues
 
 
 def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
     return Call(
         operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
-        query=given(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
+        query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
     )  # fmt: skip
 
 
@@ -350,8 +350,8 @@ async def _agent_erased(
     ids = [key.id for key in keys]
     with progress_bar("Erasing") as advance:
         total = _rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
-        told = (lambda erased: advance(_rows(erased), total)) if advance else noop
-        erased = await agents.erase(caller, agent, ids, told)
+        report = (lambda erased: advance(_rows(erased), total)) if advance else noop
+        erased = await agents.erase(caller, agent, ids, report)
     here = await finish(place, agents.engine, caller)
     return erased, (here, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES))
 

@@ -157,7 +157,7 @@ def _json(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-# Completed as a path; what is wrong with one is told as of any file, and not as wrong use.
+# Completed as a path; an error in one is that of any file, not a usage error.
 FILE = click.Path(allow_dash=True, readable=False)
 ROW = b'"id":'  # once in each session and memory; in a text the quotes are escaped
 PIECE = 64 * 1024  # bytes, as many as a pipe holds
@@ -257,8 +257,8 @@ async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     async for piece in pieces:
         letters = decoder.decode(piece)
-        shown = (it if it.isprintable() else json.dumps(it)[1:-1] for it in letters)
-        click.echo("".join(shown), nl=False)
+        printable = (it if it.isprintable() else json.dumps(it)[1:-1] for it in letters)
+        click.echo("".join(printable), nl=False)
     click.echo()
 
 

@@ -170,8 +170,6 @@ class RowDamage:
 
 
 class TableCheck:
-    """What the rows of one table are checked by."""
-
     def __init__(self, table: str, columns: Sequence[Column]) -> None:
         beside = {name: made for (of, name), made in BESIDE.items() if of == table}
         columns = [*columns, *(Column(name=it, type="TEXT", may_be_null=True) for it in beside)]
@@ -213,7 +211,7 @@ class TableCheck:
 
 
 def named(key: object) -> str:
-    """The key of a row, as it is told: a digest in hexadecimal digits, no sign that is damaged."""
+    """The key of a row in reports: a digest in hexadecimal digits, no sign that is damaged."""
     if type(key) is bytes:
         return key.hex()
     text = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
@@ -260,9 +258,9 @@ class KnownDamage:
         """Note all that a check has found; the log has each row once, but never what it holds."""
         with self._lock:
             known, self.rows = self.rows, tuple(found)
-        told = {(it.table, it.row) for it in known}
+        known_rows = {(it.table, it.row) for it in known}
         for row in self.rows:
-            if (row.table, row.row) not in told:
+            if (row.table, row.row) not in known_rows:
                 self._tell(caller, row)
         if known and not self.rows:
             fields = {"path": self._where, "tenant": caller.tenant}

@@ -29,7 +29,7 @@ def held(
 def _held(
     connection: Connection, kind: Kind, sql: Dialect, retention: Retentions, now: datetime
 ) -> Held:
-    given = {
+    values = {
         "until": _until(kind, retention, now),
         "keep": retention.revisions,
         "deleted": _until(Kind.DELETED, retention, now),
@@ -37,7 +37,7 @@ def _held(
         "now": micros(now),
     }
     statement = _statements(sql)[kind]
-    named = {name: value for name, value in given.items() if f":{name}" in statement}
+    named = {name: value for name, value in values.items() if f":{name}" in statement}
     rows, size, oldest, over = connection.execute(statement, named).fetchone()
     return Held(
         kind=kind, rows=int(rows), size=int(size),

@@ -1,4 +1,4 @@
-"""What came of work on another thread, and how its caller is told."""
+"""Outcomes of work on another thread, handed to its caller."""
 
 import asyncio
 from collections.abc import Callable

@@ -27,7 +27,7 @@ def rules(features: Features = ALL) -> str:
 
 
 class Stems:
-    """What words are in the index, by a full-text table in memory; opened when first asked."""
+    """What words are in the index, by a full-text table in memory; opened on first use."""
 
     def __init__(self) -> None:
         self.known = Remembered(self._stemmed, KNOWN)
@@ -128,11 +128,11 @@ class Stems:
 
 def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
     r"""The tokens there, empty for a lone mark; the last bytes of a broken one as `\xe6`."""
-    asked = "SELECT doc, {} FROM tokens"
+    statement = "SELECT doc, {} FROM tokens"
     try:
-        return scratch.execute(asked.format("coalesce(term, '')")).fetchall()
+        return scratch.execute(statement.format("coalesce(term, '')")).fetchall()
     except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
-        rows = scratch.execute(asked.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
+        rows = scratch.execute(statement.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
         return [(place, token.decode(errors="backslashreplace")) for place, token in rows]
 
 

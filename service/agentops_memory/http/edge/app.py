@@ -44,13 +44,13 @@ def application(
     The last protocol has the paths of no other.
     """
     own, refusals = documentation(served, more, gate), _Refusals([it for it, _ in served], gate)
-    most_asked, found = list[Route](), list[Route]()
+    first_routes, found = list[Route](), list[Route]()
     for protocol, operations in reversed(served):
         of_it = routes(protocol, operations, gate, telemetry)
-        most_asked += of_it[: len(protocol.first)]
+        first_routes += of_it[: len(protocol.first)]
         found += of_it[len(protocol.first) :]
     every = [
-        *most_asked,
+        *first_routes,
         *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
         *(Route(path, _bounded(_loaded(it), gate)) for path, it in PAGE_FILES.items()),
         *found,
@@ -224,7 +224,7 @@ def documentation(
 ) -> list[Operation]:
     """The operations that are of no protocol; the description has them with those of the last."""
 
-    @cache  # not made before it is asked for: it takes longer than the rest of the start
+    @cache  # built on demand: it takes longer than the rest of the start
     def described() -> bytes:
         *others, (last, operations) = served
         every = [(last, [*operations, *own]), *others]

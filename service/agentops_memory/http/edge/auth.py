@@ -33,7 +33,7 @@ class Identity:
     used: dict[KeyId, datetime] = field(default_factory=dict)  # when each last opened the service
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
-        """Whose key stands in the headers, whose names are given in lower case.
+        """The owner of the key in the headers, whose names are in lower case.
 
         While the service is open, anybody, and a key that is sent is not looked at.
         Unauthenticated is the same for every text that is no working key; Invalid if there
@@ -54,7 +54,7 @@ class Identity:
 
 
 def is_open_allowed(auth: str, host: str) -> bool:
-    """Whether a service without keys may serve anybody: told so, or reached from here alone."""
+    """Whether a service without keys may serve anyone: by its settings, or on loopback only."""
     return auth == NONE or (auth != KEYS and is_loopback(host))
 
 
@@ -119,8 +119,8 @@ MOST_KEYS = 10_000  # whose buckets are kept
 class RateLimiter:
     """Counts the requests of each key, and those without one together.
 
-    It counts in this process alone, and exactly. A key that has not asked for a
-    unit is forgotten; beyond MOST_KEYS those that asked longest ago are.
+    It counts in this process alone, and exactly. A key without a request for a
+    unit is evicted; beyond MOST_KEYS the least recently used are.
     """
 
     limit: Rate | None
@@ -149,5 +149,5 @@ class RateLimiter:
 
 
 def _sentence(key: str | None, limit: Rate, seconds: int) -> str:
-    asked = "This service is" if key is None else "This key is"
-    return f"{asked} used more often than {limit}; try again in {seconds} s."
+    subject = "This service is" if key is None else "This key is"
+    return f"{subject} used more often than {limit}; try again in {seconds} s."

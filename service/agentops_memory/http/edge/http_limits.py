@@ -59,7 +59,7 @@ class Framing:
     def parts(self, data: bytes) -> Iterator[bytes]:
         """The data, each part of one request, with request lines as a client that escapes has them.
 
-        What comes of it is told by head_ended and request_ended before the next part.
+        The outcome is reported by head_ended and request_ended before the next part.
         """
         data, at = self._held + data, 0
         while at < len(data):
@@ -143,7 +143,7 @@ class HeldTransport:
 
     def write(self, data: bytes) -> None:
         # A closed wire raises in uvloop: uvicorn learns that a client has gone for the last of its
-        # pipelined requests alone, and goes on with the answer to an earlier one.
+        # pipelined requests alone, and continues with the answer to an earlier one.
         if self.is_closing():
             return
         if self._head:
@@ -174,9 +174,9 @@ LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
 STALL_TIME = 120.0  # seconds in which a client must take some of its answer
 
 NO_REQUEST = "This is not an HTTP request."
-LATE = "The headers of the request did not come in time."
+LATE = "The headers of the request did not arrive in time."
 LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
-FLOOD = f"More than {MAX_WAITING} requests of this connection wait for their answers."
+FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
 
 _LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
@@ -297,7 +297,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _answered_early(self) -> bool:
-        """Whether the request is answered; only one that waits for no other, and goes on."""
+        """Whether the request is answered; only one that waits for no other, and continues."""
         if (
             self.parser.get_method() != b"GET"
             or self.parser.get_http_version() != "1.1"

@@ -1,4 +1,4 @@
-"""What a request passes on its way to the application, and what probes are told."""
+"""The middleware of a request, and the responses to probes."""
 
 import asyncio
 import re
@@ -33,12 +33,10 @@ LITTLE = 100 * 2**20  # bytes left on the disk, below which somebody should look
 NOTHING = 2**20  # below which a large write fails
 LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, unless it is held
 TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
-TOLD_FOR = timedelta(seconds=2)  # until it is looked again, however often it is asked
+TOLD_FOR = timedelta(seconds=2)  # until the next check, however often it is probed
 
-DRIFTED = "The index was out of line with the memories at the last look, and was built anew."
-LOG_IS_LONG = (
-    "The write-ahead log is long; a read or another process keeps it from beginning again."
-)
+DRIFTED = "The index differed from the memories at the last check, and was rebuilt."
+LOG_IS_LONG = "The write-ahead log is long; a read or another process prevents its restart."
 DAMAGED = "Rows in the database are damaged, first {}; `agentops-memory doctor` names them."
 DATABASE = "database"
 MIGRATIONS = "migrations"
@@ -69,7 +67,7 @@ class Check(BaseModel):
 
 ALONE = Check(
     status=Status.WARNING,
-    detail="No synchronous standby is named (synchronous_standby_names), so what was acknowledged "
+    detail="No synchronous standby is named (synchronous_standby_names), so acknowledged writes "
     "can be lost with the database's machine.",
 )
 
@@ -130,7 +128,7 @@ class Probes:
         checks = await self._written()
         if self.storage.maintenance.has_files:
             checks |= await self._files()
-        drift = int(self.metrics.shown(INDEX_DRIFT))
+        drift = int(self.metrics.value_of(INDEX_DRIFT))
         checks["index"] = _warned(DRIFTED if drift else None, rows=drift)
         if self.backup_trouble:
             checks["backup"] = _warned(self.backup_trouble())
@@ -210,11 +208,11 @@ def _unready(what: str, detail: str) -> Response:
     return _answered(_readiness({what: Check(status=Status.FAILED, detail=detail)}))
 
 
-_OPENING = "The database is being opened, or brought up to date."
+_OPENING = "The database is being opened or upgraded."
 _STOPPING = "The service is stopping."
 
 Told = Mapping[str, Callable[[], Response]]
-"""What probes are told, by their path."""
+"""Responses to probes, by their path."""
 
 AS_USUAL: Told = {}
 """Of probes that the service itself answers."""
@@ -226,14 +224,14 @@ WHILE_STARTING: Told = {
     STARTUP: partial(_refused, "The service is starting."),
     READY: partial(_unready, MIGRATIONS, _OPENING),
 }
-"""What probes are told before the database is open."""
+"""Responses to probes before the database is open."""
 
 
 WHILE_STOPPING: Told = {
     HEALTH: partial(_refused, _STOPPING),
     READY: partial(_unready, "service", _STOPPING),
 }
-"""What probes are told once the service was asked to end."""
+"""Responses to probes once the service is stopping."""
 
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
@@ -417,11 +415,11 @@ class StartupGate:
         self._no_wait.set()
 
     def early(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
-        """The whole answer to a GET that the application needs not be asked for."""
+        """The whole answer to a GET that does not need the application."""
         return self._early(url, headers, date, client) if self._probes is AS_USUAL else None
 
     async def early_post(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
-        """The answer to a POST that the application needs not be asked for."""
+        """The answer to a POST that does not need the application."""
         found = self._early_posts.get(scope["path"])
         return await found(scope, body) if found and self._probes is AS_USUAL else None
 

@@ -88,13 +88,13 @@ class Permissions:
     default: Access = Access.READ
     allow: Mapping[AgentId, Access] = field(default_factory=dict)
 
-    def of(self, eyes: "Eyes") -> Access:
-        return Access.ADMIN if eyes.is_admin else self.allow.get(eyes.agent, self.default)
+    def of(self, viewer: "Viewer") -> Access:
+        return Access.ADMIN if viewer.is_admin else self.allow.get(viewer.agent, self.default)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Eyes:
-    """Whose eyes look: an agent's; an administrator has every access in every namespace."""
+class Viewer:
+    """The agent that looks; an administrator has every access in every namespace."""
 
     agent: AgentId
     is_admin: bool = False

@@ -75,8 +75,8 @@ CODES = {
     "schema": "tables, indexes, views and triggers, compared with the migrations",
     "integrity": "whether SQLite's integrity check passes",
     "values": "whether every value of every row is valid",
-    "references": "whether every row that another row names exists, and whether every memory may "
-    "have the lifecycle, supersessions and look-alikes that it has",
+    "references": "whether every referenced row exists, and whether the lifecycle, "
+    "supersessions and near duplicates of every memory are valid",
     "index": "whether the full-text index matches the memories",
     "size": "the size of the database, and how much of it is unused",
     "log": "the length of the write-ahead log",

@@ -14,11 +14,11 @@ from typing import Protocol
 from ...errors import Conflict, Invalid, NotFound
 from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, AgentId, KeyId, Patterns, Role, TenantId
 
-ID_LENGTH = 12
+ID_LENGTH = 12  # 62 bits: two keys of one service never share an id
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 SECRET_BYTES = 32  # 43 characters in a token; too many to guess, so a fast digest is enough
-SALT_BYTES = 16
-DIGEST_BYTES = 32
+SALT_BYTES = 16  # equal secrets in two files have different digests
+DIGEST_BYTES = 32  # of SHA-256
 MOST_SECRETS = 8  # of one key that work at a time; each is one more comparison a request
 LONGEST_NAME = 100  # code points
 
@@ -48,7 +48,7 @@ class Secret:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The right to act in a tenant, of whoever knows one of its secrets."""
+    """The right to act in a tenant, for anyone who knows one of its secrets."""
 
     id: KeyId
     name: str

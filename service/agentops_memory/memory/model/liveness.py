@@ -14,7 +14,7 @@ from .rows import EARLIEST, LAST, micros
 _UNDELETED = "{0}.deleted_at IS NULL"
 
 # Of a lifecycle: at or past its end; and that the index still holds it, or not yet again. Only an
-# end that can be one counts: whoever reads a memory with another one refuses it, and nothing
+# end that can be one counts: reading a memory with another one refuses it, and nothing
 # removes it.
 ENDED = f"expires_at BETWEEN {EARLIEST} AND :now"
 UNSWEPT = f"expires_at IS NOT NULL AND NOT is_swept AND {ENDED}"

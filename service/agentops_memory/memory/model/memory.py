@@ -60,7 +60,7 @@ Given = datetime | Literal[Unset.UNSET] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
-    """What a memory was given beside its text. At `expires_at`, and after it, it is expired."""
+    """What a memory has beside its text. At `expires_at`, and after it, it is expired."""
 
     expires_at: datetime | None = None
     pinned_at: datetime | None = None
@@ -73,7 +73,7 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleChange:
-    """What a save or a change sets; what is not given stays. `ttl` counts from the transaction."""
+    """What a save or a change sets; an absent field stays. `ttl` counts from the transaction."""
 
     expires_at: Given = UNSET
     ttl: timedelta | None = None
@@ -124,7 +124,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What is shown of a memory that is found; `links` are known to reads that show them alone."""
+    """What an answer shows of a found memory; `links` are read only where it shows them."""
 
     id: MemoryId = UNSAVED
     key: str | None
@@ -226,7 +226,7 @@ MEMORY = """m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.ke
             m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
             l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
 SHOWN = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
-           l.expires_at"""  # of `shown_of`
+           l.expires_at"""  # of `memory_text`
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
@@ -264,7 +264,7 @@ def memory_of(row: Any) -> Memory:
         raise damaged_row("memories", row, error) from error
 
 
-def shown_of(row: Any) -> Shown:
+def memory_text(row: Any) -> Shown:
     try:
         id_, key, type_, title, content, tags, expires_at = row
         if not type(type_) is type(title) is type(content) is type(key or "") is str:

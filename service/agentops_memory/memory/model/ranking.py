@@ -37,7 +37,7 @@ FOLLOWING = (0.1, 0.05)  # of the scores of the next two in the session of a mem
 GAINING = 20  # memories: the best, which gain by those of them that follow them
 KEYED_RANK = -1000.0  # of a memory that is found by its key; the lower, the better
 SCORED = 100  # rows at most that the rare words of a text bring, whose look-alikes are looked for
-PLACES = 10_000  # of a tier that are counted for a memory that is not shown
+PLACES = 10_000  # of a tier, counted to place a memory that is not in the answer
 
 
 def weights_of(features: Features) -> tuple[float, ...]:

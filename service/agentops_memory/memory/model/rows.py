@@ -279,7 +279,6 @@ class _Reading:
         return made
 
     def _part(self, record: Any, alias: str, path: str) -> Reader:
-        """What makes a record of its columns."""
         makers: list[tuple[str, Reader]] = []
         for name, hint, notes in _fields_of(record):
             column = next((it for it in notes if isinstance(it, Column)), None)
@@ -296,7 +295,6 @@ class _Reading:
         return lambda values: make(**{name: read(values) for name, read in makers})
 
     def _field(self, path: str, hint: Any, column: Column) -> Reader:
-        """What makes a field of its column."""
         hint, is_optional = _required(hint)
         own = column.read and (str, column.read, column.write)
         stored, convert, write = own or _conversion(hint)

@@ -139,12 +139,12 @@ class Reason(StrEnum):
 class Explanation:
     """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
 
-    `dropped` are the words that were not looked for; `asked` are the terms without corrections.
+    `dropped` are the words that were not looked for; `queried` are the terms without corrections.
     `links` are those of the memories of the answer that have any.
     """
 
     dropped: tuple[str, ...] = ()
-    asked: frozenset[Term] = frozenset()
+    queried: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
     links: Mapping[MemoryId, Links] = field(default_factory=dict)
     why_not: "WhyNotAnswer | None" = None
@@ -181,7 +181,7 @@ class Filter:
 
     @property
     def is_of_agents(self) -> bool:
-        """Words are then weighed by those memories alone, so that none of others is told."""
+        """Words are then weighed by those memories alone, so that nothing of others leaks."""
         return self.agent is not None or self.namespace is not None
 
     @property
@@ -202,7 +202,7 @@ class Hit:
     """A memory in an answer; a lower rank is better.
 
     `place` is the one that it had in the list of its project or store, before
-    several lists were merged. The memory is whole where more of it is told.
+    several lists were merged. The memory is whole where the answer has more of it.
     """
 
     memory: Shown

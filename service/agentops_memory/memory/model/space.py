@@ -162,7 +162,7 @@ OF_A_PROJECT = of_kinds(lambda kind: kind.has_sessions)
 HAS_NO_PROJECT = "project IS NULL"
 
 
-# A memory has a session if the kind of its space has sessions. That is asked of the memory, as the
+# A memory has a session if the kind of its space has sessions. It is read from the memory, as the
 # partial indexes `memories_in_time` and `memories_in_store` do: SQLite reads along one of them only
 # for a statement that says the same.
 

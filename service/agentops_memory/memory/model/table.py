@@ -65,7 +65,7 @@ class Dialect:
     """The column that names a row whose key is a name of the user's."""
 
     read: Callable[[Connection, str, Mapping[str, object]], Iterable[Any]]
-    """The rows of a query, of which no more are fetched than are asked for, or few."""
+    """The rows of a query, fetched in small batches as they are used."""
 
     leads: str
     """A join after which the table on its left is read first."""

@@ -100,7 +100,7 @@ def _exceptions(document: Any) -> Exceptions:
     return exceptions
 
 
-def _texts(tenant: str, given: Any) -> frozenset[str]:
-    if not isinstance(given, list) or not all(isinstance(text, str) for text in given):
+def _texts(tenant: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise Invalid(f"What tenant {tenant} allows is not a list of texts.")
-    return frozenset(given)
+    return frozenset(value)

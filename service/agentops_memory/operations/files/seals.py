@@ -115,7 +115,7 @@ class SealFile:
     def rotate(self, audited: Callable[[str], None]) -> str:
         """Add a key, which seals from now on; its id. What older ones have sealed still opens.
 
-        `audited` is told the id before the key is there; if it raises, there will be none.
+        `audited` gets the id before the key exists; if it raises, none is made.
         """
         return str(self._changed(self._with_new, lambda keys: audited(str(keys.newest))).newest)
 

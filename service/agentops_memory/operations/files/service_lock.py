@@ -1,4 +1,4 @@
-"""The lock of whoever serves a database: one service at a time, by name.
+"""The lock of the service on a database: one at a time, with its name.
 
 It is the kernel's (`flock`), so a process that dies lets go of it, and it holds between the
 containers of one machine. The file stays for good: removing it would let a second service in.
@@ -22,13 +22,13 @@ from ...recall.text.instants import parsed, rendered
 
 log = logging.getLogger(__name__)
 
-LOOKED_AT = timedelta(milliseconds=5)  # whoever only looks holds the lock for a moment
+LOOKED_AT = timedelta(milliseconds=5)  # a process that only checks holds the lock for a moment
 RETRY = timedelta(milliseconds=100)  # after which it is tried again whether the other has ended
 LONGEST = 4096  # bytes of a record
 LONGER = "Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
 
 OnWait = Callable[[str], None]
-"""Is told what is waited for; nothing once that is over."""
+"""Gets what is waited for; nothing once that is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,9 +12,9 @@ from .vocabulary import Entry, Vocabulary
 
 MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
 LEAST_ADDED = 2_000  # postings that are not worth storing flat again
-CODE_BITS = 24
+CODE_BITS = 24  # of a posting's 64; its place in the area has the rest
 _CODE = (1 << CODE_BITS) - 1
-TURN_BITS = 32
+TURN_BITS = 32  # of 64: the place within a session; the session's number has the rest
 NO_TURN = (1 << 64) - 1
 AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
 
@@ -84,7 +84,7 @@ class Area:
         self.expires_at: dict[int, int] = {}
         self.pinned_at: dict[int, int] = {}
         self.superseded_by: dict[int, tuple[int, ...]] = {}
-        self.lines: dict[MemoryId, bytes] = {}  # as they are shown in a context
+        self.lines: dict[MemoryId, bytes] = {}  # as a context has them
         self.hits: dict[MemoryId, bytes] = {}  # and in a search
         self.rendered_size = 0  # of both, in bytes, about
         self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
@@ -163,7 +163,6 @@ class Area:
         return (span[2] - span[1] if span else 0) + (len(added) if added else 0)
 
     def codes_of(self, stem: int) -> Iterable[int]:
-        """The codes of all postings of a stem."""
         span = self.span(stem)
         flat: Sequence[int] = self.codes[span[1] : span[2]] if span else ()
         added = self.added.get(stem)

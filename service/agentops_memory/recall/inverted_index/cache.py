@@ -21,7 +21,7 @@ from .group import Group
 from .vocabulary import Entry, TermsOf, Vocabulary
 
 USUAL = 64 * 1024 * 1024  # bytes
-REMEMBERED = 256  # commits, by which an old snapshot is told from a foreign write
+REMEMBERED = 256  # commits, by which an old snapshot is distinguished from a foreign write
 MOST_WAITING = 512 * 1024  # characters of new memories that wait, or are remembered with commits
 LOOK = 8  # new memories of a group, after which their size is looked at
 REPLAYED = 64  # commits that can be added to what was read before them
@@ -31,7 +31,7 @@ REST = 1.0  # times as long as a read took, before the next one: prompts go firs
 LATER = 60.0  # seconds after which a group is read again that could not be
 
 Token = int
-"""Names a state of a database: each transaction leaves another one, whoever makes it."""
+"""Names a state of a database: each transaction leaves another one, in any process."""
 
 Place = tuple[int, int]
 """A group and an area; the global area is of no group."""
@@ -118,7 +118,7 @@ class InMemory(ABC):
     """What is in memory of one database, in parts that have numbers."""
 
     def __init__(self, cache: IndexCache) -> None:
-        self.lock = Lock()  # of whoever uses or changes it
+        self.lock = Lock()  # held to use or change it
         self.cache = cache
         self.queue = LoadQueue(self)
         self._is_closed = False
@@ -179,19 +179,19 @@ class LoadQueue:
 
     def __init__(self, memory: InMemory) -> None:
         self._memory = memory
-        self._asked: dict[int, list[float]] = {}  # by part: since when, and how often
+        self._wanted: dict[int, list[float]] = {}  # by part: since when, and how often
         self._refused: dict[int, float] = {}  # by part: until when
         self._loading = Lock()
         self._rested_at = 0.0
 
     def want(self, number: int) -> None:
         """A prompt asks for a part that is not there."""
-        self._asked.setdefault(number, [time.monotonic(), 0])[1] += 1
+        self._wanted.setdefault(number, [time.monotonic(), 0])[1] += 1
 
     @property
     def is_due(self) -> bool:
         """Whether there is something to be loaded, and it is time."""
-        return bool(self._asked) and time.monotonic() >= self._rested_at
+        return bool(self._wanted) and time.monotonic() >= self._rested_at
 
     @contextmanager
     def next(self) -> Iterator[int | None]:
@@ -213,15 +213,15 @@ class LoadQueue:
 
     def _next(self, now: float) -> int | None:
         memory, cache = self._memory, self._memory.cache
-        for number, (since, times) in list(self._asked.items()):
+        for number, (since, times) in list(self._wanted.items()):
             if self._refused.get(number, 0.0) > now:
-                del self._asked[number]
+                del self._wanted[number]
             elif memory.is_begun(number) or cache.has_room(0.0):
-                del self._asked[number]
+                del self._wanted[number]
                 return number
             elif times >= PATIENCE:
-                del self._asked[number]
-                if cache.has_room(since):  # else all that is held is asked for as often
+                del self._wanted[number]
+                if cache.has_room(since):  # else everything in the cache is used as often
                     return number
         return None
 
@@ -448,7 +448,7 @@ class DatabaseIndex(InMemory):
             self._writing = None
 
     def apply_commits(self) -> None:
-        """Let memory be as of what was committed, before any caller is told of it."""
+        """Let memory be as of what was committed, before any caller is answered."""
         if self._committed:
             rows = sum(len(it.changes.new) for it in self._committed)
             with self.lock:

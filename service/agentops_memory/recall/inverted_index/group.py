@@ -22,7 +22,7 @@ from ..text.query import Piece, Term
 from .area import Area, Row, place_and_code
 from .vocabulary import UNKNOWN, Vocabulary
 
-# Which memories of a large area may have the best scores is told for all of them at a time. Scores
+# Which memories of a large area may have the best scores is computed for all at once. Scores
 # are bounded from above by small numbers that lie side by side in one large integer, each in its
 # lane. Two such integers of ten thousand lanes are added in microseconds, where so many floats take
 # a millisecond. Only what may be among the best is then added up exactly.
@@ -78,13 +78,13 @@ def _reaching(upper: bytes, byte: int) -> int:
     return len(upper.translate(None, _BYTES[:byte]))
 
 
-LARGE = 500  # memories of an area, of which the likely ones are told first
+LARGE = 500  # memories of an area, of which the likely ones are selected first
 DENSE = 64  # of so many memories one has a stem, for which lanes are remembered
 
 
 @cache
 def numpy_or_none() -> Any | None:
-    """The module, or None; imported when it is first asked for."""
+    """The module, or None; imported on first use."""
     try:
         return import_module("numpy")
     except ImportError:
@@ -216,7 +216,7 @@ class Group(Worth):
 
 
 class Weights:
-    """What each posting of an area adds to a score, computed when it is first asked for."""
+    """What each posting of an area adds to a score, computed on first use."""
 
     def __init__(self, group: Worth, area: Area) -> None:
         self.area = area

@@ -33,7 +33,7 @@ class Ranking:
         self._lone = parts[0].area if len(parts) == 1 else None
 
     def look_up(self, stems: Iterable[Stem]) -> None:
-        """Find where stems are in the areas, before anything is asked about them."""
+        """Find where stems are in the areas, before the first lookup."""
         for part, where in zip(self._parts, self._where, strict=True):
             where.update(part.where(stems))
 

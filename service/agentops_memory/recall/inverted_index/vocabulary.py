@@ -13,7 +13,7 @@ from ..text.query import is_one_edit
 Packed = int
 """How often a stem stands in each field, `COUNT` bits a field, the title lowest."""
 
-COUNT = 24
+COUNT = 24  # bits: no stored text has so many words
 _OWN = tuple(it is not Field.CONTEXT for it in Field)  # a memory borrows its context
 
 

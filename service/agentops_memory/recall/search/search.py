@@ -40,13 +40,13 @@ from ..text.query import MOST_TERMS, MOST_WORDS, Corrections, Piece, Query, Sent
 from .visibility import ALL, IndexQuery, Row, Visibility, VisibleRows, row_number
 
 
-class Shown(Table):
+class RowLookup(Table):
     """What one transaction sees. Rows come as one: many would hold up other readers more."""
 
     def among(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
         """Those of the memories that the conditions leave in."""
         hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
-        ((shown,),) = self._execute(
+        ((visible_ids,),) = self._execute(
             f"""SELECT {self._sql.gathered("m.id")}
                   FROM {self._sql.ids("wanted")}
                  {self._sql.leads} memories m ON m.id = wanted.value
@@ -54,7 +54,7 @@ class Shown(Table):
             ids=json.dumps(list(ids)),
             **visible.values,
         )
-        return frozenset(json.loads(shown))
+        return frozenset(json.loads(visible_ids))
 
     def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
         """The session of each memory; in each space it is another."""
@@ -78,7 +78,7 @@ class Shown(Table):
             f"""SELECT m.id, s.area, s.partition
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE m.id IN (SELECT value FROM {self._sql.ids("given")}) AND {indexed("m")}""",
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("listed")}) AND {indexed("m")}""",
             ids=json.dumps(list(ids)),
         )
         rows: dict[int, dict[MemoryId, Row]] = {}
@@ -167,27 +167,27 @@ class Source(Protocol):
     def found(
         self, query: IndexQuery
     ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
-        """The words of a query in memory; None where they cannot be told."""
+        """The words of a query in memory; None where they are not known."""
 
     def best(self, query: IndexQuery) -> list[Scored]:
         """The best of a query, best first, by what is stored."""
 
 
-def sentences(query: IndexQuery, found: Found, shown: Shown) -> list[list[Scored]]:
+def sentences(query: IndexQuery, found: Found, lookup: RowLookup) -> list[list[Scored]]:
     depth, visible = None if query.depth == ALL else query.depth, query.visible
     if query.tier is Tier.EVERY:
         sums = [found.having_every(query.query.every)]
     else:
         sums = [found.having_any(it.terms) for it in query.query.sentences]
-    return [lowest(it, depth) for it in _without_hidden(sums, visible, shown)]
+    return [lowest(it, depth) for it in _without_hidden(sums, visible, lookup)]
 
 
 def _without_hidden(
-    found: Sequence[Sequence[Sums]], visible: VisibleRows, shown: Shown
+    found: Sequence[Sequence[Sums]], visible: VisibleRows, lookup: RowLookup
 ) -> Sequence[Sequence[Sums]]:
     if not (visible.condition or visible.hidden):
         return found
-    kept = shown.among(set(_memories(chain.from_iterable(found))), visible)
+    kept = lookup.among(set(_memories(chain.from_iterable(found))), visible)
     return [
         [({at: it for at, it in sums.items() if ids[at] in kept}, ids) for sums, ids in each]
         for each in found
@@ -203,7 +203,7 @@ FIELDS = tuple(Field)  # in the order of the columns
 
 
 def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
-    """The weights whose scores are what `term_score` is given, in its order."""
+    """The weights whose scores `term_score` takes, in its order."""
     places = range(len(FIELDS))
     alone = (tuple(weights[it] if it == at else 0.0 for it in places) for at in places)
     return [weights, (ENDLESS,) * len(FIELDS), *alone]
@@ -239,13 +239,13 @@ class Search(ABC):
         memories: MemoryLists,
         visibility: Visibility,
         by_words: Source,
-        shown: Shown,
+        lookup: RowLookup,
         stems: Stems,
     ) -> None:
         self._memories = memories
         self._visibility = visibility
         self._by_words = by_words
-        self._shown = shown
+        self._lookup = lookup
         self._stems = stems
 
     @abstractmethod
@@ -390,7 +390,7 @@ class Search(ABC):
     def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
         terms = list(dict.fromkeys(query.terms))
         parts: dict[MemoryId, Parts] = {}
-        for number, rows in self._shown.places(ids, query.visible).items():
+        for number, rows in self._lookup.places(ids, query.visible).items():
             sentences, added = self._scores(query, number, terms, rows)
             scores = [{id_: score for score, id_ in it} for it in sentences]
             for id_ in rows:
@@ -410,10 +410,10 @@ class Search(ABC):
                 best, sessions = self._by_words.best(query), None
             else:
                 found, sessions = here
-                best = combined(sentences(query, found, self._shown), query.sentence_weights)
+                best = combined(sentences(query, found, self._lookup), query.sentence_weights)
             best = best[: max(limit, query.gaining)]
             first, others = best[: query.gaining], best[query.gaining :]
-            return self._placed(first, sessions or self._shown), others
+            return self._placed(first, sessions or self._lookup), others
 
     def _placed(self, best: Sequence[Scored], known: Sessions) -> list[Candidate]:
         if not best:

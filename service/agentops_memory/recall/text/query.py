@@ -230,9 +230,9 @@ def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
 
 
 class Remembered(dict[str, T]):
-    """A value for each text, computed when it is first asked for.
+    """A value for each text, computed on first use.
 
-    At most twice so many are remembered. Of those that are forgotten none was asked for lately:
+    At most twice so many are remembered. Of those that are evicted none was used lately:
     a cache that empties itself at once would make the next requests slow.
     """
 

@@ -28,7 +28,7 @@ from . import upgrade
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 TIMEOUT = timedelta(seconds=60)  # another process may be migrating
-SPACE_NEEDED = 4  # times the file's size: the log of what is written anew, and what it grows by
+SPACE_NEEDED = 4  # times the file's size: the log of what is rewritten, and what it grows by
 
 OnUpgrade = Callable[[], object]
 """Called before a file that is not empty is upgraded or rewritten: that may take long."""
@@ -51,8 +51,8 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
         _require_ours(database, path)
         if not _is_current(database, features):
             raise StartRefused(
-                f"{path} is of an older format, or its index was made by other rules. "
-                "Start the service on it once, with the settings that it is to have."
+                f"{path} has an older format, or its index was built with other rules. "
+                "Start the service on it once, with the settings that it will have."
             )
 
 
@@ -122,7 +122,7 @@ def planned(path: Path, features: Features) -> Plan:
         if before > after:
             raise StartRefused(
                 f"{path} has format {before}, made by a newer version of this program; this one "
-                f"knows formats up to {after}."
+                f"supports formats up to {after}."
             )
         _require_ours(database, path)
         return Plan(
@@ -199,7 +199,7 @@ def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: Features) -> None:
-    database.execute("PRAGMA foreign_keys = OFF")
+    database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others name
     database.execute("BEGIN IMMEDIATE")
     try:
         if not _is_current(database, features):
@@ -233,7 +233,7 @@ def _is_current(database: sqlite3.Connection, features: Features) -> bool:
     if version > newest:
         raise StartRefused(
             f"The database has format {version}, made by a newer version of this program; "
-            f"agentops-memory {__version__} knows formats up to {newest}. "
+            f"agentops-memory {__version__} supports formats up to {newest}. "
             "Start the newer version, or restore a backup."
         )
     return version == newest and is_by_rules(database, rules(features))
@@ -315,7 +315,7 @@ def difference(database: sqlite3.Connection) -> Difference:
     )
 
 
-def shown(parts: Iterable[Part]) -> str:
+def names_of_parts(parts: Iterable[Part]) -> str:
     return ", ".join(f"the {kind} {name}" for kind, name in sorted(parts))
 
 
@@ -340,7 +340,7 @@ def partition_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-@lru_cache(maxsize=16)  # it is asked for twice of each file, and files of many tenants are alike
+@lru_cache(maxsize=16)  # it is needed twice per file, and files of many tenants are alike
 def _due(partitions: tuple[int, ...], _: tuple[str, ...]) -> Mapping[Part, str]:
     with closing(connect(IN_MEMORY)) as database:
         apply_migrations(database)

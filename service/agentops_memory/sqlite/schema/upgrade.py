@@ -41,7 +41,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     Of a file that is not sound nothing of the old tables is read but the rows. The
     pages that they took stay unused until `vacuum`.
     """
-    log.warning("upgrading a database of the original", extra={"path": str(path)})
+    log.warning("upgrading a database of the original service", extra={"path": str(path)})
     _require_space(database, path)
     copy = kept_copy(path, _contents)
     _register(database, now)
@@ -54,7 +54,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
     run(database, [*_TIDY, *removing])
     log.warning(
-        "upgraded a database of the original",
+        "upgraded a database of the original service",
         extra={
             "copy": str(copy),
             "file_was_sound": sound,
@@ -185,7 +185,7 @@ _READ = {
 }
 
 _RENAME = (
-    "PRAGMA legacy_alter_table = ON",
+    "PRAGMA legacy_alter_table = ON",  # else triggers and references follow the new names
     "ALTER TABLE sessions RENAME TO original_sessions",
     "ALTER TABLE observations RENAME TO original_observations",
     "PRAGMA legacy_alter_table = OFF",
@@ -262,7 +262,7 @@ _CONVERT = (
                    WHEN revision = 1 THEN 'created' ELSE 'updated' END,
               coalesce(deleted_at, updated_at)
          FROM memories""",
-    # Ids that were given out once are never given out again.
+    # Ids that were used once are never used again.
     """UPDATE sqlite_sequence
           SET seq = max(seq, coalesce((SELECT seq
                                          FROM sqlite_sequence

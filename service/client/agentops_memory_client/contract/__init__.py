@@ -1,4 +1,4 @@
-"""The service as Python sees it: its answers, its refusals, and what can be asked of it.
+"""The service as Python sees it: its operations, answers and refusals.
 
 A leaf: the client, the MCP server and the command line share it, and it imports nothing of them.
 """

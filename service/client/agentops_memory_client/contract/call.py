@@ -57,7 +57,7 @@ class Unset(Enum):
 UNSET = Unset.UNSET
 
 
-def given(**parameters: object) -> Query:
+def params(**parameters: object) -> Query:
     """The parameters of a query that are set: neither None nor False. A list is repeated."""
     return {
         name: list(map(str, it)) if isinstance(it, list) else ["true" if it is True else str(it)]

@@ -25,7 +25,7 @@ class Method(Generic[P, T]):
             return finished(work(self, *args, **kwargs))
 
         self.awaited = work
-        self.blocking = shown_as(work, wait, beside=1)
+        self.blocking = with_signature(work, wait, beside=1)
 
     @overload
     def __get__(
@@ -74,12 +74,11 @@ class Awaited(Asks):
 
 
 def asking(question: Callable[P, Call[T]]) -> Method[P, T]:
-    """The method that asks the question."""
 
     async def ask(self: Asks, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._ask(question(*args, **kwargs))
 
-    return Method(shown_as(question, ask))
+    return Method(with_signature(question, ask))
 
 
 def finished(work: Coroutine[Any, Any, T]) -> T:
@@ -92,11 +91,11 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("The backend of a blocking client has suspended.")
 
 
-def shown_as(question: Callable[..., object], method: Shown, *, beside: int = 0) -> Shown:
+def with_signature(question: Callable[..., object], method: Shown, *, beside: int = 0) -> Shown:
     """The method, as `help` and `inspect` see the question with `self` before its parameters.
 
     It answers what a call reads. The first parameters that stand beside the
-    question are not shown.
+    question are omitted.
     """
     signature = inspect.signature(question)
     answer = signature.return_annotation

@@ -33,33 +33,33 @@ def noun(kind: type[T]) -> Reader[T]:
     """The reader of a noun, whose headers may count secrets and have a warning; or of a list."""
 
     def read(body: bytes, headers: Headers) -> T:
-        given = _parsed(body)
-        if isinstance(given, dict):
-            given |= {"redacted": _count(headers, REDACTED), "warning": headers.get(WARNING)}
-        return read_as(kind, given)
+        document = _parsed(body)
+        if isinstance(document, dict):
+            document |= {"redacted": _count(headers, REDACTED), "warning": headers.get(WARNING)}
+        return read_as(kind, document)
 
     return read
 
 
 def found(body: bytes, headers: Headers) -> Found:
     """A search; a list, or an object beside an explanation."""
-    given = _parsed(body)
-    told = given if isinstance(given, dict) else {"results": given}
+    document = _parsed(body)
+    answer = document if isinstance(document, dict) else {"results": document}
     return Found(
-        hits=tuple(read_as(list[Hit], told.get("results"))),
+        hits=tuple(read_as(list[Hit], answer.get("results"))),
         omitted=_count(headers, OMITTED),
-        explanation=_explanation(told),
+        explanation=_explanation(answer),
     )
 
 
 def context(body: bytes, headers: Headers) -> Context:
-    given = json_object(body)
-    sessions = read_as(list[dict[str, Any]], given.get("recent_sessions"))
+    document = json_object(body)
+    sessions = read_as(list[dict[str, Any]], document.get("recent_sessions"))
     return Context(
         summaries=tuple(read_as(list[str], [it.get("summary", "") for it in sessions])),
-        observations=tuple(read_as(list[Line], given.get("recent_observations"))),
+        observations=tuple(read_as(list[Line], document.get("recent_observations"))),
         omitted=_count(headers, OMITTED),
-        explanation=_explanation(given),
+        explanation=_explanation(document),
     )
 
 
@@ -83,27 +83,27 @@ def health(body: bytes, _: Headers) -> str:
 
 def problem(body: bytes) -> Problem:
     """A refusal, in either form: `error` is the sentence, or the code beside a `message`."""
-    given = json_object(body)
-    error = read_as(str, given.get("error"))
-    if "message" not in given:
+    document = json_object(body)
+    error = read_as(str, document.get("error"))
+    if "message" not in document:
         return Problem(sentence=error)
-    sentence, details = read_as(str, given["message"]), given.get("details")
+    sentence, details = read_as(str, document["message"]), document.get("details")
     details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
     named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
     return Problem(f"{sentence} {named}." if named else sentence, error, details)
 
 
-def _explanation(given: Mapping[str, Any]) -> Explanation | None:
-    told = given.get("explain")
-    return None if told is None else read_as(dict[str, Any], told)
+def _explanation(document: Mapping[str, Any]) -> Explanation | None:
+    explanation = document.get("explain")
+    return None if explanation is None else read_as(dict[str, Any], explanation)
 
 
-def read_as(kind: type[T], given: object) -> T:
-    """A noun. UnexpectedAnswer, whose cause is left out: it repeats what is given."""
+def read_as(kind: type[T], value: object) -> T:
+    """A noun. UnexpectedAnswer, whose cause is left out: it quotes the value."""
     read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
     with suppress(ValueError):  # what pydantic raises is one
-        return read.validate_python(given)
+        return read.validate_python(value)
     raise UnexpectedAnswer("The service returned an unexpected answer.")
 
 
@@ -116,10 +116,10 @@ def _adapter(kind: Hashable) -> "TypeAdapter[Any]":
 
 def json_object(body: bytes) -> dict[str, Any]:
     """The members of an answer. UnexpectedAnswer for what is no object."""
-    given = _parsed(body)
-    if not isinstance(given, dict):
+    document = _parsed(body)
+    if not isinstance(document, dict):
         raise UnexpectedAnswer("The service returned something other than a JSON object.")
-    return given
+    return document
 
 
 def _parsed(body: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""What agents and people ask, whoever answers: a running service, or a database in this process."""
+"""What agents and people call: a running service, or a database in this process."""
 
 # The signature of a method that `sends` is what it does with its arguments.
 # mypy: disable-error-code="empty-body"
@@ -13,8 +13,8 @@ from typing import Any, Concatenate
 
 from . import models as m
 from . import reading
-from .call import UNSET, Call, T, Unset, also, given, once, plain, said
-from .method import Asks, Awaited, Method, P, shown_as
+from .call import UNSET, Call, T, Unset, also, once, params, plain, said
+from .method import Asks, Awaited, Method, P, with_signature
 from .reading import Reader
 
 MAX_PROMPT = 500  # code points; the service reads no more of a query
@@ -57,12 +57,12 @@ def sends(
             in_query = query if has_body else [*named]
             return await self._ask(Call(
                 operation=operation, method=verb, path=tuple(steps), headers=keyed, read=answer,
-                query=given(**{name: it for name, it in named.items() if name in in_query}),
+                query=params(**{name: it for name, it in named.items() if name in in_query}),
                 body={name: it for name, it in named.items() if name not in in_query}
                 if has_body else None,
             ))  # fmt: skip
 
-        return Method(shown_as(question, send, beside=1))
+        return Method(with_signature(question, send, beside=1))
 
     return declare
 

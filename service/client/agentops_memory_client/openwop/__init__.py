@@ -1,7 +1,7 @@
 """OpenWOP in Python: memory of workflow runs, for hosts that mount the service.
 
 `MemoryClient.openwop` is an `OpenWopMemory`, `AsyncMemoryClient.openwop` an
-`AsyncOpenWopMemory`. A node of a workflow is given a `MemoryAdapter`.
+`AsyncOpenWopMemory`. A node of a workflow gets a `MemoryAdapter`.
 """
 
 # The signature of a method that `sends` is what it does with its arguments.
@@ -21,7 +21,7 @@ from ..contract.reading import read_as
 from ..contract.service import MAX_PROMPT
 from ..transport.exchange import Exchange
 from . import models
-from .method import Json, Part, asked, sends
+from .method import Json, Part, call_of, sends
 from .models import *  # noqa: F403 - what is answered, which is public
 
 __all__ = [
@@ -43,7 +43,7 @@ RunEnd = Literal["completed", "failed", "cancelled"]
 def register_secret(run_id: str, secret_id: str, value: str) -> Call[bool]:
     """A value to be registered; without an idempotency key, since not even its digest is kept."""
     fields = {"run_id": run_id, "secret_id": secret_id, "value": value}
-    call = asked(bool, "POST", "runs/{run_id}/secrets", fields, answer="registered")
+    call = call_of(bool, "POST", "runs/{run_id}/secrets", fields, answer="registered")
     return replace(call, headers={})
 
 
@@ -110,7 +110,7 @@ class _Entries(Part):
     ) -> tuple[MemoryEntry, ...]:  # fmt: skip
         """Entries that no other supersedes, newest first; with `before`, those older than that one.
 
-        At most 500, or 100 unless told, and as many as 2 MiB hold. A `token_budget` bounds
+        At most 500, or 100 by default, and as many as 2 MiB hold. A `token_budget` bounds
         the code points of all contents; what alone exceeds it is left out.
         """
 
@@ -146,7 +146,7 @@ class _Run(Part):
 
     @sends("POST", "runs", answer=_of_run)
     def open(self) -> None:
-        """Open the run, or go on with it. For a run that may be left open, without `with`."""
+        """Open the run, or continue with it. For a run that may be left open, without `with`."""
         return also(  # type: ignore[return-value]
             agent_id=self.agent_id, workflow_id=self.workflow_id, memory_refs=self.memory_refs
         )
@@ -155,7 +155,7 @@ class _Run(Part):
     async def end(self, status: RunEnd = "completed") -> None:
         """End the run, which takes no write afterwards. Conflict if it ended otherwise."""
         fields = {"run_id": self.id, "status": status}
-        await self._ask(asked(NoneType, "POST", "runs/{run_id}/end", fields, answer=_of_run))
+        await self._ask(call_of(NoneType, "POST", "runs/{run_id}/end", fields, answer=_of_run))
         self._is_over = True
         self._secrets.clear()
 
@@ -184,7 +184,7 @@ class _Run(Part):
     ) -> MemoryEntry:  # fmt: skip
         """Put an entry as `OpenWopMemory.put`; the run's agent writes it unless another is named.
 
-        The run's log tells of it. A service that has lost the run's secrets is given them again.
+        The run's log records it. A service that has lost the run's secrets gets them again.
         """
         return also(agent_id=agent_id or self.agent_id)
 
@@ -224,8 +224,8 @@ class Run(Blocking, _Run):
     """A run of a workflow; `memory` is its snapshot: memory as it was when the run started.
 
     `with` opens it and ends it `completed`, or `failed` on an exception. One whose host was killed
-    goes on when it is opened again with the same id and fields; Conflict if it has ended, or has
-    others. Secrets are kept in this object until its end, and shown nowhere.
+    continues when it is opened again with the same id and fields; Conflict if it has ended, or has
+    others. Secrets are kept in this object until its end, and appear nowhere.
     """
 
     memory: Entries
@@ -256,7 +256,7 @@ class AsyncRun(Awaited, _Run):
 
 
 class _Commitments(Part):
-    """Commitments of a tenant. That one has fired is told in `OpenWopMemory.events`."""
+    """Commitments of a tenant; `OpenWopMemory.events` reports those that fire."""
 
     @sends("POST", "commitments")
     def create(
@@ -277,7 +277,7 @@ class _Commitments(Part):
         self, memory_ref: str | None = None, *, state: CommitmentState | None = None,
         limit: int | None = None, after: str | None = None,
     ) -> CommitmentPage:  # fmt: skip
-        """Commitments of the ref, or of all, oldest first: at most 1,000, or 100 unless told."""
+        """Commitments of the ref, or of all, oldest first: at most 1,000, or 100 by default."""
 
     @sends("GET", "commitments/{commitment_id}")
     def get(self, commitment_id: str) -> Commitment:
@@ -316,7 +316,7 @@ class _Proposals(Part):
         self, *, state: ProposalState | None = None, kind: ArtifactKind | None = None,
         limit: int | None = None, after: str | None = None,
     ) -> ProposalPage:  # fmt: skip
-        """Proposals, oldest first: at most 1,000, or 100 unless told."""
+        """Proposals, oldest first: at most 1,000, or 100 by default."""
 
     @sends("GET", "proposals/{proposal_id}")
     def get(self, proposal_id: str) -> Proposal:
@@ -327,7 +327,7 @@ class _Proposals(Part):
         self, proposal_id: str, *, title: str | None = None, rationale: str | None = None,
         artifact: dict[str, Any] | None = None, idempotency_key: str | None = None,
     ) -> Proposal:  # fmt: skip
-        """Change what is given; Conflict if it is applied, rejected or archived."""
+        """Change the fields that are set; Conflict if it is applied, rejected or archived."""
 
     @sends("POST", "proposals/{proposal_id}/apply", answer="installedArtifactRef")
     def apply(self, proposal_id: str, *, idempotency_key: str | None = None) -> str:
@@ -350,7 +350,7 @@ class _Proposals(Part):
         self, *, kind: ArtifactKind | None = None, limit: int | None = None,
         after: str | None = None,
     ) -> ArtifactPage:  # fmt: skip
-        """What is installed, of proposals that are applied: at most 1,000, or 100 unless told."""
+        """What is installed, of proposals that are applied: at most 1,000, or 100 by default."""
 
     @sends("GET", "artifacts/{installed_artifact_ref}")
     def artifact(self, installed_artifact_ref: str) -> bytes:
@@ -399,7 +399,7 @@ class _Memory(_Entries, Generic[SomeRun]):
         self, memory_ref: str, query: str, *, tag: str | None = None, limit: int | None = None,
         token_budget: int | None = None,
     ) -> tuple[RankedEntry, ...]:  # fmt: skip
-        """Entries by their words (the first 500 characters), best first: 100, or 10 unless told."""
+        """Entries by their words (the first 500 characters), best first: 100, or 10 by default."""
         return also(q=query[:MAX_PROMPT], query=None)
 
     @sends("GET", "provenance/{memory_id}", absent=None)
@@ -408,14 +408,14 @@ class _Memory(_Entries, Generic[SomeRun]):
 
     @sends("GET", "refs")
     def refs(self, *, limit: int | None = None, after: str | None = None) -> RefPage:
-        """Refs that hold entries, in code point order: at most 1,000, or 100 unless told."""
+        """Refs that hold entries, in code point order: at most 1,000, or 100 by default."""
 
     @sends("GET", "events")
     def events(
         self, after: str | None = None, *, limit: int | None = None,
         type: str | None = None,  # noqa: A002 - the protocol's word
     ) -> EventPage:  # fmt: skip
-        """What happened in all runs after a page's `next`: at most 1,000, or 100 unless told."""
+        """What happened in all runs after a page's `next`: at most 1,000, or 100 by default."""
 
     @sends("POST", "compact", answer=_done, within=AT_LENGTH)
     def compact(

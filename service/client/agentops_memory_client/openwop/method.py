@@ -8,9 +8,9 @@ from typing import Any, Concatenate, cast, get_args
 
 from pydantic.alias_generators import to_camel
 
-from ..contract.call import Call, T, given, once, plain
+from ..contract.call import Call, T, once, params, plain
 from ..contract.errors import Invalid, NotFound
-from ..contract.method import Asks, Method, P, shown_as
+from ..contract.method import Asks, Method, P, with_signature
 from ..contract.reading import Headers, json_object, read_as
 from ..transport.exchange import Exchange
 
@@ -60,7 +60,7 @@ def sends(
                 return absent  # type: ignore[no-any-return]
             fields.setdefault("run_id", self._run_id)
             fields |= cast("Json | None", question(self, *args, **kwargs)) or {}
-            call = asked(kind, verb, path, fields, answer=answer, within=within)
+            call = call_of(kind, verb, path, fields, answer=answer, within=within)
             try:
                 return await self._ask(call)
             except NotFound as refusal:
@@ -68,12 +68,12 @@ def sends(
                     raise
                 return absent  # type: ignore[no-any-return]
 
-        return Method(shown_as(question, send, beside=1))
+        return Method(with_signature(question, send, beside=1))
 
     return declare
 
 
-def asked(
+def call_of(
     kind: type[T], verb: str, path: str, fields: Mapping[str, Any], *, answer: Answer = "",
     within: timedelta | None = None,
 ) -> Call[T]:  # fmt: skip
@@ -102,7 +102,7 @@ def asked(
 
     return Call(
         operation=f"{verb} {path}", method=verb, path=("v1", "host", "agentops-memory", *steps),
-        query={} if has_body else given(**named), body=named if has_body else None,
+        query={} if has_body else params(**named), body=named if has_body else None,
         headers={} if verb == "GET" else once(fields.get("idempotency_key")), within=within,
         read=read,
     )  # fmt: skip

@@ -173,7 +173,7 @@ class MemoryIndex(Noun):
 class Forgotten(Noun):
     """What was erased of a subject, or would be, and how many entries of others are back."""
 
-    subject: str = field(repr=False)  # whoever was forgotten stands in no log
+    subject: str = field(repr=False)  # a forgotten subject appears in no log
     entries: int
     archives: int
     restored: int
@@ -274,8 +274,8 @@ def memory_degradation(
         "write": reads and memory.get("writable") is not False,
         "long-term-durability": isinstance(backends, list | tuple) and BACKEND in backends,
     }
-    asked = {it for name, asks in ASKED.items() if shape.get(name) is True for it in asks}
-    lacking = [name for name, is_there in has.items() if name in asked and not is_there]
+    required = {it for name, asks in ASKED.items() if shape.get(name) is True for it in asks}
+    lacking = [name for name, is_there in has.items() if name in required and not is_there]
     return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
 
 

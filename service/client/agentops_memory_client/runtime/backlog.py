@@ -14,7 +14,7 @@ from . import spans
 from .working_memory import Unsent, WorkingMemory
 
 FIRST_PAUSE = timedelta(seconds=1)
-LONGEST_PAUSE = timedelta(seconds=30)
+LONGEST_PAUSE = timedelta(seconds=30)  # how late writes arrive after a long outage
 PERMANENT = (400, 409, 413)  # statuses of writes that would be refused again
 MOST_UNSENT = 1_000  # writes that are kept while the service is away
 
@@ -132,7 +132,7 @@ class Backlog:
                 self._failures += 1
                 if self._failures == 1:
                     log.warning(
-                        "the service does not take what is told; it is tried again",
+                        "the service does not accept writes; retrying",
                         extra={"reason": reason(failure), "unsent": len(self._queue)},
                     )
                 return False

@@ -73,7 +73,7 @@ def _made(draft: Path) -> Iterator[int]:
 
 
 def _ours(draft: Path) -> int:
-    """A new file at the path, locked: whoever finds it there waits for us."""
+    """A new file at the path, locked: any process that finds it there waits for us."""
     end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
     while True:
         try:

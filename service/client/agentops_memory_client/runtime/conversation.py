@@ -16,7 +16,7 @@ LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
-    """What a model wants done: a tool, and what it is given, as JSON has it.
+    """A tool call of a model, with its arguments as JSON has them.
 
     ValueError for arguments that are still text.
     """
@@ -117,15 +117,15 @@ def unanswered(messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:
     return tuple(open_calls.values())
 
 
-def require(name: str, given: object, kind: type) -> None:
+def require(name: str, value: object, kind: type) -> None:
     """TypeError, with the argument's name, if it is of another type."""
-    if not isinstance(given, kind):
-        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(given).__name__}.")
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
 
 
-def _check_text(what: str, given: object) -> None:
-    if not isinstance(given, str):
-        raise ValueError(f"{what} must be text, not {type(given).__name__}.")
+def _check_text(what: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise ValueError(f"{what} must be text, not {type(value).__name__}.")
 
 
 def _texts(message: ChatMessage) -> Iterable[str]:

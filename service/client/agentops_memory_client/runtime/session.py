@@ -46,7 +46,7 @@ def injected(context: Context) -> str:
     """The summaries of sessions and the memories, a block each; an empty block is left out.
 
     The format of the platform's runtime, byte for byte, except for an age behind a
-    title, where the service was asked for ages, and for stored text
+    title, where the session shows ages, and for stored text
     that imitates the blocks, also in full-width letters or with invisible
     characters: its tags begin with `&lt;`, and its lines that look like items are
     indented.
@@ -66,7 +66,7 @@ def _block(tag: str, items: Iterable[str]) -> str:
 
 MAX_PROJECT = 200  # code points
 BATCH = 32  # messages in a write; of 5,000 bytes each, they fit into a request
-TIMEOUT = timedelta(seconds=2)
+TIMEOUT = timedelta(seconds=2)  # for memories: an agent rather answers without them
 END_TIMEOUT = timedelta(seconds=10)
 
 NO_HOOKS = ToolHooks()
@@ -172,8 +172,8 @@ class MemorySession:
             self.working.add(ChatMessage.user(prompt))
             self.working.turn += 1
         try:
-            asked = (it.content for it in reversed(self.working.messages) if it.role == "user")
-            yield await self.context(next(asked, ""))
+            prompts = (it.content for it in reversed(self.working.messages) if it.role == "user")
+            yield await self.context(next(prompts, ""))
         except BaseException as failure:
             with _log_checkpoint_error(failure):
                 await self._tell(self._batches())
@@ -239,7 +239,7 @@ class MemorySession:
         """Write the working memory to its checkpoint, on another thread.
 
         CheckpointError or OSError on failure; the previous checkpoint is unchanged then.
-        ValueError if the session was given no path.
+        ValueError if the session has no path.
         """
         if self._path is None:
             raise ValueError("The session has no path for a checkpoint.")
@@ -268,7 +268,9 @@ class MemorySession:
         if self._path is not None:
             await self.checkpoint()
         if self.working.unsent:
-            log.warning("not all is told", extra={"unsent": len(self.working.unsent)})
+            log.warning(
+                "not all messages were recorded", extra={"unsent": len(self.working.unsent)}
+            )
 
     async def _look_up(
         self, call: ToolCall, question: Question, attributes: dict[str, str | int]
@@ -288,7 +290,7 @@ class MemorySession:
         except (MemoryServiceError, TimeoutError) as failure:
             spans.failed(span, failure)
             reason = str(failure) or "The service did not answer in time."
-            log.warning("nothing is remembered now", extra={"reason": reason})
+            log.warning("no memories for this turn", extra={"reason": reason})
             return None
 
     async def _tell(self, writes: list[Unsent]) -> None:
@@ -344,7 +346,7 @@ def _log_checkpoint_error(failure: BaseException | None) -> Iterator[None]:
     except (OSError, CheckpointError) as fault:
         if failure is None:
             raise
-        log.warning("no checkpoint is written", extra={"reason": str(fault)})
+        log.warning("the checkpoint could not be written", extra={"reason": str(fault)})
 
 
 def _single_thread() -> ThreadPoolExecutor:

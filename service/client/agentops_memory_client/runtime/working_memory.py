@@ -221,10 +221,10 @@ def _require_state(state: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} must not be negative.")
 
 
-def check_session_id(given: object) -> None:
+def check_session_id(id_: object) -> None:
     """ValueError for what cannot be the id of a session."""
-    given = _checked("session_id", given, str)
-    if not given.strip() or len(given) > MAX_SESSION_ID:
+    id_ = _checked("session_id", id_, str)
+    if not id_.strip() or len(id_) > MAX_SESSION_ID:
         raise ValueError(
             f"session_id must have 1 to {MAX_SESSION_ID} characters, and not be blank."
         )
@@ -256,34 +256,33 @@ def _members(noun: Any) -> dict[str, Any]:
 def _read(document: bytes) -> dict[str, Any]:
     """What was written; ValueError says what is wrong with the document."""
     try:
-        given = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
+        fields = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
     except ValueError as fault:
         raise ValueError(f"It is not JSON: {fault}.") from fault
     except RecursionError as fault:
         raise ValueError("It is nested too deeply.") from fault
-    if not isinstance(given, dict) or given.get("format") != FORMAT:
+    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
         raise ValueError("It is not a checkpoint of a working memory.")
-    _plain(given, "")  # what could not be stored again is refused now
-    if (version := _field(int, given, "version")) != VERSION:
+    _plain(fields, "")  # what could not be stored again is refused now
+    if (version := _field(int, fields, "version")) != VERSION:
         raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
-    state = _named(given, **STATE) | {
-        "messages": _each(given, "messages", _message),
-        "unsent": _each(given, "unsent", _unsent),
-        "pending": _each(given, "said", lambda it: Message(**_named(it, role=str, content=str))),
+    state = _named(fields, **STATE) | {
+        "messages": _each(fields, "messages", _message),
+        "unsent": _each(fields, "unsent", _unsent),
+        "pending": _each(fields, "said", lambda it: Message(**_named(it, role=str, content=str))),
     }
     _require_state(state)
     return state
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:
-    """The value as JSON has it."""
     match value:
         case None | bool() | str():
             return value
         case int() | float():
             return _number(value, path)
         case Mapping() | list() | tuple() if depth >= DEEPEST:
-            raise ValueError(f"{_shown(path)} is nested more than {DEEPEST} levels deep.")
+            raise ValueError(f"{_label(path)} is nested more than {DEEPEST} levels deep.")
         case Mapping():
             steps = {key: _step(path, key) for key in value}
             return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
@@ -291,65 +290,65 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
             return [_plain(it, f"{path}[{n}]", depth + 1) for n, it in enumerate(value)]
         case _:
             raise ValueError(
-                f"{_shown(path)} has the type {type(value).__name__}, which JSON does not have."
+                f"{_label(path)} has the type {type(value).__name__}, which JSON does not have."
             )
 
 
 def _number(value: float, path: str) -> float:
     """An int or a float; not one that could not be read again."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{_shown(path)} is {value}, which JSON does not have.")
+        raise ValueError(f"{_label(path)} is {value}, which JSON does not have.")
     try:
         str(value)
     except ValueError as fault:
-        raise ValueError(f"{_shown(path)} has too many digits.") from fault
+        raise ValueError(f"{_label(path)} has too many digits.") from fault
     return value
 
 
 def _step(path: str, key: object) -> str:
     if not isinstance(key, str):
         raise ValueError(
-            f"{_shown(path)} has a key of the type {type(key).__name__}; keys of JSON are text."
+            f"{_label(path)} has a key of the type {type(key).__name__}; keys of JSON are text."
         )
     if key.isidentifier():
         return f"{path}.{key}" if path else key
     return f"{path}[{key!r}]"
 
 
-def _shown(path: str) -> str:
+def _label(path: str) -> str:
     return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
 
 
 # The nouns themselves refuse what a role, or the name of an operation, cannot be.
 
 
-def _message(given: Mapping[str, Any]) -> ChatMessage:
-    role: Any = given.get("role")
+def _message(document: Mapping[str, Any]) -> ChatMessage:
+    role: Any = document.get("role")
     calls: tuple[ToolCall, ...] = ()
-    if "tool_calls" in given:
+    if "tool_calls" in document:
         kinds = {"id": str, "name": str, "arguments": dict}
-        calls = _each(given, "tool_calls", lambda it: ToolCall(**_named(it, **kinds)))
+        calls = _each(document, "tool_calls", lambda it: ToolCall(**_named(it, **kinds)))
     return ChatMessage(
-        role=role, tool_calls=calls, tool_call_id=given.get("tool_call_id"),
-        **_named(given, content=str),
+        role=role, tool_calls=calls, tool_call_id=document.get("tool_call_id"),
+        **_named(document, content=str),
     )  # fmt: skip
 
 
-def _unsent(given: Mapping[str, Any]) -> Unsent:
-    deed: Any = given.get("deed")
-    return Unsent(operation=deed, **_named(given, fields=dict, key=str, trace=dict))
+def _unsent(document: Mapping[str, Any]) -> Unsent:
+    deed: Any = document.get("deed")
+    return Unsent(operation=deed, **_named(document, fields=dict, key=str, trace=dict))
 
 
-def _named(given: Mapping[str, Any], **kinds: type) -> dict[str, Any]:
-    return {name: _field(kind, given, name) for name, kind in kinds.items()}
+def _named(document: Mapping[str, Any], **kinds: type) -> dict[str, Any]:
+    return {name: _field(kind, document, name) for name, kind in kinds.items()}
 
 
 def _each(
-    given: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
+    document: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
 ) -> tuple[T, ...]:
     """A list of nouns; an error names the path of the invalid one."""
     nouns = []
-    for index, it in enumerate(_field(list, given, name)):
+    for index, it in enumerate(_field(list, document, name)):
         try:
             nouns.append(noun(_checked("It", it, dict)))
         except ValueError as fault:
@@ -357,11 +356,10 @@ def _each(
     return tuple(nouns)
 
 
-def _field(kind: type[T], given: Mapping[str, Any], name: str) -> T:
-    """A field that must be there, of this kind."""
-    if name not in given:
+def _field(kind: type[T], document: Mapping[str, Any], name: str) -> T:
+    if name not in document:
         raise ValueError(f"{name} is missing.")
-    return _checked(name, given[name], kind)
+    return _checked(name, document[name], kind)
 
 
 def _checked(name: str, value: object, kind: type[T]) -> T:

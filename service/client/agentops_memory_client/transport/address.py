@@ -16,7 +16,7 @@ _DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
 
 
 def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
-    """The base URL without its userinfo, and the key: the given one, or the password in the url.
+    """The base URL without its userinfo, and the key: the argument, or the password in the url.
 
     Misconfigured, without quoting the url or the key, for an invalid url, or one with another key.
     """

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ..contract.errors import Misconfigured
 
-TIMEOUT = timedelta(seconds=10)
+TIMEOUT = timedelta(seconds=10)  # the service refuses after 5 s, with a reason
 MAX_TIMEOUT = timedelta(days=1)
 RETRIES = 2
 FIRST_BACKOFF = 0.25  # seconds; the longest pause before the first retry

@@ -1,4 +1,4 @@
-"""Tool hooks: memories that calls of tools leave behind, and those asked for before them."""
+"""Tool hooks: memories saved after tool calls, and memories searched for before them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -171,12 +171,11 @@ class Spot:
                 self.refuse(f"The name of a field must be text, not {_kind(key)}.{_quoted(key)}")
         return {name: self.below(f".{name}", node) for name, node in nodes.items()}
 
-    def given(self) -> dict[str, "Spot"]:
+    def present_fields(self) -> dict[str, "Spot"]:
         """The fields but for those that are null, which is the same as absent."""
         return {name: spot for name, spot in self.fields().items() if not spot.is_null}
 
     def items(self) -> list["Spot"]:
-        """What a list holds."""
         if not isinstance(self.node, SequenceNode):
             self.refuse(f"It must be a list, not {_kind(self.node)}.")
             return []
@@ -213,7 +212,6 @@ class Spot:
             return None
 
     def whole_number(self, largest: int) -> int | None:
-        """A whole number from 1 on."""
         number = self.node.value if _tag(self.node) == "int" else ""
         if _PLAIN.fullmatch(number) and int(number) <= largest:
             return int(number)
@@ -303,9 +301,9 @@ def _places(root: Spot) -> list[tuple[int, Fields]]:
     """Where a document has hooks, or could have: lines and fields. The rest is the platform's."""
     if root.is_null:
         return []
-    fields = root.given()
-    spec = fields["spec"].given() if "spec" in fields else {}
-    found = [(it[HOOKS].line, it[HOOKS].given()) for it in (spec, fields) if HOOKS in it]
+    fields = root.present_fields()
+    spec = fields["spec"].present_fields() if "spec" in fields else {}
+    found = [(it[HOOKS].line, it[HOOKS].present_fields()) for it in (spec, fields) if HOOKS in it]
     for _, hooks in found:
         _refuse_lookalikes(hooks, (SAVE, INJECT))
     _refuse_lookalikes(spec, (HOOKS,))
@@ -365,7 +363,7 @@ def _query(spot: Spot, fields: Fields) -> str | None:
 
 
 def _word(fields: Fields, name: str, longest: int) -> str | None:
-    """A field that has a default: what is empty is not given, as on the platform."""
+    """A field that has a default: an empty value counts as absent, as on the platform."""
     if name not in fields or fields[name].node.value == "":
         return None
     return fields[name].text(longest)
@@ -383,7 +381,7 @@ def _items(fields: Fields, name: str) -> list[Spot]:
 
 def _known(spot: Spot, known: tuple[str, ...]) -> Fields:
     """The fields, each that there is not with a fault."""
-    fields = spot.given()
+    fields = spot.present_fields()
     for name, it in fields.items():
         if name not in known:
             meant = close_to(name, known)

@@ -72,8 +72,8 @@ def _utf8(text: str) -> bytes:
 
 def line(text: str) -> str:
     """The text on one line that is not too long."""
-    shown = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in shown)
+    cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    return "".join(sign if sign.isprintable() else "\ufffd" for sign in cut)
 
 
 def quoted(text: str) -> str:

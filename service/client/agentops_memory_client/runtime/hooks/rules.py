@@ -105,9 +105,9 @@ class InjectRule:
             raise ValueError(f"limit: It must be a whole number from 1 to {MOST_ASKED:,}.")
 
     def question(self, call: ToolCall) -> Question | None:
-        """What to search for; None for a call without an argument that could be asked with."""
-        asked = _argument(call, _QUESTIONS) if self.query == FROM_ARGUMENTS else self.query
-        return Question(query=asked, limit=self.limit) if asked else None
+        """What to search for; None for a call without an argument to search with."""
+        query = _argument(call, _QUESTIONS) if self.query == FROM_ARGUMENTS else self.query
+        return Question(query=query, limit=self.limit) if query else None
 
 
 def fault_of(text: object, longest: int | None = None) -> str | None:
