@@ -125,17 +125,11 @@ async def save(agent: Connection, args: a.Save) -> str:
     named = args.session_id if isinstance(args, a.SaveInto) else None
     session = (await _opened(agent, named)).id if named else agent.session
     outcome = await agent.service.save(
+        **args.model_dump(exclude={"session_id", "ttl", "pinned"}),
         session_id=session,
         project=agent.project,
-        type=args.type,
-        title=args.title,
-        content=args.content,
-        tags=args.tags,
-        scope=args.scope,
-        topic_key=args.topic_key,
         ttl=None if args.ttl is None else timedelta(seconds=args.ttl),
         pinned=args.pinned or None,
-        supersedes=args.supersedes,
         similar=SIMILAR,
     )
     title = args.title
