@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import project_name
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import project_name
+from agentops_memory.recall.query import Query, understood
 from agentops_memory.recall.recall import context, search
-from agentops_memory.recall.text.query import Query, understood
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.transaction import SqliteTransaction
 

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.projects import ProjectTable
 from agentops_memory.sqlite.transaction import SqliteTransaction
 

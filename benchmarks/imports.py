@@ -14,14 +14,14 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.agentops.transfer import Document, chunks_of, import_whole
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.recall.search.visibility import AREA
-from agentops_memory.recall.text.instants import rendered, uid_of
+from agentops_memory.recall.instants import rendered, uid_of
+from agentops_memory.recall.visibility import AREA
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.migrate import migrated
 from agentops_memory.sqlite.partitions import table
-from agentops_memory.sqlite.schema.migrate import migrated
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from .client import Client, post, with_body

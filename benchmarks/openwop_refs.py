@@ -7,8 +7,8 @@ from datetime import timedelta
 from itertools import cycle, islice
 from pathlib import Path
 
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntryBody, put_entry
 from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.sqlite.connection import connect

@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, islice
 from pathlib import Path
 
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import Draft, SessionId, Text
-from agentops_memory.memory.model.space import Space, project_name
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.saves import save
+from agentops_memory.memory.space import Space, project_name
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.migrate import migrated
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from .corpus import Piece, pieces

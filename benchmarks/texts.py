@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from agentops_memory.recall.text.normalization import indexed
-from agentops_memory.recall.text.query import understood
+from agentops_memory.recall.query import understood
+from agentops_memory.recall.text import indexed
 
 from . import corpus
 

@@ -17,7 +17,7 @@ from tests.support import postgres
 from agentops_memory.operations.copied_files import Files
 from agentops_memory.operations.copying import to_database
 from agentops_memory.operations.files.keys import KeyFile
-from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.features import ALL
 
 from .processor import children, parent
 

@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentops_memory.recall.text.features import Feature
+from agentops_memory.recall.features import Feature
 
 from ..process import running
 from .asking import answers, load

@@ -20,7 +20,7 @@ _LISTS = "Listed|Found|Deleted|One"
 # A field of an agent's entry, of a memory, and of a commitment, each of them optional.
 FIELDS = ("priority", "topic_key", "fired_at")
 # Not counted: migrations, examples of documentation, and programs beside the service.
-_BESIDE = re.compile(r"_client/|/schema/|/docs_page/|/cli/")
+_BESIDE = re.compile(r"_client/|/upgrade\.py|/docs_page/|/cli/")
 
 _PORTS = ("Protocol", "ABC")
 _DATA = ("BaseModel", "Record", "NamedTuple", "TypedDict", "Protocol")
@@ -39,12 +39,12 @@ class Row:
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
     "lines": (65_387, 46_000),
-    "files": (270, 180),
+    "files": (232, 180),
     "types of a noun": (4, 4),
-    "places of an optional field": (19, 5),
+    "places of an optional field": (18, 5),
     "protocols with one implementation": (1, 0),
-    "modules imported by one other": (42, 30),
-    "percent of lines that import": (7.1, 5.0),
+    "modules imported by one other": (37, 30),
+    "percent of lines that import": (7.0, 5.0),
 }
 
 

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from .engine.callbacks import AuditLog
 from .engine.engine import Engine
+from .engine.maintenance import AuditLog
 from .lazy import Lazy
-from .memory.model.access import Caller, TenantId
-from .recall.inverted_index.cache import IndexCache
+from .memory.access import Caller, TenantId
+from .recall.cache import IndexCache
 from .settings.settings import Settings
 
 if TYPE_CHECKING:
-    from .memory.model.keys import By, KeyRegistry, KeyStore
+    from .memory.keys import By, KeyRegistry, KeyStore
     from .operations.files import audit, keys, seals
 else:  # which a command has no use for that reads
     audit, keys, seals = (

@@ -12,30 +12,28 @@ from typing import Self
 from starlette.applications import Starlette
 
 from .agentops import routes as agentops
-from .agentops.fast_reads import TRACE_HEADERS, FastReads, PlainHeads, tail_of
-from .agentops.fast_saves import PATH as SAVES
-from .agentops.fast_saves import FastSaves
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
+from .agentops.shortcuts import PATH as SAVES
+from .agentops.shortcuts import TRACE_HEADERS, FastReads, FastSaves, PlainHeads, tail_of
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console import routes as console
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console, Running
-from .engine.callbacks import AuditLog, noop
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
-from .http.edge.app import application, scrape
-from .http.edge.auth import Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.edge.middleware import ALWAYS, EarlyPost, Probes, host_of, local_names, well
-from .http.endpoint import Gate
+from .engine.maintenance import AuditLog, noop
+from .http.app import application, scrape
+from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
+from .http.middleware import ALWAYS, EarlyPost, Probes, host_of, local_names, well
 from .http.protocol import Operation, Protocol, Served
 from .jobs.runner import attempted, repeating
 from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
 from .local import LocalService, redaction_of, utc_now
 from .mcp import http as mcp
-from .memory.model.access import Caller, TenantId
-from .memory.model.keys import KeyStore
+from .memory.access import Caller, TenantId
+from .memory.keys import KeyStore
 from .memory.projects import Projects
 from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
@@ -51,16 +49,16 @@ from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
+from .recall.cache import IndexCache
 from .recall.held_reads import HeldReads
-from .recall.inverted_index.cache import IndexCache
 from .recall.recall import Recall
 from .settings.settings import Settings
 from .sqlite import TenantsEngine
-from .sqlite.schema.migrate import OnUpgrade
+from .sqlite.migrate import OnUpgrade
 from .stores import anthropic, cloud
 from .stores.store import Serving
 from .telemetry import Telemetry, traced
-from .telemetry.measures import PASSES
+from .telemetry.metrics import PASSES
 
 EVERY = timedelta(seconds=1)  # a crash loses the accesses noted since
 

@@ -11,10 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from agentops_memory_client.contract.call import Call
 from agentops_memory_client.contract.errors import refused
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
-from agentops_memory_client.contract.service import MemoryService
+from agentops_memory_client.contract.service import Call, MemoryService
 
 from .agentops import wire
 from .agentops.operations import AgentOps
@@ -23,16 +22,16 @@ from .backend import audit_of, opened_engine
 from .errors import Refusal
 from .http.query import Query
 from .lazy import Lazy
-from .memory.model.access import DEFAULT_TENANT, Caller, TenantId
-from .memory.model.space import project_name
+from .memory.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.redactor import Redaction, Registry, RulesOf
+from .memory.space import project_name
 from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
-from .recall.text.normalization import clean
-from .recall.text.summary import Message
+from .recall.summary import Message
+from .recall.text import clean
 from .settings.settings import Settings
 from .telemetry import Telemetry, count, hide_by, traced
-from .telemetry.measures import REDACTIONS
+from .telemetry.metrics import REDACTIONS
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp
 
 from . import __version__
 from .errors import SettingRefused
-from .http.edge.http_limits import LimitedProtocol
-from .http.edge.middleware import StartupGate, guarded
+from .http.http_limits import LimitedProtocol
+from .http.middleware import StartupGate, guarded
 from .http.protocol import Protocol
 from .settings.parsing import IN_WORKING_FOLDER, Address, file
 from .settings.settings import Settings

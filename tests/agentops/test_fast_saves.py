@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.agentops.fast_saves import FastSaves
+from agentops_memory.agentops.shortcuts import FastSaves
 from agentops_memory.memory.saves import SAVE
 from agentops_memory.sqlite import TenantsEngine
 

@@ -29,18 +29,18 @@ from agentops_memory.agentops.transfer import (
     import_some,
     import_whole,
 )
-from agentops_memory.cli.errors import TERMINATED
+from agentops_memory.cli.output import TERMINATED
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Denied, Full, OverQuota, Unavailable
-from agentops_memory.http.requests import IN_MEMORY, SWITCH_INTERVAL
-from agentops_memory.memory import limits
+from agentops_memory.http.bodies import IN_MEMORY, SWITCH_INTERVAL
+from agentops_memory.memory import redactor
+from agentops_memory.memory.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.imports import Tally
-from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.memory import Draft, SessionId, Text
-from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.saves import SAVE
 from agentops_memory.memory.sessions import open_session
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory_client.contract.models import Imported
@@ -291,7 +291,7 @@ async def test_an_import_beyond_the_quota_leaves_nothing(tmp_path: Path, size: i
 async def test_a_short_import_stores_no_session_without_room_for_it(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
+    monkeypatch.setattr(redactor, "QUOTA_MARGIN", 0)
     async with opened(path, quota=1) as engine:
         with pytest.raises(OverQuota):
             await Transfer(engine=engine).import_all(OPERATOR, of(sessions=[TOLD]))

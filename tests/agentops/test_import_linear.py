@@ -17,15 +17,15 @@ from uuid import UUID
 import pytest
 
 from agentops_memory.agentops.transfer import Document, Planned, chunks_of, import_whole, plan_rows
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.imports import Row
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import UNSAVED
+from agentops_memory.memory.memory import UNSAVED
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.recall.text.instants import rendered
+from agentops_memory.recall.instants import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.migrate import migrated
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.files import NOW

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.space import Project
 
 from ..support.database import assert_index_is_whole
 from ..support.erasing import remains

@@ -21,12 +21,12 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from agentops_memory.jobs.schedule import end_all_idle
-from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
-from agentops_memory.memory.model.memory import Session, SessionId
-from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.access import OPERATOR, Caller, TenantId
+from agentops_memory.memory.memory import Session, SessionId
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.sessions import AT_ONCE, append_messages, end_idle, recent_sessions
-from agentops_memory.recall.text.summary import (
+from agentops_memory.memory.space import Project
+from agentops_memory.recall.summary import (
     ENDED,
     Message,
     Transcript,

@@ -200,8 +200,8 @@ def test_a_command_on_the_file_loads_no_index_into_memory(path: Path) -> None:
 def test_a_service_listens_before_it_loads_its_protocols() -> None:
     _, modules = imported("--version", code="import agentops_memory.server")
 
-    assert "agentops_memory.http.edge.middleware" in modules
-    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.model.keys"}
+    assert "agentops_memory.http.middleware" in modules
+    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.keys"}
     assert not modules & {*rest, "agentops_memory.backend", "agentops_memory.sqlite.engine"}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.cli.errors import HINTS, MAY_BE_DONE, FileRefused, fail, file_errors
+from agentops_memory.cli.output import HINTS, MAY_BE_DONE, FileRefused, fail, file_errors
 from agentops_memory.cli.print_results import STRANGE, reasons, understood
 from agentops_memory_client.contract import errors
 from agentops_memory_client.contract.errors import Unreachable

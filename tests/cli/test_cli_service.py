@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.cli.errors import HINTS
+from agentops_memory.cli.output import HINTS
 
 from ..support.callers import made_key
 from ..support.process import free_port

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.cli.commands.transfer import _sentence
-from agentops_memory.cli.errors import HINTS
+from agentops_memory.cli.output import HINTS
 from agentops_memory_client.contract.models import ImportConflict
 
 from ..support.service import Service, observation, serving

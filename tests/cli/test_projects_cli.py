@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
+from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.saves import save
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.tenants import (

@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse
 from starlette.types import Message
 
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.http.edge import middleware
-from agentops_memory.http.edge.middleware import StartupGate
+from agentops_memory.http import middleware
+from agentops_memory.http.middleware import StartupGate
 from agentops_memory.sqlite.connection import APPLICATION_ID
 
 from ..support.callers import made_key, revoke
@@ -39,7 +39,7 @@ def limited(**limits: str) -> str:
     values = [f"middleware.{name} = {value}" for name, value in limits.items()]
     imported = [
         "from datetime import timedelta",
-        "from agentops_memory.http.edge import middleware",
+        "from agentops_memory.http import middleware",
     ]
     return "\n".join([*imported, *values, PROGRAM])
 

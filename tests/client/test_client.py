@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.recall.text.normalization import clean
-from agentops_memory.recall.text.visible import invisible
+from agentops_memory.recall.text import clean
+from agentops_memory.recall.visible import invisible
 from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServiceWarning, NotFound
 from agentops_memory_client.contract.models import (
     Appended,

@@ -29,7 +29,7 @@ from agentops_memory_client import (
 )
 from agentops_memory_client.contract.errors import BY_STATUS, refused
 from agentops_memory_client.contract.models import Context, Saved
-from agentops_memory_client.transport.exchange import MAX_ANSWER
+from agentops_memory_client.transport import MAX_ANSWER
 
 from ..support.asking import Answering, Road, Time, answering, asking, dripping, saying, silence
 from ..support.callers import made_key

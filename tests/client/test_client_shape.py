@@ -15,10 +15,9 @@ import httpx
 import pytest
 
 from agentops_memory_client import AsyncMemoryClient, MemoryClient, Misconfigured, Unreachable
-from agentops_memory_client.contract.method import Method
 from agentops_memory_client.contract.models import Observation, Saved, Stats
-from agentops_memory_client.contract.service import MemoryService, Questions
-from agentops_memory_client.transport.address import tls_context
+from agentops_memory_client.contract.service import MemoryService, Method, Questions
+from agentops_memory_client.transport import tls_context
 
 from ..docs.test_architecture import modules
 from ..support.asking import KINDS, Road, answering, asking

@@ -22,7 +22,7 @@ from agentops_memory_client import (
     Unreachable,
 )
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
-from agentops_memory_client.transport.exchange import CHUNK
+from agentops_memory_client.transport import CHUNK
 
 from ..support.asking import Road, answering, asking, over, saying
 from ..support.callers import made_key

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import agentops_memory
-from agentops_memory.recall.text.features import Feature
+from agentops_memory.recall.features import Feature
 from agentops_memory.settings.parsing import ALL_TOOLS
 from agentops_memory.settings.settings import settings
 

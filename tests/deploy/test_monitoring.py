@@ -3,7 +3,7 @@
 import itertools
 import re
 
-from agentops_memory.telemetry.measures import Kind
+from agentops_memory.telemetry.metrics import Kind
 
 from ..support import promql
 from ..support.manifests import DEPLOY, ROOT, manifest

@@ -11,9 +11,9 @@ import psycopg
 
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.space import Project
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.projects import Projects
+from agentops_memory.memory.space import Project
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine
 

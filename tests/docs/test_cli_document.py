@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from agentops_memory.cli import errors as failing
+from agentops_memory.cli import output as failing
 from agentops_memory.cli.catalog import COMMANDS, OF_MEMORIES, loaded
 
 DOCS = Path(__file__).parents[2] / "docs"

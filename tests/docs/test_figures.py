@@ -12,10 +12,10 @@ import pytest
 from agentops_memory.engine import engine as ports
 from agentops_memory.engine.maintenance import RowCounts, Sizes
 from agentops_memory.jobs import schedule as figures
-from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
+from agentops_memory.memory.access import OPERATOR, Caller, TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry import measures as m
+from agentops_memory.telemetry import metrics as m
 
 from ..support.callers import calling, made_key
 from ..support.engine import locked, turns
@@ -159,7 +159,7 @@ def test_rows_that_cannot_be_counted_now_stay_what_they_were(
     service.save("apple")
     assert measured(service)[key("memory_rows", table="memories")] == 1
     service.save("banana")
-    monkeypatch.setattr(figures, "TIMEOUT", timedelta(0))
+    monkeypatch.setattr(figures, "COUNT_TIMEOUT", timedelta(0))
     measured(service)
 
     assert measured(service)[key("memory_rows", table="memories")] == 1

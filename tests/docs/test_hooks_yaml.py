@@ -8,8 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentops_memory_client.runtime import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory_client.runtime.hooks import manifest
+from agentops_memory_client.runtime import (
+    HooksRefused,
+    InjectRule,
+    Pattern,
+    SaveRule,
+    ToolHooks,
+    manifest,
+)
 
 from ..client.test_tool_hooks import EXAMPLE
 from .test_docs import ROOT, blocks

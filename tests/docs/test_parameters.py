@@ -13,8 +13,8 @@ import pytest
 from agentops_memory.agentops.operations import AgentOps
 from agentops_memory.errors import Refusal
 from agentops_memory.local import opened_here
-from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.recall.text.summary import Message
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.recall.summary import Message
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from agentops_memory.http.edge.middleware import ALWAYS
-from agentops_memory.memory.model.access import Role
+from agentops_memory.http.middleware import ALWAYS
+from agentops_memory.memory.access import Role
 from agentops_memory.secrets.redaction import KINDS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")

@@ -39,12 +39,7 @@ def found(tmp_path: Path) -> list[Module]:
 
 # An engine's promises name what memory has, and that is written against them.
 CYCLES = {
-    (
-        "agentops_memory/engine agentops_memory/engine/shared agentops_memory/memory "
-        "agentops_memory/recall/search"
-    ),
-    "agentops_memory/sqlite agentops_memory/sqlite/schema",
-    "agentops_memory_client/runtime agentops_memory_client/runtime/hooks",
+    "agentops_memory/engine agentops_memory/memory agentops_memory/recall",
 }
 
 

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.memory import sessions
-from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, Patterns, Role
-from agentops_memory.memory.model.space import Project, project_name
-from agentops_memory.recall.text.summary import Transcript, transcript
+from agentops_memory.memory.access import NOT_YOUR_PROJECT, Patterns, Role
+from agentops_memory.memory.space import Project, project_name
+from agentops_memory.recall.summary import Transcript, transcript
 
 from ..support.callers import calling, made_key, revoke
 from ..support.raw import request, wire

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.http import requests as http
+from agentops_memory.http import bodies as http
 
 from ..support.raw import NO_REQUEST, Wire, request
 from ..support.samples import for_each

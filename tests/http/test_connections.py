@@ -8,8 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from agentops_memory.http.edge import http_limits as limits
-from agentops_memory.http.edge.http_limits import LimitedProtocol
+from agentops_memory.http import http_limits as limits
+from agentops_memory.http.http_limits import LimitedProtocol
 
 from ..support.process import until
 from ..support.raw import HEALTH, LOOPS, NO_REQUEST, Wire, request, serving_on, wire

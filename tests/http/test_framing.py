@@ -9,7 +9,7 @@ import uvicorn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.http.edge.http_limits import LimitedProtocol
+from agentops_memory.http.http_limits import LimitedProtocol
 
 from ..support.callers import made_key
 from ..support.raw import HEALTH, NO_REQUEST, Wire, request, serving_on, wire

@@ -17,12 +17,12 @@ from starlette.responses import JSONResponse
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.engine.engine import Storage
 from agentops_memory.engine.maintenance import Condition, Sizes
-from agentops_memory.http.edge import middleware as health
-from agentops_memory.http.edge.middleware import StartupGate
-from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.http import middleware as health
+from agentops_memory.http.middleware import StartupGate
+from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.measures import INDEX_DRIFT
+from agentops_memory.telemetry.metrics import INDEX_DRIFT
 
 from ..cli.test_start import starting
 from ..sqlite.test_locking import save

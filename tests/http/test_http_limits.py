@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.http import requests as http
-from agentops_memory.http.edge import http_limits as limits
+from agentops_memory.http import bodies as http
+from agentops_memory.http import http_limits as limits
 
 from ..support.engine import locked
 from ..support.raw import HEALTH, LOOPS, Wire, request, serving_on, wire

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.http.edge.auth import is_loopback
-from agentops_memory.http.edge.middleware import FOREIGN, RENAMED, host_of, is_welcome
+from agentops_memory.http.gate import is_loopback
+from agentops_memory.http.middleware import FOREIGN, RENAMED, host_of, is_welcome
 from agentops_memory.settings.parsing import allowed_origins
 
 from ..support.anthropic_sdk import STORES, client, store

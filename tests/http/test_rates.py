@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import TooMany
-from agentops_memory.http.edge.auth import MOST_KEYS, RateLimiter
+from agentops_memory.http.gate import MOST_KEYS, RateLimiter
 from agentops_memory.settings.parsing import Rate, rate
 
 from ..support.callers import calling, made_key

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from agentops_memory.http.edge.middleware import SecurityHeaders
+from agentops_memory.http.middleware import SecurityHeaders
 
 from ..support.process import served, until
 from ..support.raw import request, wire

@@ -12,10 +12,10 @@ import pytest
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from agentops_memory.http import endpoint
+from agentops_memory.http import gate
 from agentops_memory.http import large_answers as large
 from agentops_memory_client import MemoryClient
-from agentops_memory_client.transport.retries import Timing
+from agentops_memory_client.transport import Timing
 
 from ..support.callers import calling, made_key
 from ..support.damaged_intents import ADA
@@ -307,7 +307,7 @@ def test_no_route_has_an_answer_that_needs_no_slot(
     path = tmp_path / "memory.db"
     known = fill(path)
     with serving(path) as service, ExitStack() as stack:
-        for module, name in ((large, "LARGE"), (endpoint, "PIECE")):
+        for module, name in ((large, "LARGE"), (gate, "PIECE")):
             monkeypatch.setattr(module, name, 0)  # so that every answer is a large one
         rows = [observation(f"{number} apple" + LONG) for number in range(150)]
         service.http.post("/import", json={"observations": rows}).raise_for_status()

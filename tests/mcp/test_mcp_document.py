@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.cli.program import main
-from agentops_memory.mcp.connection import Arguments
-from agentops_memory.mcp.tools import offered
+from agentops_memory.mcp.tools import Arguments, offered
 from agentops_memory.settings.parsing import ALL_TOOLS, Profile
 
 TEXT = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from agentops_memory.http.edge.middleware import FOREIGN
-from agentops_memory.http.requests import SHORT
-from agentops_memory.mcp.connection import MOST_NAMED, SessionNames
+from agentops_memory.http.bodies import SHORT
+from agentops_memory.http.middleware import FOREIGN
+from agentops_memory.mcp.tools import MOST_NAMED, SessionNames
 from agentops_memory.telemetry import Telemetry
 
 from ..support.agents import BARE, MODES, agent
@@ -321,7 +321,7 @@ def test_a_page_of_another_origin_is_kept_out(shared: Service) -> None:
 def test_a_key_has_room_of_its_own_for_what_its_connections_name(
     guarded: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.mcp.connection.MOST_NAMED", 2)
+    monkeypatch.setattr("agentops_memory.mcp.tools.MOST_NAMED", 2)
     one, other = ({"Authorization": f"Bearer {made_key(guarded.path, 'writer')}"} for _ in range(2))
     with agent(f"{guarded.url}/mcp/any", headers=one) as quiet:
         quiet.said("mem_session_start", session_id="monday")

@@ -12,17 +12,15 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.jobs.scrubbing import scrub_all
-from agentops_memory.memory.changes import ERASE
+from agentops_memory.jobs.retention import scrub_all
+from agentops_memory.memory.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.erasure import ErasureId, receipt_of
-from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.saves import SAVE
-from agentops_memory.recall.inverted_index import cache
-from agentops_memory.sqlite import SqliteEngine, partitions, scrub
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.saves import ERASE, SAVE
+from agentops_memory.recall import cache
+from agentops_memory.sqlite import SqliteEngine, partitions, scrub, upgrade
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.open_files import OpenFiles, file_id, in_use
-from agentops_memory.sqlite.schema import upgrade
 
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole

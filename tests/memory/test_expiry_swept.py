@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import pytest
 
 from agentops_memory.jobs.retention import Removed, RetentionSweep
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.lifecycles import LifecycleTable
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.retention import FOR_EVER, Kind, Retentions
+from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.database import assert_index_is_whole

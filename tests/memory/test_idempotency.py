@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.http.requests import KEY_HEADERS
-from agentops_memory.memory import limits
-from agentops_memory.memory.model.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
-from agentops_memory.memory.model.keys import Key, issued
+from agentops_memory.http.bodies import KEY_HEADERS
+from agentops_memory.memory import redactor
+from agentops_memory.memory.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
+from agentops_memory.memory.keys import Key, issued
 
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key
 from ..support.engines import broken, quota, rows
@@ -415,7 +415,7 @@ def test_a_full_tenant_still_answers_as_before_and_deletes(path: Path) -> None:
 def test_a_tenant_that_is_more_than_full_takes_no_record(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "QUOTA_MARGIN", 0)
+    monkeypatch.setattr(redactor, "QUOTA_MARGIN", 0)
     with serving(path, MEMORY_TENANT_QUOTA="1") as service:
         assert ask(service.http, "DELETE", "/observations/1").status_code == 507
         assert service.http.delete("/observations/1").status_code == 204

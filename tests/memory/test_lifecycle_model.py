@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.memory import MAX_PINNED
+from agentops_memory.memory.memory import MAX_PINNED
 
 from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql

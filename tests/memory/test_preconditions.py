@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import ANY_STATE, Expected, Memory, MemoryId
-from agentops_memory.recall.text.normalization import sha256_of
+from agentops_memory.memory.memory import ANY_STATE, Expected, Memory, MemoryId
+from agentops_memory.recall.text import sha256_of
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores import entry as entries
 from agentops_memory.stores.entry import Stale, require_state

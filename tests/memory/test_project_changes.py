@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.maintenance import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
-from agentops_memory.jobs.scrubbing import scrub, scrub_all
+from agentops_memory.jobs.retention import scrub, scrub_all
+from agentops_memory.memory.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.memory.erasure import Erasure, ErasureId
-from agentops_memory.memory.model.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
-from agentops_memory.memory.model.space import MOST_PROJECTS, Project
 from agentops_memory.memory.projects import BATCH, Projects, erase_some
+from agentops_memory.memory.space import MOST_PROJECTS, Project
 
 from ..support.callers import audit, calling, made_key
 from ..support.database import assert_index_is_whole, assert_undamaged, imported

@@ -7,8 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.space import project_name
-from agentops_memory.recall.text.visible import invisible
+from agentops_memory.memory.space import project_name
+from agentops_memory.recall.visible import invisible
 
 from ..support.requirements import requirement
 from ..support.samples import examples

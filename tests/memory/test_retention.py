@@ -21,15 +21,15 @@ from agentops_memory.jobs.retention import (
     RetentionSweep,
     TrustedClock,
     enforcing,
+    scrub_all,
 )
 from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.jobs.scrubbing import scrub_all
-from agentops_memory.memory import changes, revisions
 from agentops_memory.memory import erasure as past_retention
-from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.model.retention import FOR_EVER, WHAT, Kind, Retentions
-from agentops_memory.memory.model.space import StoreId
+from agentops_memory.memory import revisions, saves
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.retention import FOR_EVER, WHAT, Kind, Retentions
+from agentops_memory.memory.space import StoreId
 from agentops_memory.settings.settings import VARIABLES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.store import delete_store
@@ -479,7 +479,7 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(path: Path) -> 
 
     async def rung(engine: SqliteEngine) -> None:
         await save(engine, "A pear.")
-        await engine.write(OPERATOR, changes.forget, MemoryId(1))
+        await engine.write(OPERATOR, saves.forget, MemoryId(1))
         bell, never = WorkSignal(), timedelta(hours=1)
         keep = keeper(engine, clock, telemetry, [])
         clock.advance(days=30)

@@ -12,7 +12,7 @@ import pytest
 
 import agentops_memory
 from agentops_memory.errors import DamagedRow
-from agentops_memory.memory.model.rows import UNSTORED, Column, RowMapper
+from agentops_memory.memory.rows import UNSTORED, Column, RowMapper
 from agentops_memory.record import Record
 
 

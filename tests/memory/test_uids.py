@@ -6,7 +6,7 @@ from uuid import RFC_4122, UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.recall.text.instants import Uids
+from agentops_memory.recall.instants import Uids
 
 INSTANTS = st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001
 

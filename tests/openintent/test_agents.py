@@ -12,17 +12,10 @@ import pytest
 
 from agentops_memory.errors import Denied, Invalid, NotFound
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory.changes import Written
-from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import (
-    Access,
-    AgentEntryId,
-    Permissions,
-    Priority,
-    Tier,
-    Viewer,
-)
-from agentops_memory.memory.model.retention import Capacities, Kind
+from agentops_memory.memory.access import OPERATOR, AgentId
+from agentops_memory.memory.agents import Access, AgentEntryId, Permissions, Priority, Tier, Viewer
+from agentops_memory.memory.retention import Capacities, Kind
+from agentops_memory.memory.saves import Written
 from agentops_memory.openintent.api import OverCapacity
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody, lifetime

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.memory.access import DEFAULT_TENANT
 
 from ..support.callers import audit, calling, key_file, made_key
 from ..support.database import assert_index_is_whole

@@ -9,10 +9,10 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, Unauthenticated
+from agentops_memory.memory.access import OPERATOR, AgentId, Caller
+from agentops_memory.memory.agents import AgentEntryId, Viewer
 from agentops_memory.memory.erasure import ErasureId, ReceiptTable
-from agentops_memory.memory.model.access import OPERATOR, AgentId, Caller
-from agentops_memory.memory.model.agent_memory import AgentEntryId, Viewer
-from agentops_memory.memory.model.retention import Capacities
+from agentops_memory.memory.retention import Capacities
 from agentops_memory.openintent.drafts import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
 from agentops_memory.openintent.events import EventFilter, Events

@@ -10,9 +10,8 @@ import pytest
 
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import Viewer
-from agentops_memory.memory.model.intents import TaskStatus
+from agentops_memory.memory.access import OPERATOR, AgentId
+from agentops_memory.memory.agents import TaskStatus, Viewer
 from agentops_memory.openintent import events
 from agentops_memory.openintent.drafts import AgentBatchItem
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.model.access import Caller, TenantId
+from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.openwop.commitments import Firing
 
 from ..operations.test_tenants import count, opened

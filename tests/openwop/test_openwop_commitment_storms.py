@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.jobs import schedule
-from agentops_memory.memory.model.rows import micros
+from agentops_memory.memory.rows import micros
 
 from ..support.archives import at
 from ..support.engines import broken, rows

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.openwop.archives import Source, Unit, extract, has_words, units
-from agentops_memory.recall.text.query import STOPWORDS
+from agentops_memory.recall.query import STOPWORDS
 
 from ..support.requirements import requirement
 from ..support.samples import examples

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
+from agentops_memory.sqlite import migrate
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.schema import migrate
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.migrate import migrated
 
 from ..sqlite.test_migrations import KEPT, THREE, make_older, scripts
 from ..support.archives import at, backed_up

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.openwop.adapter import delete_entry, get_entry, provenance_of
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.transaction import SqliteTransaction

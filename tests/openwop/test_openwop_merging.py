@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.memory import MemoryId
 from agentops_memory.openwop.archives import units
 from agentops_memory.openwop.consolidation import plan
 from agentops_memory.openwop.entries import RefEntry

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.retention import Retentions
+from agentops_memory.memory.retention import Retentions
 
 from ..memory.test_expiry_swept import swept
 from ..support.database import assert_index_is_whole

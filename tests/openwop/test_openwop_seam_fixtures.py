@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.changes import Written
-from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.saves import Written
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import OneRefEntry, RefEntryBody
 from agentops_memory.openwop.api import Page
 from agentops_memory.openwop.entries import RefDraft, RefEntry

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import OverQuota, TooMany
-from agentops_memory.memory.model.access import DEFAULT_TENANT, Caller
+from agentops_memory.memory.access import DEFAULT_TENANT, Caller
 from agentops_memory.memory.redactor import Redaction, Registry, RunKey, default_rules
 
 from ..support.engines import rows

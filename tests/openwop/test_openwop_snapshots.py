@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.retention import FOR_EVER, Retentions
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.retention import FOR_EVER, Retentions
 
 from ..support.engine import opened
 from ..support.engines import rows

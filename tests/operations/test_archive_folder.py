@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.operations.backup import Scope, make_archive, newest, path_in, prune
 from agentops_memory.settings.settings import settings
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.engine import files as atomic
-from agentops_memory.memory.model.access import TenantId
+from agentops_memory.memory.access import TenantId
 from agentops_memory.operations.backup import ArchiveRefused, Scope, make_archive
 from agentops_memory.operations.files import keys as key_file
 from agentops_memory.operations.files.audit import record

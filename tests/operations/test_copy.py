@@ -15,16 +15,16 @@ import psycopg
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.operations import copying as tenants
 from agentops_memory.operations.copied_files import Files, Table
 from agentops_memory.operations.copying import WORDS, DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql import transactions
 from agentops_memory.postgresql.engine import PostgresEngine
-from agentops_memory.postgresql.schema.migrate import brought_up_to_date, prepare
+from agentops_memory.postgresql.migrate import brought_up_to_date, prepare
 from agentops_memory.postgresql.transaction import number_of
-from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 
 from ..support import planted

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from agentops_memory.engine.files import drafts
-from agentops_memory.memory.model.findings import CODES, Finding, Status
-from agentops_memory.memory.model.retention import USUAL
+from agentops_memory.memory.findings import CODES, Finding, Status
+from agentops_memory.memory.retention import USUAL
 from agentops_memory.operations.backup import make_archive, path_in
 from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
 from agentops_memory.operations.files.service_lock import service_lock
-from agentops_memory.recall.text.features import ALL
+from agentops_memory.recall.features import ALL
 from agentops_memory.settings.settings import settings_or_defaults
 from agentops_memory.sqlite import examination
 from agentops_memory.sqlite.connection import Subject, connect
-from agentops_memory.sqlite.schema.migrate import planned
+from agentops_memory.sqlite.migrate import planned
 from agentops_memory.sqlite.tenants import storage_stats
 
 from ..support.damages import CASES, Case, beside, running

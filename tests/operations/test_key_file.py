@@ -19,8 +19,8 @@ from click.testing import CliRunner, Result
 from agentops_memory.cli import main
 from agentops_memory.cli.commands.keys import ROLES
 from agentops_memory.errors import Unavailable
-from agentops_memory.memory.model.access import EVERYTHING, Role, TenantId
-from agentops_memory.memory.model.keys import Key, KeyRing, issued
+from agentops_memory.memory.access import EVERYTHING, Role, TenantId
+from agentops_memory.memory.keys import Key, KeyRing, issued
 from agentops_memory.operations.files import keys as key_file
 from agentops_memory.operations.files.audit import record
 from agentops_memory.operations.files.keys import KeyFile, KeyFileRefused, WatchedKeys
@@ -717,7 +717,7 @@ def test_the_commands_load_nothing_until_they_run() -> None:
 
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
 
-    for module in (b"agentops_memory.memory.model.memory", b"sqlite3", b"starlette", b"fcntl"):
+    for module in (b"agentops_memory.memory.memory", b"sqlite3", b"starlette", b"fcntl"):
         assert module not in loaded.split()
 
 

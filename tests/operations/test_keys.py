@@ -20,8 +20,8 @@ from agentops_memory.errors import (
     Unauthenticated,
     Unavailable,
 )
-from agentops_memory.http.edge.auth import Identity, is_open_allowed, must_have_keys
-from agentops_memory.memory.model.access import (
+from agentops_memory.http.gate import Identity, is_open_allowed, must_have_keys
+from agentops_memory.memory.access import (
     EVERYTHING,
     NOTHING,
     Caller,
@@ -31,7 +31,7 @@ from agentops_memory.memory.model.access import (
     TenantId,
     tenant_id,
 )
-from agentops_memory.memory.model.keys import (
+from agentops_memory.memory.keys import (
     MOST_SECRETS,
     Key,
     KeyRing,

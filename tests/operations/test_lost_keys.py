@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.model.access import TenantId
+from agentops_memory.memory.access import TenantId
 from agentops_memory.operations.files.audit import AuditFile, record
 from agentops_memory.operations.files.keys import KeysLost
 

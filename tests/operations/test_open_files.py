@@ -17,8 +17,8 @@ import httpx
 import pytest
 
 from agentops_memory.errors import StartRefused, Unavailable
-from agentops_memory.http.edge import middleware as health
-from agentops_memory.memory.model.access import OPERATOR, TenantId
+from agentops_memory.http import middleware as health
+from agentops_memory.memory.access import OPERATOR, TenantId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import connection as transactions
 from agentops_memory.sqlite import engine as opening

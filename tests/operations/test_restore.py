@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.access import TenantId
+from agentops_memory.memory.access import TenantId
 from agentops_memory.operations import restore as restores
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings.settings import settings

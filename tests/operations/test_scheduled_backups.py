@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import SettingRefused, Unavailable
-from agentops_memory.http.edge import middleware as health
-from agentops_memory.jobs import backups as backing_up
-from agentops_memory.jobs.backups import Backups
+from agentops_memory.http import middleware as health
+from agentops_memory.jobs import schedule as backing_up
+from agentops_memory.jobs.schedule import Backups
 from agentops_memory.operations.backup import Archive
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Metrics
@@ -34,7 +34,7 @@ WELL = {"status": "ok"}
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("LOOK", "TIMEOUT"):
+    for pause in ("LOOK_AT_FOLDER", "LONGEST_WAIT"):
         monkeypatch.setattr(backing_up, pause, timedelta(milliseconds=5))
     monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
 
@@ -114,7 +114,7 @@ def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
     clock = Clock()
     with backed_up(folder, clock):
         until(lambda: names(folder))
-    monkeypatch.setattr(backing_up, "LOOK", timedelta(hours=1))
+    monkeypatch.setattr(backing_up, "LOOK_AT_FOLDER", timedelta(hours=1))
     with backed_up(folder, clock) as service:
         until(lambda: check(service) == WELL)
         clock.advance(days=2)
@@ -211,11 +211,11 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
         asyncio.run(backups.keep_up())
         return names(folder)
 
-    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(minutes=15))
+    monkeypatch.setattr(backing_up, "LONGEST_WAIT", timedelta(minutes=15))
     assert failed_then_looked() == []
     (path,) = map(folder.joinpath, failed_then_looked(timedelta(0)))
     path.unlink()
-    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
+    monkeypatch.setattr(backing_up, "LONGEST_WAIT", timedelta(0))
     assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
 
 
@@ -245,7 +245,7 @@ def test_the_same_reason_with_other_figures_is_told_once(
         raise Unavailable(next(reason))
 
     monkeypatch.setattr(backing_up, "make_archive", archived)
-    monkeypatch.setattr(backing_up, "TIMEOUT", timedelta(0))
+    monkeypatch.setattr(backing_up, "LONGEST_WAIT", timedelta(0))
     backups = to_make(folder)
     for _ in reasons:
         asyncio.run(backups.keep_up())

@@ -13,13 +13,12 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
+from agentops_memory.jobs.retention import scrub_all
 from agentops_memory.jobs.schedule import counted
-from agentops_memory.jobs.scrubbing import scrub_all
-from agentops_memory.memory.changes import erase
+from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR, Caller, KeyId, TenantId
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.saves import save
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.saves import erase, save
 from agentops_memory.sqlite import SqliteEngine, tenants
 from agentops_memory.sqlite.tenants import Engines, TenantsEngine, remove, tenant_file
 

@@ -147,7 +147,7 @@ NO_ROOM = "No space is left in the database; nothing was stored."
 
 # A release with one migration more.
 NEWER = f"""
-from agentops_memory.postgresql.schema import migrate
+from agentops_memory.postgresql import migrate
 known = migrate._migrations()
 more = (known[-1][0] + 1, b"ALTER TABLE memories ADD COLUMN of_the_newer TEXT; "
                           b"ALTER TABLE sessions ADD COLUMN of_the_newer TEXT")

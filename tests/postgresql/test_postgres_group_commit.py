@@ -11,9 +11,9 @@ import httpx
 import psycopg
 import pytest
 
-from agentops_memory.memory.model.access import DEFAULT_TENANT
+from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.postgresql import transaction, transactions
-from agentops_memory.postgresql.schema.migrate import schema_of
+from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
 from ..support.cutting import Cut, way

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.http.edge import middleware as health
-from agentops_memory.memory.model.access import DEFAULT_TENANT
-from agentops_memory.postgresql.schema.migrate import schema_of
+from agentops_memory.http import middleware as health
+from agentops_memory.memory.access import DEFAULT_TENANT
+from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
 from ..http.test_health import ready

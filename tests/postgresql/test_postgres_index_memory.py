@@ -12,8 +12,8 @@ import pytest
 
 from agentops_memory.local import opened_here
 from agentops_memory.postgresql.keys import PostgresKeys
-from agentops_memory.recall.inverted_index import cache
-from agentops_memory.recall.inverted_index.group import Lookup, Weights
+from agentops_memory.recall import cache
+from agentops_memory.recall.group import Lookup, Weights
 from agentops_memory.settings.settings import settings
 from agentops_memory.telemetry import Telemetry
 

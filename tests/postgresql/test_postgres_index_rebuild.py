@@ -11,14 +11,14 @@ from typing import Any, cast
 import pytest
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.engine.shared.stems import rules
 from agentops_memory.jobs import schedule
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql import engine as engines
 from agentops_memory.postgresql import index as upkeep
 from agentops_memory.postgresql.connection import OTHER_RULES
 from agentops_memory.postgresql.engine import PostgresEngine, PostgresMaintenance
-from agentops_memory.recall.text.features import ALL, Feature, Features
+from agentops_memory.recall.features import ALL, Feature, Features
+from agentops_memory.recall.stems import rules
 
 from ..support.database import assert_areas_are_whole
 from ..support.pods import looked

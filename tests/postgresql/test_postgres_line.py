@@ -11,8 +11,8 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
+from agentops_memory.memory.access import OPERATOR, Caller, TenantId
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR, Caller, TenantId
 from agentops_memory.postgresql import transaction
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.sqlite import SqliteEngine

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.model.access import Role, TenantId, patterns
-from agentops_memory.memory.model.keys import issued
+from agentops_memory.memory.access import Role, TenantId, patterns
+from agentops_memory.memory.keys import issued
 from agentops_memory.postgresql.keys import PostgresKeys
 
 from ..support.callers import OPERATOR

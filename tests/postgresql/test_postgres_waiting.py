@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agentops_memory.memory.model.access import DEFAULT_TENANT, Role, patterns
-from agentops_memory.memory.model.keys import issued
+from agentops_memory.memory.access import DEFAULT_TENANT, Role, patterns
+from agentops_memory.memory.keys import issued
 from agentops_memory.postgresql.keys import PostgresKeys
-from agentops_memory.postgresql.schema.migrate import schema_of
+from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
 from ..support.callers import OPERATOR, calling

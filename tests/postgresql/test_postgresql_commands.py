@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from agentops_memory.engine.maintenance import Scrubbed
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql import tenants
 from agentops_memory.postgresql import tenants as examination
 from agentops_memory.postgresql.engine import PostgresEngine

@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.memory import Text
-from agentops_memory.memory.model.search import Budget
+from agentops_memory.memory.memory import Text
+from agentops_memory.memory.search import Budget
 from agentops_memory.recall.recall import Cost, cost_of, entry_line, fitting, summary_line
 
 from ..support.samples import for_each

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.recall.text.features import Feature
+from agentops_memory.recall.features import Feature
 from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import made_key

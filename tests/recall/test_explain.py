@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from agentops_memory.engine.shared.stems import TOKENIZER
-from agentops_memory.memory.model.ranking import WEIGHTS
+from agentops_memory.memory.ranking import WEIGHTS
+from agentops_memory.recall.stems import TOKENIZER
 from agentops_memory.sqlite.connection import connect
 
 from ..support.explaining import assert_true, explained, plain_of

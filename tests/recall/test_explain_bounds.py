@@ -9,10 +9,10 @@ import pytest
 
 from agentops_memory.agentops import recall
 from agentops_memory.http import query as http
-from agentops_memory.memory.model.search import Budget, Context, Filter, Found
+from agentops_memory.memory.search import Budget, Context, Filter, Found
 from agentops_memory.recall import explanation
+from agentops_memory.recall.query import understood
 from agentops_memory.recall.recall import packed
-from agentops_memory.recall.text.query import understood
 
 from ..support.engine import slow_words
 from ..support.explaining import explained

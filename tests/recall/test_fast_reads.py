@@ -11,10 +11,10 @@ from urllib.parse import quote, quote_plus, urlencode
 import pytest
 
 from agentops_memory.errors import Unavailable
+from agentops_memory.recall.area import Area
+from agentops_memory.recall.cache import NewMemory
 from agentops_memory.recall.held_reads import HeldReads
-from agentops_memory.recall.inverted_index.area import Area
-from agentops_memory.recall.inverted_index.cache import NewMemory
-from agentops_memory.recall.inverted_index.vocabulary import Vocabulary
+from agentops_memory.recall.stems import Vocabulary
 
 from ..support.callers import made_key
 from ..support.fast_reads import Counted, both, counted, held

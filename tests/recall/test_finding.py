@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory import memories, sessions
-from agentops_memory.memory.model import table
-from agentops_memory.recall.text.query import STOPWORDS
+from agentops_memory.memory import memories, sessions, table
+from agentops_memory.recall.query import STOPWORDS
 
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement

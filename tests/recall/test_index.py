@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import Memory, MemoryId
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import Space, project_name
-from agentops_memory.recall.search import visibility as document
-from agentops_memory.recall.search.visibility import PRIOR
-from agentops_memory.recall.text.query import understood
+from agentops_memory.memory.memory import Memory, MemoryId
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import Space, project_name
+from agentops_memory.recall import visibility as document
+from agentops_memory.recall.query import understood
+from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite import documents, index, writer
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import Partitions, table

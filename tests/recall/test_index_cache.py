@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from agentops_memory.local import LocalService, opened_here
-from agentops_memory.memory.changes import erase
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import Project
-from agentops_memory.recall.inverted_index import cache
-from agentops_memory.recall.inverted_index.cache import IndexCache
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.saves import erase
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import Project
+from agentops_memory.recall import cache
+from agentops_memory.recall.cache import IndexCache
 from agentops_memory.recall.recall import Recall
 from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite import SqliteEngine

@@ -8,8 +8,8 @@ import pytest
 from benchmarks.corpus import prompts
 from benchmarks.seeding import Size, seeded
 
-from agentops_memory.recall.inverted_index import cache
-from agentops_memory.recall.inverted_index.cache import DatabaseIndex
+from agentops_memory.recall import cache
+from agentops_memory.recall.cache import DatabaseIndex
 
 from ..support.process import until
 from ..support.service import Service, serving
@@ -18,7 +18,7 @@ PROJECTS = 6
 SIZE = Size(rows=100 * PROJECTS, projects=PROJECTS)
 MADE_BY = [
     tracemalloc.Filter(True, f"*/agentops_memory/{it}")
-    for it in ("recall/inverted_index/*", "sqlite/search.py", "agentops/fast_reads.py")
+    for it in ("recall/*", "sqlite/search.py", "agentops/shortcuts.py")
 ]
 SLACK = 0.25  # of the estimate: the allocator's own share is in it, and tracemalloc sees none
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory import changes, projects
+from agentops_memory.memory import projects, saves
 from agentops_memory.memory import saves as memories
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import Draft, MemoryId, SessionId, Text
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.recall.inverted_index.cache import IndexCache
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import Draft, MemoryId, SessionId, Text
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import Project, Space
+from agentops_memory.recall import visibility as document
+from agentops_memory.recall.cache import IndexCache
+from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.recall.recall import Recall
-from agentops_memory.recall.search import visibility as document
-from agentops_memory.recall.text.features import ALL, Feature
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.service import Clock
@@ -114,7 +114,7 @@ def test_a_global_memory_has_another_session_when_its_project_was_merged(
     side_by_side(path, play)
 
 
-@pytest.mark.parametrize("gone", [changes.forget, changes.erase])
+@pytest.mark.parametrize("gone", [saves.forget, saves.erase])
 def test_a_word_with_many_marks_has_a_term_that_goes_with_it(path: Path, gone: Any) -> None:
     async def play(sides: Sides) -> None:
         await sides.save("zebra", session="a")

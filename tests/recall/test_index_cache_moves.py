@@ -14,21 +14,14 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory import changes, projects
+from agentops_memory.memory import projects, saves
 from agentops_memory.memory import saves as memories
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import (
-    Change,
-    Draft,
-    LifecycleChange,
-    MemoryId,
-    SessionId,
-    Text,
-)
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import Project, Space
-from agentops_memory.recall.inverted_index import area, group
-from agentops_memory.recall.inverted_index.cache import IndexCache
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import Project, Space
+from agentops_memory.recall import area, group
+from agentops_memory.recall.cache import IndexCache
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite import SqliteEngine
 
@@ -83,7 +76,7 @@ class Play:
         await self.engine.write(OPERATOR, self._amending())
 
     async def delete(self) -> None:
-        deed = self.chance.choice([changes.forget, changes.erase])
+        deed = self.chance.choice([saves.forget, saves.erase])
         await self.engine.write(OPERATOR, deed, self._id())
 
     async def rename(self) -> None:
@@ -139,7 +132,7 @@ class Play:
 
         def work(tx: Transaction) -> None:
             with suppress(Refusal):
-                changes.amend(tx, memory, Change(content=content))
+                saves.amend(tx, memory, Change(content=content))
 
         return work
 

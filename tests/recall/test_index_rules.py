@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.memory.model.space import MOST_PROJECTS
-from agentops_memory.recall.text.features import ALL, INDEXED, Feature
-from agentops_memory.recall.text.normalization import borrowed, borrows
+from agentops_memory.memory.space import MOST_PROJECTS
+from agentops_memory.recall.features import ALL, INDEXED, Feature
+from agentops_memory.recall.text import borrowed, borrows
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
-from agentops_memory.sqlite.schema.migrate import migrated, statements
+from agentops_memory.sqlite.migrate import migrated, statements
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole
@@ -134,7 +134,7 @@ def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
 def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_anew(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentops_memory.recall.search.visibility.MOST_PROJECTS", 1)
+    monkeypatch.setattr("agentops_memory.recall.visibility.MOST_PROJECTS", 1)
     with serving(path) as service:
         for number in range(20):
             service.save("apple", project=f"p{number}")
@@ -287,7 +287,7 @@ import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
 from agentops_memory.sqlite.fts import partitions
-from agentops_memory.sqlite.schema import migrate
+from agentops_memory.sqlite import migrate
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.recall.text.normalization import BASE_FORMS, indexed
-from agentops_memory.recall.text.query import STOPWORDS, understood
+from agentops_memory.recall.query import STOPWORDS, understood
+from agentops_memory.recall.text import BASE_FORMS, indexed
 
 from ..support.recall import search
 from ..support.samples import for_each

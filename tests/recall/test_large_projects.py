@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from agentops_memory.recall.inverted_index import group
+from agentops_memory.recall import group
 
 from ..support.chart import CHECKS
 from ..support.fast_reads import Counted, both, counted, held

@@ -7,9 +7,9 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.memory import Memory, MemoryId, Text
-from agentops_memory.memory.model.search import Hit, Method
-from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.memory import Memory, MemoryId, Text
+from agentops_memory.memory.search import Hit, Method
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall.recall import fused
 
 from ..support.service import START

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.engine.shared.stems import rules
-from agentops_memory.recall.search.visibility import PRIOR
-from agentops_memory.recall.text.normalization import indexed
-from agentops_memory.recall.text.query import understood
+from agentops_memory.recall.query import understood
+from agentops_memory.recall.stems import rules
+from agentops_memory.recall.text import indexed
+from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.dialect import PRIOR_TEXT
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.migrate import migrated
 
 from ..support.database import assert_index_is_whole
 from ..support.engines import rows

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.recall.text.query import (
+from agentops_memory.recall.query import (
     CACHED,
     MAX_PROMPT,
     MAX_TERMS,

@@ -27,7 +27,7 @@ from benchmarks.recall.metrics import (
 )
 from benchmarks.recall.typos import mistyped, with_typos
 
-from agentops_memory.recall.text.features import Feature
+from agentops_memory.recall.features import Feature
 
 from ..support.samples import sampled
 from ..support.service import serving

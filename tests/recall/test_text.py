@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.model.space import project_name
-from agentops_memory.recall.text.normalization import (
-    clean,
-    content_hash,
-    cut,
-    indexed,
-    joined_forms,
-    parts,
-)
+from agentops_memory.memory.space import project_name
+from agentops_memory.recall.text import clean, content_hash, cut, indexed, joined_forms, parts
 
 from ..support.samples import examples, for_each
 

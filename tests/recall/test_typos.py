@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.engine.shared import stems
-from agentops_memory.engine.shared.stems import TOKENIZER, Stems
-from agentops_memory.recall.text.query import is_one_edit
+from agentops_memory.recall import stems
+from agentops_memory.recall.query import is_one_edit
+from agentops_memory.recall.stems import TOKENIZER, Stems
 from agentops_memory.sqlite.connection import connect, in_snapshot, read_only
 from agentops_memory.sqlite.partitions import Vocabularies
 

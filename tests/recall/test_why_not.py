@@ -8,12 +8,11 @@ import pytest
 from agentops_memory.http import query as http
 from agentops_memory.memory import memories
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.model.search import Filter, Found
-from agentops_memory.memory.model.space import Project
-from agentops_memory.recall import explanation
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.search import Filter, Found
+from agentops_memory.memory.space import Project
+from agentops_memory.recall import explanation, search, visibility
 from agentops_memory.recall.explanation import Answer, failed_filters
-from agentops_memory.recall.search import search, visibility
 
 from ..support.files import reading
 from ..support.samples import for_each

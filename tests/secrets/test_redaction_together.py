@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agentops_memory.memory.model.memory import Memory, SessionId, Text
-from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.memory import Memory, SessionId, Text
 from agentops_memory.memory.redactor import APART, TOGETHER, Redactor
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.secrets.redaction import DEFAULT_RULES, Rules
 
 from . import test_redaction as redaction

@@ -12,10 +12,10 @@ import pytest
 
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.changes import erase
-from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.redactor import default_rules
+from agentops_memory.memory.saves import erase
 from agentops_memory.operations import scan as scanning
 from agentops_memory.operations.scan import Scan
 

@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Unavailable
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, engine, writer
 from agentops_memory.sqlite.dialect import NeedsTransactionOfItsOwn
 

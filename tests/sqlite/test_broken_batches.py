@@ -9,9 +9,9 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, NotFound, Unavailable
-from agentops_memory.memory import changes
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import MemoryId
+from agentops_memory.memory import saves as changes
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine, writer
 

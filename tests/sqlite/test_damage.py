@@ -13,10 +13,10 @@ import pytest
 
 from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
-from agentops_memory.http.edge import middleware as health
+from agentops_memory.http import middleware as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.memory.model.access import OPERATOR, Caller
+from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.connection import drop_statements
 

@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.engine.shared.damage import COLUMNS
-from agentops_memory.http.edge import middleware as health
-from agentops_memory.memory.model.access import DEFAULT_TENANT
-from agentops_memory.memory.model.findings import Finding, Status, has_failed
+from agentops_memory.http import middleware as health
+from agentops_memory.memory.access import DEFAULT_TENANT
+from agentops_memory.memory.damage import COLUMNS
+from agentops_memory.memory.findings import Finding, Status, has_failed
 from agentops_memory.openwop.artifacts import ArtifactKind
 from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.entries import Method

@@ -10,10 +10,10 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import TimedOut
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.search import Filter
 from agentops_memory.postgresql import search as postgresql_search
-from agentops_memory.recall.text.query import understood
+from agentops_memory.recall.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import search as sqlite_search
 

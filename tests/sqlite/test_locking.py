@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.sqlite import connection, engine, readers
+from agentops_memory.sqlite import connection, engine, transaction
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import rows
@@ -139,7 +139,7 @@ def test_a_read_that_takes_too_long_is_refused_and_the_next_is_served(
     service.http.post("/import", json={"observations": rows})
     most = {"limit": 1000}
 
-    for _ in range(readers.READERS + 1):
+    for _ in range(transaction.READERS + 1):
         with monkeypatch.context() as limited:
             limited.setattr(engine, "READ_LIMIT", timedelta())
             limited.setattr(connection, "PROGRESS", 1)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.operations.files.service_lock import service_lock
-from agentops_memory.recall.text.features import ALL
-from agentops_memory.sqlite.schema.migrate import planned
+from agentops_memory.recall.features import ALL
+from agentops_memory.sqlite.migrate import planned
 
 from ..support.damages import running
 from ..support.engines import rows

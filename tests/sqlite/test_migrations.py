@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.engine.shared.stems import rules
 from agentops_memory.errors import StartRefused
-from agentops_memory.recall.text.features import ALL
-from agentops_memory.recall.text.normalization import content_hash
+from agentops_memory.recall.features import ALL
+from agentops_memory.recall.stems import rules
+from agentops_memory.recall.text import content_hash
+from agentops_memory.sqlite import migrate
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
+from agentops_memory.sqlite.migrate import MIGRATIONS, apply_migrations, migrated, statements
 from agentops_memory.sqlite.partitions import Partitions
-from agentops_memory.sqlite.schema import migrate
-from agentops_memory.sqlite.schema.migrate import MIGRATIONS, apply_migrations, migrated, statements
 
 from ..support.engines import rows
 from ..support.files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, schema
@@ -35,7 +35,7 @@ WAIT_AND_START = """
 import signal, sys
 from datetime import datetime
 from pathlib import Path
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.migrate import migrated
 
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
 print("ready", flush=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.agentops import transfer
-from agentops_memory.memory.model import space as kinds
-from agentops_memory.memory.model.space import IndexGroup
-from agentops_memory.recall.search import visibility as document
+from agentops_memory.memory import space as kinds
+from agentops_memory.memory.space import IndexGroup
+from agentops_memory.recall import visibility as document
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.another import another

@@ -7,14 +7,14 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import changes
+from agentops_memory.memory import saves
 from agentops_memory.memory import saves as memories
-from agentops_memory.memory.model import space as kinds
-from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.memory.model.memory import Change, MemoryId
-from agentops_memory.memory.model.space import IndexGroup
-from agentops_memory.recall.search import visibility as document
-from agentops_memory.recall.search.visibility import PRIOR
+from agentops_memory.memory import space as kinds
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.memory import Change, MemoryId
+from agentops_memory.memory.space import IndexGroup
+from agentops_memory.recall import visibility as document
+from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.engine import SqliteMaintenance
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -220,9 +220,9 @@ def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
 
 WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
     "save": lambda tx: memories.save(tx, draft("five"), timedelta()),
-    "amend": lambda tx: changes.amend(tx, MemoryId(1), Change(content="six")),
-    "forget": lambda tx: changes.forget(tx, MemoryId(1)),
-    "erase": lambda tx: changes.erase(tx, MemoryId(1)),
+    "amend": lambda tx: saves.amend(tx, MemoryId(1), Change(content="six")),
+    "forget": lambda tx: saves.forget(tx, MemoryId(1)),
+    "erase": lambda tx: saves.erase(tx, MemoryId(1)),
 }
 
 

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import NotFound, Refusal
-from agentops_memory.memory import changes
+from agentops_memory.memory import saves
 from agentops_memory.memory import saves as memories
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import Change, Draft, MemoryId, SessionId, Text
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import Change, Draft, MemoryId, SessionId, Text
 from agentops_memory.memory.projects import ProjectTable
-from agentops_memory.recall.search import visibility as document
-from agentops_memory.recall.text.features import ALL, Feature
-from agentops_memory.recall.text.normalization import End, columns
-from agentops_memory.recall.text.query import understood
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import Project, Space
+from agentops_memory.recall import visibility as document
+from agentops_memory.recall.features import ALL, Feature
+from agentops_memory.recall.query import understood
+from agentops_memory.recall.text import End, columns
 from agentops_memory.sqlite import SqliteEngine, writer
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import table
@@ -57,7 +57,7 @@ def found(word: str, project: str = "demo") -> Callable[[Transaction], list[int]
 
 
 def amending(memory: int, content: str) -> Work:
-    return lambda tx: changes.amend(tx, MemoryId(memory), Change(content=content))
+    return lambda tx: saves.amend(tx, MemoryId(memory), Change(content=content))
 
 
 def both(*works: Work) -> Work:
@@ -107,9 +107,9 @@ def test_what_waits_can_be_amended_forgotten_and_erased(path: Path) -> None:
             [
                 *(saving(word) for word in ("apple", "banana", "cherry", "date")),
                 amending(5, "an elderberry"),
-                lambda tx: changes.forget(tx, MemoryId(3)),
+                lambda tx: saves.forget(tx, MemoryId(3)),
                 saving("fig"),  # which borrows from the one that was amended
-                lambda tx: changes.erase(tx, MemoryId(4)),
+                lambda tx: saves.erase(tx, MemoryId(4)),
                 saving("grape"),
             ],
         )
@@ -246,9 +246,9 @@ def work(deed: tuple[Any, ...], fails: bool) -> Work:
         "save": lambda tx: memories.save(
             tx, draft(first, f"{first} {rest[0]}", f"{first}{rest[1]}", rest[2]), timedelta()
         ),
-        "amend": lambda tx: changes.amend(tx, MemoryId(first), Change(content="amended")),
-        "forget": lambda tx: changes.forget(tx, MemoryId(first)),
-        "erase": lambda tx: changes.erase(tx, MemoryId(first)),
+        "amend": lambda tx: saves.amend(tx, MemoryId(first), Change(content="amended")),
+        "forget": lambda tx: saves.forget(tx, MemoryId(first)),
+        "erase": lambda tx: saves.erase(tx, MemoryId(first)),
         "search": found("friday", "a"),
     }[what]
     return both(done, FAIL) if fails else done
@@ -294,7 +294,7 @@ def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows
         with closing(connect(path)) as other:
             other.execute("BEGIN IMMEDIATE")
             tx = SqliteTransaction(other, NOW, OPERATOR)
-            changes.amend(tx, MemoryId(2), Change(content="pear two"))
+            saves.amend(tx, MemoryId(2), Change(content="pear two"))
             other.execute("COMMIT")
         await save(database, "yes")
         assert await database.write(OPERATOR, found("pear")) == [2, 3]

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.maintenance import Maintenance
-from agentops_memory.engine.shared.damage import REMEDY
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.schedule import tidy, tidying
-from agentops_memory.memory.model.access import OPERATOR, Caller
-from agentops_memory.recall.search import visibility as document
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.damage import REMEDY
+from agentops_memory.recall import visibility as document
 from agentops_memory.sqlite import partitions
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.telemetry import Metrics, Telemetry

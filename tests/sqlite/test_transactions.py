@@ -11,9 +11,10 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Unavailable
 from agentops_memory.memory import saves as memories
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine, engine, readers
+from agentops_memory.sqlite import SqliteEngine, engine
+from agentops_memory.sqlite import transaction as readers
 
 from ..support.engine import SOON, count, draft, run, save, statement
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.memory import ChangeKind, Memory, MemoryId, Session, SessionId
-from agentops_memory.memory.model.space import project_name
+from agentops_memory.memory.memory import ChangeKind, Memory, MemoryId, Session, SessionId
 from agentops_memory.memory.revisions import RevisionTable
 from agentops_memory.memory.sessions import SessionTable
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.memory.space import project_name
+from agentops_memory.sqlite.migrate import migrated
 
 from ..support.engines import rows
 from ..support.files import NOW, assert_sound, beside, found, reading, schema

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.sqlite.schema import upgrade
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite import upgrade
+from agentops_memory.sqlite.migrate import migrated
 
 from ..support.engines import rows
 from ..support.files import NOW, assert_sound, beside, copy_of, disk, found, old_texts
@@ -245,7 +245,7 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.sqlite.schema import migrate, upgrade
+from agentops_memory.sqlite import migrate, upgrade
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory.model.access import OPERATOR
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import open_files as wal
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.readers import READERS
+from agentops_memory.sqlite.transaction import READERS
 
 from ..support.engine import count, run, save, statement
 

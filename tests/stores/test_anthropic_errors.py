@@ -9,7 +9,7 @@ import anthropic
 import pytest
 
 from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
-from agentops_memory.http import requests as http
+from agentops_memory.http import bodies as http
 from agentops_memory.http.protocol import STATUS
 from agentops_memory.stores import store as stores
 from agentops_memory.stores.anthropic import REFUSALS, refused

@@ -8,16 +8,15 @@ import pytest
 
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import NotFound, Unavailable
-from agentops_memory.memory.changes import get
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import Memory, MemoryId, SessionId
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.saves import lookalikes, save
+from agentops_memory.memory.memory import Memory, MemoryId, SessionId
+from agentops_memory.memory.saves import get, lookalikes, save
+from agentops_memory.memory.search import Filter
 from agentops_memory.memory.sessions import close_session, hear
+from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall, totals
-from agentops_memory.recall.text.features import ALL
-from agentops_memory.recall.text.summary import Message
+from agentops_memory.recall.summary import Message
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.spans import MOST_STEPS

@@ -8,17 +8,17 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Denied, Invalid, NotFound
+from agentops_memory.memory.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.model.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.model.search import Filter
-from agentops_memory.memory.model.space import NO_PROJECT, Project, StoreId
+from agentops_memory.memory.search import Filter
+from agentops_memory.memory.space import NO_PROJECT, Project, StoreId
 from agentops_memory.recall.recall import Recall, totals
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores import entry as entries
+from agentops_memory.stores import entry as versions
 from agentops_memory.stores import store as stores
-from agentops_memory.stores import version as versions
+from agentops_memory.stores.entry import Version
 from agentops_memory.stores.store import Body, EntryId, Page, Policy, Serving, VersionId, stores_of
-from agentops_memory.stores.version import Version
 
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole

@@ -7,8 +7,8 @@ from uuid import UUID
 import httpx
 import pytest
 
-from agentops_memory.http import requests as plumbing
-from agentops_memory.http.edge import http_limits as limits
+from agentops_memory.http import bodies as plumbing
+from agentops_memory.http import http_limits as limits
 from agentops_memory.http.protocol import STATUS
 
 from ..cli.test_start import starting

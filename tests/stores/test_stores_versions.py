@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.space import StoreId
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.space import StoreId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.cloud import POLICY
+from agentops_memory.stores.entry import redact as redact_version
 from agentops_memory.stores.store import Serving, VersionId
-from agentops_memory.stores.version import redact as redact_version
 
 from ..support import engine as engines
 from ..support.requirements import requirement

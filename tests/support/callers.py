@@ -5,8 +5,8 @@ from pathlib import Path
 
 import httpx
 
-from agentops_memory.memory.model.access import KeyId, Role, TenantId, agent_patterns, patterns
-from agentops_memory.memory.model.keys import KeyRegistry, issued
+from agentops_memory.memory.access import KeyId, Role, TenantId, agent_patterns, patterns
+from agentops_memory.memory.keys import KeyRegistry, issued
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.keys import PostgresKeys
 

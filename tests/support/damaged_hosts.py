@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from agentops_memory.memory.model.rows import micros
+from agentops_memory.memory.rows import micros
 
 from .openwop_hosts import DISCOVERY, REF, H, Host, ok
 from .service import START

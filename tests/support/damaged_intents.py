@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.memory.model.rows import micros
+from agentops_memory.memory.rows import micros
 
 from .service import START
 from .stores import ok

@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.engine.shared.damage import BY_PLACE, COLUMNS, DERIVED, named
-from agentops_memory.memory.model.agent_memory import Tier
+from agentops_memory.memory.agents import Tier
+from agentops_memory.memory.damage import BY_PLACE, COLUMNS, DERIVED, named
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.dialect import read_text
-from agentops_memory.sqlite.schema.migrate import apply_migrations
+from agentops_memory.sqlite.migrate import apply_migrations
 
 from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
 from .damaged_intents import (

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.agentops.fast_reads import FastReads
-from agentops_memory.recall.inverted_index import cache
+from agentops_memory.agentops.shortcuts import FastReads
+from agentops_memory.recall import cache
 
 from .service import Service
 

@@ -12,11 +12,11 @@ from typing import TypeVar
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.search import Filter
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.search import Filter
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.schema.migrate import MIGRATIONS
+from agentops_memory.sqlite.migrate import MIGRATIONS
 
 from .database import assert_index_is_whole
 from .engine import opened

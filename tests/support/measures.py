@@ -3,7 +3,7 @@
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from agentops_memory.telemetry import measures
+from agentops_memory.telemetry import metrics
 
 from .service import Service
 
@@ -14,14 +14,14 @@ PROCESS = (
     "process_start_time_seconds",
 )  # fmt: skip
 
-MEASURES = {it.name: (it.kind, tuple(it.labels)) for it in measures.MEASURES}
+MEASURES = {it.name: (it.kind, tuple(it.labels)) for it in metrics.MEASURES}
 
 
 def series() -> dict[str, frozenset[str]]:
     """Each name that Prometheus stores, with the labels that the service gives it."""
     names: dict[str, frozenset[str]] = {name: frozenset() for name in ("up", *PROCESS)}
     for name, (kind, labels) in MEASURES.items():
-        if kind is measures.Kind.HISTOGRAM:
+        if kind is metrics.Kind.HISTOGRAM:
             names[f"{name}_bucket"] = frozenset({*labels, "le"})
             names[f"{name}_sum"] = names[f"{name}_count"] = frozenset(labels)
         else:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agentops_memory.engine.files import private_file
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.schema.migrate import migrated
+from agentops_memory.sqlite.migrate import migrated
 
 VERSIONS = range(2**60, 2**62)  # SQLite stores them in eight bytes each
 ANY_TIME = datetime(2030, 1, 1, tzinfo=UTC)  # a new file tells nothing of when it was made

@@ -9,8 +9,8 @@ from typing import Any
 
 from agentops_memory.engine.maintenance import Tidied
 from agentops_memory.memory import saves as memories
-from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.space import Space, project_name
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.space import Space, project_name
 from agentops_memory.sqlite.engine import SqliteEngine, SqliteMaintenance
 
 from .engine import Work, draft, run

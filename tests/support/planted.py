@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.memory.model.agent_memory import Tier
+from agentops_memory.memory.agents import Tier
 
 from .otlp import Collector, ReceivedSpan
 from .raw import wire

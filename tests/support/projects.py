@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory import changes
+from agentops_memory.memory import saves
 from agentops_memory.memory import saves as memories
-from agentops_memory.memory.model.access import OPERATOR
-from agentops_memory.memory.model.memory import Draft, SessionId, Text
-from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.projects import Projects
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.sqlite import SqliteEngine
 
 from .engine import run
@@ -47,7 +47,7 @@ def filled(tx: Transaction, said: list[Said]) -> None:
         )
         saved = memories.save(tx, draft, timedelta())
         if one.is_deleted:
-            changes.forget(tx, saved.memory.id)
+            saves.forget(tx, saved.memory.id)
 
 
 def unaudited(*_: object, **__: object) -> None:

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 
-from agentops_memory.engine.shared.stems import Stems
-from agentops_memory.recall.text.normalization import indexed
-from agentops_memory.recall.text.query import MOST_TERMS, MOST_WORDS, is_one_edit
+from agentops_memory.recall.query import MOST_TERMS, MOST_WORDS, is_one_edit
+from agentops_memory.recall.stems import Stems
+from agentops_memory.recall.text import indexed
 
 SAID = (
     "worker workers working worked windows window2 widow noise noises noisy database databases "

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
-from agentops_memory.memory.model.access import AgentId
-from agentops_memory.memory.model.intents import EventType, IntentId
+from agentops_memory.memory.access import AgentId
+from agentops_memory.memory.agents import EventType, IntentId
 from agentops_memory.openintent.api import AlreadyThere, BadField
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.intents import IntentBody

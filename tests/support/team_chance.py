@@ -6,9 +6,16 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from agentops_memory.memory.model.access import OPERATOR, AgentId, Caller, Role
-from agentops_memory.memory.model.agent_memory import Priority, Sensitivity, Tier, Viewer
-from agentops_memory.memory.model.intents import IntentId, TaskId, TaskStatus
+from agentops_memory.memory.access import OPERATOR, AgentId, Caller, Role
+from agentops_memory.memory.agents import (
+    IntentId,
+    Priority,
+    Sensitivity,
+    TaskId,
+    TaskStatus,
+    Tier,
+    Viewer,
+)
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter
 from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody

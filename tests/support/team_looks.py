@@ -6,9 +6,15 @@ from typing import Any, TypeVar, cast
 
 from agentops_memory.engine.engine import Engine, Transaction
 from agentops_memory.errors import Refusal
-from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Viewer
-from agentops_memory.memory.model.intents import CoordinatorId, IntentId, TaskId
+from agentops_memory.memory.access import OPERATOR, AgentId
+from agentops_memory.memory.agents import (
+    Access,
+    AgentEntryId,
+    CoordinatorId,
+    IntentId,
+    TaskId,
+    Viewer,
+)
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentFilter
 from agentops_memory.openintent.events import AgentEvent, EventFilter, Events

@@ -7,10 +7,16 @@ from typing import Any
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import AtItem, Refusal
 from agentops_memory.jobs.retention import RetentionSweep
-from agentops_memory.memory.model.access import OPERATOR, AgentId
-from agentops_memory.memory.model.agent_memory import Access, AgentEntryId, Permissions, Viewer
-from agentops_memory.memory.model.intents import CoordinatorId, TaskId
-from agentops_memory.memory.model.retention import Capacities, Kind
+from agentops_memory.memory.access import OPERATOR, AgentId
+from agentops_memory.memory.agents import (
+    Access,
+    AgentEntryId,
+    CoordinatorId,
+    Permissions,
+    TaskId,
+    Viewer,
+)
+from agentops_memory.memory.retention import Capacities, Kind
 from agentops_memory.openintent.drafts import AgentBatchItem
 from agentops_memory.openintent.entries import AgentEntry
 from agentops_memory.openintent.events import Events

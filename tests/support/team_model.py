@@ -5,15 +5,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentops_memory.memory.model.access import AgentId
-from agentops_memory.memory.model.agent_memory import (
+from agentops_memory.memory.access import AgentId
+from agentops_memory.memory.agents import (
     Access,
     AgentEntryId,
     Binding,
+    CoordinatorId,
+    GrantId,
+    IntentId,
     Permissions,
+    TaskId,
     Tier,
 )
-from agentops_memory.memory.model.intents import CoordinatorId, GrantId, IntentId, TaskId
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
 from agentops_memory.openintent.intents import Intent
 from agentops_memory.openintent.participants import Coordinator, Grant

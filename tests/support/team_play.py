@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
+from agentops_memory.memory.agents import CoordinatorId, GrantId, IntentId, Permission
 from agentops_memory.openintent.intents import IntentBody
 from agentops_memory.openintent.participants import Coordinator, CoordinatorBody, Grant, GrantBody
 

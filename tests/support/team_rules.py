@@ -6,17 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
-from agentops_memory.memory.model.access import AgentId
-from agentops_memory.memory.model.agent_memory import (
-    AgentEntryId,
-    Binding,
-    Labels,
-    Priority,
-    Sensitivity,
-    Tier,
-)
-from agentops_memory.memory.model.memory import MemoryId
-from agentops_memory.memory.model.retention import Capacities
+from agentops_memory.memory.access import AgentId
+from agentops_memory.memory.agents import AgentEntryId, Binding, Labels, Priority, Sensitivity, Tier
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.retention import Capacities
 from agentops_memory.openintent.api import BadField, OverCapacity, instant_if_any
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody

@@ -7,14 +7,16 @@ from itertools import groupby
 from typing import Any
 
 from agentops_memory.errors import Denied, Invalid, NotFound
-from agentops_memory.memory.model.access import AgentId
-from agentops_memory.memory.model.agent_memory import Binding, Labels, Tier
-from agentops_memory.memory.model.intents import (
+from agentops_memory.memory.access import AgentId
+from agentops_memory.memory.agents import (
+    Binding,
     CoordinatorId,
     GrantId,
     IntentId,
+    Labels,
     TaskId,
     TaskStatus,
+    Tier,
 )
 from agentops_memory.openintent.api import AlreadyThere, BadField
 from agentops_memory.openintent.entries import AgentEntry

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Engine
-from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.memory import Draft, SessionId, Text
-from agentops_memory.memory.model.space import Project, Space
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.saves import SAVE, Saved
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.telemetry import Telemetry, traced
 
 from .engine import opened

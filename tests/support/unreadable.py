@@ -5,7 +5,7 @@ from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agentops_memory.memory.model.rows import micros
+from agentops_memory.memory.rows import micros
 from agentops_memory.sqlite.connection import connect
 
 from .planted import MARK, text

@@ -15,11 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
 from agentops_memory import __version__
-from agentops_memory.http.edge.middleware import route_of
+from agentops_memory.http.middleware import route_of
 from agentops_memory.telemetry import Requests, Telemetry
-from agentops_memory.telemetry import measures as m
-from agentops_memory.telemetry.measures import MEASURES, Kind
-from agentops_memory.telemetry.metrics import Prometheus
+from agentops_memory.telemetry import metrics as m
+from agentops_memory.telemetry.metrics import MEASURES, Kind, Prometheus
 
 from ..support.callers import calling, made_key
 from ..support.engine import locked, slow_words

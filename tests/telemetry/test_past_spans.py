@@ -13,7 +13,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from agentops_memory import __version__
-from agentops_memory.steps import PastStep
+from agentops_memory.memory.table import PastStep
 from agentops_memory.telemetry import otlp
 
 from ..support.samples import for_each

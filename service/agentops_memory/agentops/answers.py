@@ -12,26 +12,18 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from agentops_memory_client.contract import models as c
 from agentops_memory_client.contract.models import Explanation
 
-from ..http.paging import ENTRY, STORE, public_id
+from ..http.query import ENTRY, STORE, public_id
 from ..memory.erasure import Erasure
-from ..memory.model.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
-from ..memory.model.memory import NO_LINKS
-from ..memory.model.search import (
-    Budget,
-    Found,
-    Hit,
-    Matched,
-    Packed,
-    Reason,
-    Wanted,
-)
-from ..memory.model.search import Explanation as Why
-from ..memory.model.space import Project
+from ..memory.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
+from ..memory.memory import NO_LINKS
 from ..memory.projects import Extent
+from ..memory.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted
+from ..memory.search import Explanation as Why
+from ..memory.space import Project
 from ..recall.explanation import MAX_EXPLAINED
+from ..recall.instants import rendered
+from ..recall.query import Corrections, Term
 from ..recall.recall import whole_memory
-from ..recall.text.instants import rendered
-from ..recall.text.query import Corrections, Term
 from . import transfer, wire
 from .models import Instant
 

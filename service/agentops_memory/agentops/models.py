@@ -17,10 +17,10 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import InvalidFields
 from ..memory import redactor as limits
-from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL
-from ..memory.model.space import project_name
-from ..recall.text.instants import parsed
-from ..recall.text.normalization import clean
+from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
+from ..memory.space import project_name
+from ..recall.instants import parsed
+from ..recall.text import clean
 
 Model = TypeVar("Model", bound=BaseModel)
 

@@ -8,31 +8,38 @@ from typing import TYPE_CHECKING
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.callbacks import noop
+from ..engine.maintenance import noop
 from ..errors import Invalid, Unavailable
 from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
 from ..lazy import Lazy
-from ..memory.changes import AMEND, CONFIRM, ERASE, FORGET, RESTORE, get, history, recent
+from ..memory.access import Caller, Role
 from ..memory.erasure import ErasureId, receipt_of
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import Memory, MemoryId, Session, SessionId
-from ..memory.model.space import Project, project_name
+from ..memory.memory import Memory, MemoryId, Session, SessionId
 from ..memory.redactor import Redactor, RulesOf
 from ..memory.saves import (
+    AMEND,
+    CONFIRM,
+    ERASE,
+    FORGET,
     MAX_SIMILAR,
+    RESTORE,
     SAVE,
     Action,
     Lookalike,
     Saved,
+    get,
+    history,
     keep_lookalikes,
     kept_lookalikes,
     lookalikes,
+    recent,
 )
 from ..memory.sessions import APPEND, CLOSE, OPEN, hear, recent_sessions, warning_of
-from ..recall.text.normalization import clean
-from ..recall.text.summary import Message, Transcript
+from ..memory.space import Project, project_name
+from ..recall.summary import Message, Transcript
+from ..recall.text import clean
 from ..telemetry import annotate, count
-from ..telemetry.measures import DEDUP, SUPERSEDED
+from ..telemetry.metrics import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import wire
 from .recall import Question, Reading, RecallOperations, filter_of, project_of

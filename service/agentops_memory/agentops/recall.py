@@ -11,41 +11,32 @@ from agentops_memory_client.contract import models as c
 
 from ..engine.engine import Engine
 from ..errors import Invalid, Unreadable
-from ..http.paging import STORE, known_uid
 from ..http.query import (
+    STORE,
     Query,
     amount,
     asks_for,
     is_true,
+    known_uid,
     parameter,
     row_count,
     several,
     whole_number,
 )
 from ..lazy import Lazy
+from ..memory.access import Caller, Role, asking
+from ..memory.agents import Viewer
 from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPlace, ReviewReason, review
-from ..memory.limits import NO_STORE
-from ..memory.model.access import Caller, Role, asking
-from ..memory.model.agent_memory import Viewer
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import instant, micros
-from ..memory.model.search import (
-    MOST_SHOWN,
-    SHOWN,
-    Budget,
-    Context,
-    Filter,
-    Found,
-    Hit,
-    Method,
-    Wanted,
-)
-from ..memory.model.space import Project, StoreId, project_name
+from ..memory.memory import MemoryId
+from ..memory.redactor import NO_STORE
+from ..memory.rows import instant, micros
+from ..memory.search import MOST_SHOWN, SHOWN, Budget, Context, Filter, Found, Hit, Method, Wanted
+from ..memory.space import Project, StoreId, project_name
+from ..recall.query import MAX_PROMPT
 from ..recall.recall import Joining, Recall, timeline, totals, whole_memory
-from ..recall.text.query import MAX_PROMPT
-from ..recall.text.summary import Message
+from ..recall.summary import Message
 from ..telemetry import Cut, OwnText, annotate, count, events
-from ..telemetry.measures import CONTEXT_ANSWERS, CONTEXT_METHOD
+from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import Attributes
 from . import wire
 from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes

@@ -11,13 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ..errors import Invalid, Refusal
-from ..http.endpoint import admission, current_caller
+from ..http.bodies import is_empty, json_object, query_of, read_key, spooled
+from ..http.gate import admission, current_caller
 from ..http.json_reader import entries
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
 from ..http.query import Query, asks_for
-from ..http.requests import is_empty, json_object, query_of, read_key, spooled
-from ..memory.model.access import Caller, Role
-from ..recall.text.summary import Message
+from ..memory.access import Caller, Role
+from ..recall.summary import Message
 from ..telemetry import annotate
 from . import answers as a
 from . import models as m

@@ -18,11 +18,12 @@ from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.json_reader import entries, members
 from ..lazy import Lazy
+from ..memory.access import Caller, Role
 from ..memory.imports import (
     CONFLICTS,
     Importing,
@@ -35,10 +36,8 @@ from ..memory.imports import (
     unmatched,
 )
 from ..memory.lifecycles import SupersessionTable
-from ..memory.limits import require_margin, require_room
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import (
+from ..memory.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
     UNSAVED,
@@ -49,10 +48,10 @@ from ..memory.model.memory import (
     Session,
     SessionId,
 )
-from ..memory.model.space import Project, project_name
-from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.redactor import Redactor, RulesOf, default_rules, require_margin, require_room
 from ..memory.sessions import SessionTable
-from ..recall.text.instants import parsed, rendered
+from ..memory.space import Project, project_name
+from ..recall.instants import parsed, rendered
 from ..telemetry import hidden
 from .wire import json_bytes, memory_as, said, session
 

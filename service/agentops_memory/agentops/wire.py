@@ -10,7 +10,7 @@ from agentops_memory_client.contract import models as c
 
 from ..http import query
 from ..lazy import Lazy
-from ..memory.model.memory import (
+from ..memory.memory import (
     UNSET,
     Change,
     Draft,
@@ -24,10 +24,10 @@ from ..memory.model.memory import (
     Shown,
     Text,
 )
-from ..memory.model.space import PROJECT_SCOPE, Project, Space, project_name
 from ..memory.saves import Lookalike, Saved
-from ..recall.text.normalization import cut
-from ..recall.text.summary import Message
+from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
+from ..recall.summary import Message
+from ..recall.text import cut
 
 # A search in a file needs none of these, which take longer than it does.
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import click
 
-from .errors import NAME
+from .output import NAME
 
 T = TypeVar("T")
 

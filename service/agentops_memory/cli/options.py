@@ -10,8 +10,7 @@ from click.shell_completion import CompletionItem
 
 from ..settings.settings import VARIABLES
 from .catalog import SettingOption, is_id
-from .errors import FileRefused
-from .output import one_line
+from .output import FileRefused, one_line
 from .target import OPTIONS, URL, project_here, run_on_target
 
 if TYPE_CHECKING:

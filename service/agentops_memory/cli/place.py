@@ -13,30 +13,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
-from ..engine.callbacks import AuditLog, noop
 from ..engine.engine import Engine
 from ..engine.files import make_folder, os_errors_as, require_local
+from ..engine.maintenance import AuditLog, noop
 from ..errors import Unavailable
 from ..lazy import Lazy
-from ..memory.model.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
-from ..memory.model.retention import Counted, StorageStats
+from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
+from ..memory.retention import Counted, StorageStats
 from ..settings.settings import OF_FILES, Settings, settings
-from .errors import CommandRefused, FileRefused, NoDatabase, NoTenant
-from .output import is_terminal, say
+from .output import CommandRefused, FileRefused, NoDatabase, NoTenant, is_terminal, say
 
 if TYPE_CHECKING:
-    from ..memory.model.keys import KeyRegistry
+    from ..memory.keys import KeyRegistry
     from ..postgresql import connection as connecting
+    from ..postgresql import migrate as of_schemas
     from ..postgresql import tenants as schemas
-    from ..postgresql.schema import migrate as of_schemas
+    from ..sqlite import migrate
     from ..sqlite import tenants as of_files
-    from ..sqlite.schema import migrate
 else:  # of either engine alone; the driver of the one is an extra
     schemas = Lazy(__package__, "..postgresql.tenants")
     connecting = Lazy(__package__, "..postgresql.connection")
-    of_schemas = Lazy(__package__, "..postgresql.schema.migrate")
+    of_schemas = Lazy(__package__, "..postgresql.migrate")
     of_files = Lazy(__package__, "..sqlite.tenants")
-    migrate = Lazy(__package__, "..sqlite.schema.migrate")
+    migrate = Lazy(__package__, "..sqlite.migrate")
 
 T = TypeVar("T")
 Place: TypeAlias = "FilesPlace | DatabasePlace"
@@ -93,7 +92,7 @@ def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Place, Te
 
 async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
-    from ..jobs.scrubbing import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
+    from ..jobs.retention import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
 
     if (still := place.still_there(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)

@@ -14,13 +14,13 @@ import click
 from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import MemoryService
 
-from ..memory.model.space import project_name
-from ..recall.text.instants import parsed, rendered
+from ..memory.space import project_name
+from ..recall.instants import parsed, rendered
 from .output import ago, count_memories, counted, lines, one_line, print_table, say, show
 from .target import run_on_target, taken_from
 
 if TYPE_CHECKING:
-    from ..memory.model.keys import Key
+    from ..memory.keys import Key
 
 DONE = {
     "created": "Saved as new #{0.id}{1}.",

@@ -21,7 +21,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 from .. import __version__
 from ..secrets.sanitizing import message_of, trace
 from .catalog import COMMANDS, GROUPS, OF_MEMORIES, LazyCommand, suggested
-from .errors import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
+from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
 TIMEOUT = 5  # seconds for what SIGTERM undoes; a write that blocks could hold it up forever
 

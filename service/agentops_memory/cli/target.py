@@ -17,8 +17,7 @@ from click.core import ParameterSource
 from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..settings.settings import VARIABLES, Settings
-from .errors import FileRefused, NoDatabase, file_errors
-from .output import say
+from .output import FileRefused, NoDatabase, file_errors, say
 
 if TYPE_CHECKING:
     from agentops_memory_client.contract.service import MemoryService  # which needs pydantic

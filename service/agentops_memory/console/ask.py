@@ -10,14 +10,14 @@ from starlette.responses import Response
 from agentops_memory_client.contract import models as c
 
 from ..agentops.recall import filter_of
-from ..engine.shared.stems import Stems
 from ..http.query import row_count
 from ..memory.memories import MemoryTable
-from ..memory.model.memory import Text
-from ..memory.model.search import MOST_SHOWN, Hit
+from ..memory.memory import Text
+from ..memory.search import MOST_SHOWN, Hit
+from ..recall.query import PREFIX as ANY_ENDING
 from ..recall.recall import cost_of, entry_line
-from ..recall.text.normalization import indexed
-from ..recall.text.query import PREFIX as ANY_ENDING
+from ..recall.stems import Stems
+from ..recall.text import indexed
 from . import markup
 from .page import View, Visit, address, project_names
 

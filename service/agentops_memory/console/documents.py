@@ -9,19 +9,19 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound
-from ..http.paging import ENTRY, STORE, VERSION, known_uid, public_id
+from ..http.query import ENTRY, STORE, VERSION, known_uid, public_id
 from ..memory import sight
-from ..memory.limits import NO_STORE
-from ..memory.model.access import Role, asking
-from ..memory.model.agent_memory import AgentEntryId, Tier, Viewer
-from ..memory.model.space import MemoryRef, StoreId
-from ..memory.model.table import Sql
-from ..memory.redactor import Redactor
+from ..memory.access import Role, asking
+from ..memory.agents import AgentEntryId, Tier, Viewer
+from ..memory.redactor import NO_STORE, Redactor
+from ..memory.space import MemoryRef, StoreId
+from ..memory.table import Sql
 from ..openintent import agents, entries
 from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
 from ..openwop.api import BASE
 from ..openwop.refs import RefEntryId
-from ..stores import anthropic, cloud, entry, store, version
+from ..stores import anthropic, cloud, entry, store
+from ..stores import entry as version
 from .page import View, Visit, address
 
 SHOWN = 20  # rows of a list

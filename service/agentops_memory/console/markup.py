@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from agentops_memory_client.contract.ages import JUST_NOW, age_words
 
-from ..recall.text.visible import runs
+from ..recall.visible import runs
 
 # Bytes of HTML that a text may take, so that no page is over 300 KB; the twin has the rest.
 MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000

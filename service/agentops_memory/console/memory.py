@@ -12,12 +12,12 @@ from agentops_memory_client.contract import models as c
 from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
 
 from ..errors import Invalid, Unavailable
+from ..memory.access import Role
 from ..memory.erasure import ErasureId, receipt_of
-from ..memory.model.access import Role
-from ..memory.model.memory import MemoryId
+from ..memory.memory import MemoryId
 from ..memory.saves import Lookalike, kept_lookalikes, lookalikes
-from ..recall.text.normalization import clean
-from . import forms, markup
+from ..recall.text import clean
+from . import markup, page
 from .page import PREFIX, View, Visit
 
 SIMILAR = 5
@@ -131,7 +131,7 @@ def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]
     changed: dict[str, Any] = {
         name: fields[name]
         for name, text in _fields(memory).items()
-        if name != "tags" and fields[name] != forms.with_line_feeds(text)
+        if name != "tags" and fields[name] != page.with_line_feeds(text)
     }
     tags = tuple(tag for tag in map(str.strip, fields["tags"].split("\n")) if tag)
     return changed if tags == memory.tags else {**changed, "tags": tags}

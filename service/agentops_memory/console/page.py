@@ -1,20 +1,23 @@
 """What a view is made of: the visit of a browser, its page, and how both are served."""
 
 import asyncio
+import hmac
 import secrets
 import shlex
 from bisect import bisect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache, cached_property
+from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from markupsafe import escape
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
@@ -24,28 +27,87 @@ from agentops_memory_client.contract.service import MemoryService
 from ..agentops.operations import AgentOps
 from ..engine.engine import Transaction
 from ..engine.maintenance import Maintenance
-from ..errors import Invalid, Refusal
-from ..http.edge.middleware import Readiness
-from ..http.endpoint import current_caller
-from ..http.paging import public_id
+from ..errors import Denied, Invalid, Refusal
+from ..http.bodies import MAX_BODY, query_of, whole_body
+from ..http.gate import current_caller
+from ..http.middleware import Readiness
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
-from ..http.query import Query, whole_number
-from ..http.requests import query_of
+from ..http.query import Query, public_id, whole_number
+from ..memory.access import Caller, KeyId, Role
+from ..memory.keys import KeyRing
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller, KeyId, Role
-from ..memory.model.keys import KeyRing
-from ..memory.model.space import Project
 from ..memory.sessions import SessionTable
+from ..memory.space import Project
 from ..openintent.memory import AgentEntries
 from ..openwop.adapter import RefEntries
-from ..recall.text.normalization import clean
-from ..recall.text.visible import printable
+from ..recall.text import clean
+from ..recall.visible import printable
 from ..settings.settings import Settings
 from ..telemetry import Metrics
-from . import forms, markup
+from . import markup
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+TOKEN = "token"  # noqa: S105 - the name of a field
+LASTS = timedelta(hours=12)  # a tab may stay open over a working day
+MOST_FIELDS = 500
+FOREIGN = "This form was sent from another site; nothing was done."
+
+Form = ImmutableMultiDict[str, str]
+
+
+async def sent(request: Request) -> Form:
+    """The fields of a form, with line breaks as texts have them. Invalid for what is none."""
+    body = await whole_body(request, MAX_BODY)
+    try:
+        pairs = parse_qsl(
+            body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+        )
+    except ValueError:
+        raise Invalid(f"A form has at most {MOST_FIELDS} fields.") from None
+    return ImmutableMultiDict([(name, with_line_feeds(clean(value))) for name, value in pairs])
+
+
+def with_line_feeds(text: str) -> str:
+    """The text as a text area sends it, but for the carriage returns that it adds."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def require_own(request: Request, _: Caller) -> None:
+    """Denied for what a browser says that another site has sent."""
+    if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") not in (
+        "same-origin",
+        "none",
+    ):
+        raise Denied(FOREIGN)
+
+
+def token(request: Request, caller: Caller, secret: bytes, now: datetime) -> str:
+    """What a form must hold; valid for this caller until it expires."""
+    until = int((now + LASTS).timestamp())
+    return f"{until}-{_signature(request, caller, secret, until)}"
+
+
+def is_own(form: Form, request: Request, caller: Caller, secret: bytes, now: datetime) -> bool:
+    """Whether a form has an unexpired token of this caller."""
+    until, _, signature = form.get(TOKEN, "").partition("-")
+    if not (until.isascii() and until.isdigit()) or len(until) > 12:
+        return False
+    expected = _signature(request, caller, secret, int(until))
+    return (
+        hmac.compare_digest(signature.encode(), expected.encode()) and int(until) > now.timestamp()
+    )
+
+
+def _signature(request: Request, caller: Caller, secret: bytes, until: int) -> str:
+    # The key that the caller sends is known to each pod, before and after a restart.
+    headers = request.headers
+    own = headers.get("authorization") or headers.get("x-api-key") or ""
+    key = sha256(own.encode()).digest() if caller.key else secret
+    return hmac.new(key, f"console {caller.tenant} {until}".encode(), sha256).hexdigest()
+
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -109,7 +171,7 @@ class Visit:
 
     console: Console
     request: Request
-    form: forms.Form = field(default_factory=forms.Form)
+    form: Form = field(default_factory=Form)
 
     @property
     def caller(self) -> Caller:
@@ -161,7 +223,7 @@ class Visit:
         html = await asyncio.to_thread(  # others are served meanwhile
             _render, template, now=now, viewer=caller, query=self.query,
             path=self.request.scope["path"],
-            token=forms.token(self.request, caller, self.console.secret, now),
+            token=token(self.request, caller, self.console.secret, now),
             can_write=caller.role.includes(Role.WRITER),
             can_erase=caller.role.includes(Role.ADMIN), project=self.query["project"],
             twins=[(each, self._curl(each, header)) for each in twins], header=header, **values,
@@ -214,8 +276,8 @@ class View:
                 raise Invalid(f"The query of an address has at most {MOST_QUERY:,} bytes.")
             try:
                 if self.is_form:
-                    visit.form = await forms.sent(request)
-                    if not forms.is_own(
+                    visit.form = await sent(request)
+                    if not is_own(
                         visit.form, request, visit.caller, console.secret, console.clock()
                     ):  # it was open for too long, or its key is another: it comes back filled in
                         fields = visit.form.multi_items()
@@ -289,5 +351,5 @@ STATIC_FILES = Operation(
 
 PROTOCOL = Protocol(
     title="Console", summary="Pages for people.", prefix=PREFIX, refusals=REFUSALS,
-    refused=refused, require=forms.require_own, has_forms=True,
+    refused=refused, require=require_own, has_forms=True,
 )  # fmt: skip

@@ -12,14 +12,14 @@ from agentops_memory_client.contract.errors import NotFound
 from ..agentops.recall import project_of
 from ..engine.engine import Transaction
 from ..memory.memories import MemoryTable
-from ..memory.model.liveness import live
-from ..memory.model.rows import LAST
-from ..memory.model.search import Filter
-from ..memory.model.space import Project
-from ..memory.model.table import FilteredTable
+from ..memory.memory import live
 from ..memory.projects import Listed
+from ..memory.rows import LAST
+from ..memory.search import Filter
 from ..memory.sessions import SessionTable
-from ..recall.text.instants import EPOCH
+from ..memory.space import Project
+from ..memory.table import FilteredTable
+from ..recall.instants import EPOCH
 from .page import View, Visit, address
 from .search import COUNTED, counts, newest
 

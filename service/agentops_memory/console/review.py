@@ -10,9 +10,9 @@ from agentops_memory_client.contract.errors import Refused
 
 from ..agentops.recall import project_of
 from ..engine.engine import Transaction
+from ..memory.access import Role
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, ReviewTable
-from ..memory.model.access import Role
-from ..memory.model.search import Filter
+from ..memory.search import Filter
 from . import memory
 from .page import PREFIX, View, Visit, address, project_names
 

@@ -15,13 +15,13 @@ from ..agentops.recall import filter_of
 from ..engine.engine import Transaction
 from ..errors import Invalid
 from ..http.query import row_count
+from ..memory.access import Role
 from ..memory.lifecycles import with_links
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Role
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import UNREADABLE, texts_of
-from ..memory.model.search import Filter
-from ..memory.model.table import Sql
+from ..memory.memory import MemoryId
+from ..memory.rows import UNREADABLE, texts_of
+from ..memory.search import Filter
+from ..memory.table import Sql
 from .memory import at_revision, whole_number
 from .page import PREFIX, View, Visit, address, project_names
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 from starlette.responses import Response
 
-from ..http.edge.middleware import READY
+from ..http.middleware import READY
+from ..memory.access import DEFAULT_TENANT, Role
 from ..memory.erasure import ReceiptTable
-from ..memory.model.access import DEFAULT_TENANT, Role
-from ..memory.model.keys import Key
+from ..memory.keys import Key
 from ..telemetry.metrics import SLOW
 from .page import Running, View, Visit
 

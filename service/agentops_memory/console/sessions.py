@@ -11,14 +11,13 @@ from ..agentops.recall import project_of
 from ..engine.engine import Transaction
 from ..errors import NotFound
 from ..http.query import amount
-from ..memory.model.liveness import live
-from ..memory.model.memory import MemoryId, SessionId
-from ..memory.model.search import Filter
-from ..memory.model.space import Project
-from ..memory.model.table import FilteredTable, Sql
+from ..memory.memory import MemoryId, SessionId, live
+from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
-from ..recall.text.normalization import clean
-from ..recall.text.summary import parsed_summary
+from ..memory.space import Project
+from ..memory.table import FilteredTable, Sql
+from ..recall.summary import parsed_summary
+from ..recall.text import clean
 from .page import View, Visit, address, project_names
 from .search import COUNTED, loaded
 

@@ -1,5 +1,6 @@
 """The engine port: transactions, which read and change the tables of each noun."""
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,16 +10,55 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from ..memory.model.access import Caller
-from ..memory.model.agent_memory import Sealed
-from ..memory.model.liveness import Moment
-from ..memory.model.memory import SessionId
-from ..memory.model.retention import USUAL, Retentions
-from ..memory.model.space import Project
-from ..memory.model.table import Connection, Dialect, Index, Known, Table
-from ..recall.search.search import Search
-from ..recall.text.instants import Uids, uid_of
+from ..memory.access import Caller
+from ..memory.agents import Sealed
+from ..memory.memory import Moment, SessionId
+from ..memory.retention import USUAL, Retentions
+from ..memory.space import Project
+from ..memory.table import Connection, Dialect, Index, Known, Table
+from ..recall.instants import Uids, uid_of
+from ..recall.search import Search
 from .maintenance import Condition, Maintenance
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The work is done, and a change committed; this is what it answered."""
+
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing of the work happened, for this reason."""
+
+    error: BaseException
+
+
+Outcome = Succeeded | Failed
+
+
+def outcome_of(work: Callable[[], object]) -> Outcome:
+    try:
+        return Succeeded(work())
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        return Failed(error)
+
+
+def answer_of(outcome: Outcome) -> Any:
+    if isinstance(outcome, Failed):
+        raise outcome.error
+    return outcome.answer
+
+
+def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
+    if answer.done():
+        return
+    if isinstance(outcome, Succeeded):
+        answer.set_result(outcome.answer)
+    else:
+        answer.set_exception(outcome.error)
+        answer.exception()  # a caller that leaves now does not ask for it
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, NoReturn
 
 from ..errors import Invalid
-from ..recall.text.json_words import MAX_DEPTH, depth_of
-from ..recall.text.normalization import clean
+from ..recall.text import MAX_DEPTH, clean, depth_of
 
 MAX_DIGITS = 20  # an INTEGER of SQLite has 19, and long ones take quadratic time to parse
 MAX_ITEM = 4 * 1024 * 1024  # characters of one item of a streamed array

@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import Refusal, TooMany, Unavailable
-from ..memory.model.access import KeyId
+from ..memory.access import KeyId
 from .protocol import Operation, TooSlow
 
 LARGE = 256 * 1024  # bytes

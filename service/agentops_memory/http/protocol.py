@@ -8,9 +8,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import noop
+from ..engine.maintenance import noop
 from ..errors import Refusal, TooMany
-from ..memory.model.access import Caller, Role
+from ..memory.access import Caller, Role
 
 STATUS: Mapping[str, int] = {
     code: status

@@ -13,27 +13,52 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Progress, Scrubbed, noop
+from ..memory.access import Caller
+from ..memory.agents import AgentEntryId, TaskId
 from ..memory.erasure import Erasable, Erasure, ErasureId, ReceiptTable, RetentionTable
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import LifecycleTable
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller
-from ..memory.model.agent_memory import AgentEntryId
-from ..memory.model.intents import TaskId
-from ..memory.model.memory import MemoryId
-from ..memory.model.retention import BY_CLOCK, Kind, Retentions
-from ..memory.model.space import TRAITS, Project, SpaceKind
+from ..memory.memory import MemoryId
+from ..memory.retention import BY_CLOCK, Kind, Retentions
 from ..memory.revisions import RevisionTable
+from ..memory.space import TRAITS, Project, SpaceKind
 from ..openintent import agents
 from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
+from ..stores.store import erase_some_of_store, is_store_going
 from ..telemetry import Metrics
-from ..telemetry.measures import EXPIRED, SWEPT_ROWS
+from ..telemetry.metrics import EXPIRED, SWEPT_ROWS
 from .runner import Callers, Job, WorkSignal, attempted, background, repeating
+
+PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
+
+
+async def scrub(engine: Engine, caller: Caller, progress: Progress = noop) -> Scrubbed:
+    """Let the bytes of what was erased so far leave the storage; a single try.
+
+    Changes continue meanwhile; each waits a moment at most.
+    """
+    while await engine.read(caller, is_store_going):
+        progress("a deleted store")
+        await engine.write(caller, erase_some_of_store)
+    return await engine.maintenance.scrub(caller, progress)
+
+
+async def scrub_all(engine: Engine, caller: Caller, progress: Progress = noop) -> int:
+    """Scrub until nothing is pending; the answer is how many erasures were."""
+    settled = 0
+    while (scrubbed := await scrub(engine, caller, progress)) != Scrubbed():
+        settled += scrubbed.settled
+        if scrubbed.pending:
+            progress("waiting for those who read an older state")
+            await asyncio.sleep(PAUSE.total_seconds())
+    return settled
+
 
 MAX_SWEPT = 50  # memories of one transaction that leave the index; saves wait for it
 MAX_REMOVED = 200  # rows of one transaction; saves wait for it

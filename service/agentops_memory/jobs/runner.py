@@ -13,7 +13,7 @@ from logging import Logger
 from typing import Any, TypeVar
 
 from ..errors import NotFound, Refusal
-from ..memory.model.access import Caller, TenantId
+from ..memory.access import Caller, TenantId
 from ..secrets.sanitizing import code_of, is_operational, reason
 
 T = TypeVar("T")

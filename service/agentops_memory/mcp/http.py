@@ -23,18 +23,18 @@ from starlette.responses import JSONResponse, Response
 from agentops_memory_client.contract.service import MemoryService
 
 from ..errors import Invalid, Refusal
-from ..http.endpoint import current_caller
+from ..http.bodies import MAX_BODY, SHORT, whole_body
+from ..http.gate import current_caller
 from ..http.json_reader import written
 from ..http.protocol import READ, Operation, Protocol, Refusals
-from ..http.requests import MAX_BODY, SHORT, whole_body
 from ..lazy import Lazy
-from ..memory.model.access import Caller, KeyId, Role, TenantId
-from ..memory.model.space import Project, project_name
+from ..memory.access import Caller, KeyId, Role, TenantId
 from ..memory.redactor import MAX_PROJECT
-from ..recall.text.normalization import clean
+from ..memory.space import Project, project_name
+from ..recall.text import clean
 from ..settings.parsing import Profile
 from ..telemetry import annotate
-from .connection import Connection, SessionNames
+from .tools import Connection, SessionNames
 
 if TYPE_CHECKING:
     from . import server as m

@@ -17,10 +17,9 @@ from .. import __version__
 from ..errors import Invalid
 from ..http.json_reader import parsed, written
 from ..settings.parsing import Profile
-from . import connection as a
-from .connection import Connection
+from . import tools as a
 from .texts import guide, instructions
-from .tools import FAILED, context, offered, sentence
+from .tools import FAILED, Connection, context, offered, sentence
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ENVELOPE = ("2026-07-28",)

@@ -13,7 +13,7 @@ from agentops_memory_client.contract.service import MemoryService
 from ..http.json_reader import written
 from ..settings.parsing import Profile
 from . import server as m
-from .connection import Connection, SessionNames
+from .tools import Connection, SessionNames
 
 LONGEST_CALL = 30.0  # seconds: a client's repetitions, and a write that waits in line
 

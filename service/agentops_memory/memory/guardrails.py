@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
 
-from ..recall.text.json_words import object_of
+from ..recall.text import object_of
 from ..record import Record
 from .sight import DETAILS_OF_COORDINATOR, details_of
 

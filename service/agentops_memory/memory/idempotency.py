@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVa
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
 from ..lazy import Lazy
-from .limits import require_margin
-from .model.access import Caller, IdempotentRequest
-from .model.memory import MemoryId
-from .model.retention import Kind
-from .model.rows import EARLIEST, Column, RowMapper, micros
-from .model.table import Table
+from .access import Caller, IdempotentRequest
+from .memory import MemoryId
+from .redactor import require_margin
+from .retention import Kind
+from .rows import EARLIEST, Column, RowMapper, micros
+from .table import Table
 
 if TYPE_CHECKING:
     import pydantic

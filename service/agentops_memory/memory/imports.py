@@ -11,11 +11,10 @@ from typing import Any
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
-from ..recall.text.normalization import content_hash, fingerprint
+from ..recall.text import content_hash, fingerprint
 from .lifecycles import at_key, link, superseded
 from .memories import SECOND, MemoryTable
-from .model.liveness import undeleted
-from .model.memory import (
+from .memory import (
     NO_LIFECYCLE,
     NO_LINKS,
     UNSAVED,
@@ -24,12 +23,13 @@ from .model.memory import (
     MemoryId,
     Session,
     SessionId,
+    undeleted,
 )
-from .model.rows import micros
-from .model.space import Project
-from .model.table import Dialect, Sql
 from .revisions import RevisionTable, created, revised
+from .rows import micros
 from .sessions import SessionTable
+from .space import Project
+from .table import Dialect, Sql
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

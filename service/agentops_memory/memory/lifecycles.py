@@ -11,26 +11,30 @@ from typing import NamedTuple, cast
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
+from . import memory as liveness
 from .erasure import MAX_STEP
 from .memories import MemoryTable
-from .model import liveness
-from .model.liveness import ENDED, RETURNED, UNSWEPT, live, undeleted
-from .model.memory import (
+from .memory import (
+    ENDED,
     MAX_PINNED,
     NO_CHANGE,
     NO_LINKS,
+    RETURNED,
     UNSET,
+    UNSWEPT,
     Lifecycle,
     LifecycleChange,
     Links,
     Memory,
     MemoryId,
     Reference,
+    live,
+    undeleted,
 )
-from .model.rows import instant, micros, portion, reads
-from .model.search import Filter
-from .model.space import GLOBAL_SCOPE, Project, Space
-from .model.table import GLOBAL, FilteredTable, Index
+from .rows import instant, micros, portion, reads
+from .search import Filter
+from .space import GLOBAL_SCOPE, Project, Space
+from .table import GLOBAL, FilteredTable, Index
 
 
 @dataclass(eq=False)

@@ -9,10 +9,9 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from ..recall.text.normalization import content_hash, fingerprint
-from ..steps import Attributes, step
-from .model.liveness import ENDED, deleted, live, undeleted
-from .model.memory import (
+from ..recall.text import content_hash, fingerprint
+from .memory import (
+    ENDED,
     LIFECYCLE,
     MEMORY,
     NO_LIFECYCLE,
@@ -21,14 +20,17 @@ from .model.memory import (
     Memory,
     MemoryId,
     Shown,
+    deleted,
     lifecycle_row,
+    live,
     memory_of,
     memory_row,
     memory_text,
+    undeleted,
 )
-from .model.rows import MAX_LIST, micros, portion
-from .model.search import Filter
-from .model.space import (
+from .rows import MAX_LIST, micros, portion
+from .search import Filter
+from .space import (
     GLOBAL_SCOPE,
     OF_A_PROJECT,
     Project,
@@ -39,7 +41,7 @@ from .model.space import (
     names_of,
     require_place,
 )
-from .model.table import Dialect, FilteredTable, Index, Known, Table
+from .table import Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
 

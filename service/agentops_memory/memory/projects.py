@@ -5,25 +5,22 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import RowCounts
+from ..engine.maintenance import Audit, RowCounts, audited, noop
 from ..errors import Conflict, Denied, Invalid, NotFound
+from .access import Caller, Role
+from .agents import Tier
 from .erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import IdempotencyTable
 from .imports import merge_at_key
 from .lifecycles import LifecycleTable
-from .limits import faults_of, is_known_project, refuse
 from .memories import MemoryTable
-from .model.access import Caller, Role
-from .model.agent_memory import Tier
-from .model.liveness import indexed, live, undeleted
-from .model.memory import ChangeKind, MemoryId
-from .model.rows import micros, optional_instant, portion
-from .model.space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project, place_of
-from .model.table import GLOBAL, FilteredTable, Index, Sql
-from .redactor import MAX_PROJECT
+from .memory import ChangeKind, MemoryId, indexed, live, undeleted
+from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
 from .revisions import revised
+from .rows import micros, optional_instant, portion
+from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project, place_of
+from .table import GLOBAL, FilteredTable, Index, Sql
 
 
 class Listed(NamedTuple):

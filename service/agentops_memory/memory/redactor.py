@@ -1,22 +1,88 @@
-"""Redaction on the way in: each noun that is written passes here, and secrets are counted."""
+"""What may be stored: within which limits, and redacted on the way in."""
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from sys import getsizeof
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
-from ..errors import Invalid, OverQuota, TooMany
-from ..recall.text.json_words import leaves
-from ..recall.text.normalization import cut
-from ..recall.text.summary import SHOWN, Transcript, parsed_summary, summary
+from ..engine.engine import Transaction
+from ..errors import Invalid, InvalidFields, NotFound, OverQuota, TooMany
+from ..recall.summary import SHOWN, Transcript, parsed_summary, summary
+from ..recall.text import cut, leaves
+from ..recall.visible import invisible
 from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
-from .model.access import Caller, TenantId
-from .model.memory import Change, Draft, Memory, Session, SessionId, Text
+from .access import ANY, Caller, TenantId
+from .memory import Change, Draft, Memory, Session, SessionId, Text
+from .space import Project, StoreId
+from .table import Sql
+
+NO_STORE = "No such memory store."
+QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must continue
+
+
+def require_room(tx: Transaction, size: int = 0) -> None:
+    """Refuse with OverQuota unless more than `size` bytes of the quota are left."""
+    if tx.room is not None and tx.room <= size:
+        raise OverQuota("The tenant has reached its storage quota; nothing was stored.")
+
+
+def require_margin(tx: Transaction) -> None:
+    """The same for a session or an idempotency record, which may exceed the quota a little.
+
+    Without a session an agent's messages are lost; and what makes room needs its record.
+    """
+    require_room(tx, -QUOTA_MARGIN)
+
+
+def faults_of(names: Mapping[str, str]) -> dict[str, str]:
+    """By field, what keeps a text from being a new name.
+
+    A project whose name is a pattern could be taken for all that match it.
+    """
+    found = ((field, invisible(name)) for field, name in names.items())
+    faults = {field: f"has the invisible character {sign}" for field, sign in found if sign}
+    if ANY in names.get("project", ""):
+        faults["project"] = f"has a {ANY}, as key patterns have"
+    return faults
+
+
+def named_tags(tags: Collection[str]) -> dict[str, str]:
+    return {f"tags[{place}]": tag for place, tag in enumerate(tags)}
+
+
+def refuse(faults: Mapping[str, str], known: Collection[str] = ()) -> None:
+    """InvalidFields for the faults, but for those of names that are known already."""
+    named = [f"{field} {fault}" for field, fault in faults.items() if field not in known]
+    if named:
+        raise InvalidFields(f"validation failed: {'; '.join(named)}")
+
+
+def is_known_project(tx: Transaction, project: Project) -> bool:
+    """Whether a project has sessions or memories, live or deleted."""
+    return tx[Sql].exists(
+        """SELECT 1 FROM sessions WHERE project = :project
+            UNION ALL
+           SELECT 1
+             FROM spaces s
+            WHERE s.project = :project
+                  AND EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)
+            LIMIT 1""",
+        project=project,
+    )
+
+
+def require_store(tx: Transaction, store: StoreId) -> None:
+    """Refuse callers who may not read stores with Denied, and an unknown one with NotFound."""
+    tx.caller.require_stores()
+    known = "SELECT 1 FROM stores WHERE uid = :uid AND erasure_id IS NULL"
+    if not tx[Sql].exists(known, uid=store):
+        raise NotFound(NO_STORE)
+
 
 # Characters, by the contract of AgentOps REST. Text that placeholders make longer is cut.
 MAX_SESSION_ID = 500

@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from itertools import chain, islice
 
 from ..engine.engine import Transaction
-from ..recall.text.instants import LATEST
-from ..recall.text.normalization import content_hash
+from ..recall.instants import LATEST
+from ..recall.text import content_hash
 from .erasure import MAX_ROWS, MAX_STEP
 from .memories import MemoryTable
-from .model.memory import ChangeKind, Memory, MemoryId, Revision, Text, text_row
-from .model.rows import count, instant, micros, portion, reads, texts_of
-from .model.space import History, in_a_session
-from .model.table import Table
+from .memory import ChangeKind, Memory, MemoryId, Revision, Text, text_row
+from .rows import count, instant, micros, portion, reads, texts_of
+from .space import History, in_a_session
+from .table import Table
 
 REVISION = "id, number, deed, at, type, title, content, tags"
 

@@ -8,25 +8,16 @@ from datetime import datetime, timedelta
 
 from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, NotFound
-from ..recall.text.normalization import cut
-from ..recall.text.summary import (
-    Message,
-    Transcript,
-    continued,
-    parsed_summary,
-    summary,
-    transcript,
-)
+from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
+from ..recall.text import cut
 from ..secrets.redaction import Rules
-from ..steps import Attributes, step
+from .access import Caller
 from .idempotency import once
-from .limits import faults_of, is_known_project, refuse, require_margin
-from .model.access import Caller
-from .model.memory import Session, SessionId
-from .model.rows import MAX_LIST, RowMapper, count, instant, micros, optional_micros, portion, reads
-from .model.space import UNKNOWN_PROJECT, Project
-from .model.table import FilteredTable, Known, Table, inserting
-from .redactor import Redactor
+from .memory import Session, SessionId
+from .redactor import Redactor, faults_of, is_known_project, refuse, require_margin
+from .rows import MAX_LIST, RowMapper, count, instant, micros, optional_micros, portion, reads
+from .space import UNKNOWN_PROJECT, Project
+from .table import Attributes, FilteredTable, Known, Table, inserting, step
 
 SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"

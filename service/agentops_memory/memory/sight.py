@@ -9,13 +9,23 @@ from typing import Any
 
 from ..engine.engine import Transaction
 from ..errors import Unreadable
-from ..recall.text.json_words import object_of
-from .model.access import AgentId
-from .model.agent_memory import SEALED, Access, Binding, Permissions, Tier, Viewer
-from .model.intents import FINAL, EventType, Permission, TaskStatus
-from .model.liveness import ENDED, IN_FORCE, live
-from .model.rows import micros, reads
-from .model.table import Sql
+from ..recall.text import object_of
+from .access import AgentId
+from .agents import (
+    FINAL,
+    SEALED,
+    Access,
+    Binding,
+    EventType,
+    Permission,
+    Permissions,
+    TaskStatus,
+    Tier,
+    Viewer,
+)
+from .memory import ENDED, IN_FORCE, live
+from .rows import micros, reads
+from .table import Sql
 
 # Of tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"

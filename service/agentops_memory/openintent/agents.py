@@ -9,21 +9,21 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited, noop
 from ..errors import Denied, Invalid, NotFound, Unreadable
 from ..memory import sight
+from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
+from ..memory.agents import Tier, Viewer
 from ..memory.erasure import MAX_STEP
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
-from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
-from ..memory.model.agent_memory import Tier, Viewer
-from ..memory.model.memory import MemoryId
-from ..memory.model.retention import LARGEST_CAPACITY, Capacities
-from ..memory.model.rows import count, micros, optional_instant, reads
-from ..memory.model.rows import portion as fitting
-from ..memory.model.table import Sql
+from ..memory.memory import MemoryId
+from ..memory.retention import LARGEST_CAPACITY, Capacities
+from ..memory.rows import count, micros, optional_instant, reads
+from ..memory.rows import portion as fitting
 from ..memory.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
+from ..memory.table import Sql
 from .api import Left, Shown, Time, kilobytes, portion
 from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some
 from .events import add_receipt, forget_events

@@ -13,11 +13,12 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http.bodies import (
     JSON,
+    KEY_HEADERS,
     NONE,
     WRITTEN,
     Bodies,
@@ -26,26 +27,26 @@ from ..http.bodies import (
     fault,
     must,
     present,
+    query_of,
+    read_key,
     said_of,
+    whole_body,
     written,
 )
-from ..http.endpoint import admission, current_caller
+from ..http.gate import admission, current_caller
 from ..http.large_answers import paced
-from ..http.paging import instant
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
-from ..http.query import natural, parameter
-from ..http.requests import KEY_HEADERS, query_of, read_key, whole_body
-from ..memory import sight
-from ..memory.changes import Written
-from ..memory.model import access
-from ..memory.model.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
-from ..memory.model.agent_memory import Viewer
+from ..http.query import instant, natural, parameter
+from ..memory import access, sight
+from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
+from ..memory.agents import Viewer
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
-from ..recall.text.visible import has_controls
+from ..memory.saves import Written
+from ..recall.visible import has_controls
 from ..record import Record
 from ..telemetry import annotate, count
-from ..telemetry.measures import CAPACITY_REFUSALS
+from ..telemetry.metrics import CAPACITY_REFUSALS
 
 T = TypeVar("T")
 JsonObject = dict[str, Any]

@@ -13,22 +13,29 @@ from typing import Any, Concatenate, ParamSpec
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, Refusal, required
 from ..memory import sight
+from ..memory.access import AgentId
+from ..memory.agents import (
+    Access,
+    AgentEntryId,
+    Binding,
+    EventType,
+    IntentId,
+    Labels,
+    TaskId,
+    Tier,
+    Viewer,
+)
 from ..memory.guardrails import Guardrails
 from ..memory.idempotency import once
-from ..memory.limits import require_room
 from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.model.access import AgentId
-from ..memory.model.agent_memory import Access, AgentEntryId, Binding, Labels, Tier, Viewer
-from ..memory.model.intents import EventType, IntentId, TaskId
-from ..memory.model.liveness import ENDED
-from ..memory.model.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
-from ..memory.model.retention import Capacities
-from ..memory.model.rows import count, micros, reads
-from ..memory.model.space import NO_PROJECT, Space, SpaceKind
-from ..memory.model.table import Sql, Table
-from ..memory.redactor import Redactor
+from ..memory.memory import ENDED, UNSAVED, Lifecycle, Memory, MemoryId, Text
+from ..memory.redactor import Redactor, require_room
+from ..memory.retention import Capacities
 from ..memory.revisions import changed_at, created, revised
-from ..recall.text.instants import Uids
+from ..memory.rows import count, micros, reads
+from ..memory.space import NO_PROJECT, Space, SpaceKind
+from ..memory.table import Sql, Table
+from ..recall.instants import Uids
 from . import drafts, entries, events, participants
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes

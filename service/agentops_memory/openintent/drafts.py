@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ..errors import BadFields, Denied, Invalid
 from ..http.bodies import GIVEN, fault, fault_of, present
-from ..http.paging import ENTRY, public_id
-from ..memory.model.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
-from ..memory.model.agent_memory import Priority, Sensitivity, Tier, Viewer
+from ..http.query import ENTRY, public_id
+from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
+from ..memory.agents import Priority, Sensitivity, Tier, Viewer
 from ..memory.redactor import MAX_KEY, Redactor, is_plain
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of

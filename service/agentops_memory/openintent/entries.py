@@ -14,32 +14,19 @@ from starlette.requests import Request
 
 from ..engine.engine import Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
-from ..http.paging import ENTRY as ENTRY_ID
-from ..http.paging import known_uid, public_id
+from ..http.bodies import query_of
 from ..http.protocol import Parameter
-from ..http.query import Query, parameter
-from ..http.requests import query_of
-from ..memory import sight
-from ..memory.model import agent_memory
-from ..memory.model.access import LONGEST_AGENT, AgentId, TenantId
-from ..memory.model.agent_memory import (
-    SEALED,
-    AgentEntryId,
-    Binding,
-    Labels,
-    Priority,
-    Tier,
-    Viewer,
-)
-from ..memory.model.intents import IntentId
-from ..memory.model.liveness import ENDED, live, undeleted
-from ..memory.model.memory import EXPIRES_AT, Lifecycle, MemoryId
-from ..memory.model.rows import Column, RowMapper, count, micros
-from ..memory.model.table import Sql, Table
+from ..http.query import ENTRY as ENTRY_ID
+from ..http.query import Query, known_uid, parameter, public_id
+from ..memory import agents, sight
+from ..memory.access import LONGEST_AGENT, AgentId, TenantId
+from ..memory.agents import SEALED, AgentEntryId, Binding, IntentId, Labels, Priority, Tier, Viewer
+from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undeleted
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
+from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HAS_ENDED, HERE, Visibility
-from ..recall.text.json_words import object_of
-from ..steps import Attributes, step
+from ..memory.table import Attributes, Sql, Table, step
+from ..recall.text import object_of
 from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"
@@ -109,7 +96,7 @@ class AgentEntry(Shown):
         Priority,
         PlainSerializer(lambda it: it.name.lower(), return_type=Literal["low", "normal", "high"]),
     ] = Priority.NORMAL
-    sensitivity: agent_memory.Sensitivity | None = None
+    sensitivity: agents.Sensitivity | None = None
     curated_by: str | None = None
     created_by: AgentId
     version: Annotated[int, Column("m.revision")]
@@ -386,10 +373,10 @@ class SealTable(Table):
                  WHERE memory_id IN (SELECT value FROM {self._sql.ids("listed")})""",
             ids=json.dumps(ids),
         )
-        sealed = {id_: agent_memory.Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
+        sealed = {id_: agents.Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
         return [self._opened(it, sealed.get(it.memory)) if it.is_lost else it for it in found]
 
-    def _opened(self, entry: AgentEntry, sealed: agent_memory.Sealed | None) -> AgentEntry:
+    def _opened(self, entry: AgentEntry, sealed: agents.Sealed | None) -> AgentEntry:
         if self._sealer is None or sealed is None:
             return entry
         value = self._sealer.opened(sealed, self._bound_to(entry.place))

@@ -19,31 +19,36 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
-from ..http.bodies import GIVEN, must, written
-from ..http.paging import ENTRY as ENTRY_ID
-from ..http.paging import EVENT as EVENT_ID
-from ..http.paging import public_id
+from ..http.bodies import GIVEN, must, query_of, written
 from ..http.protocol import Operation, Parameter
-from ..http.query import parameter
-from ..http.requests import query_of
+from ..http.query import ENTRY as ENTRY_ID
+from ..http.query import EVENT as EVENT_ID
+from ..http.query import parameter, public_id
 from ..memory import sight
-from ..memory.changes import Written
+from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
+from ..memory.agents import (
+    LOGGED,
+    Access,
+    Binding,
+    EventType,
+    IntentId,
+    Labels,
+    Standing,
+    TaskId,
+    Tier,
+    Viewer,
+)
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.idempotency import once
-from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
-from ..memory.model.access import NOT_YOUR_AGENT, AgentId, Caller
-from ..memory.model.agent_memory import Access, Binding, Labels, Tier, Viewer
-from ..memory.model.intents import LOGGED, EventType, IntentId, Standing, TaskId
-from ..memory.model.liveness import expired, live
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import UNSTORED, Column, RowMapper, count, micros
-from ..memory.model.table import Sql
-from ..memory.redactor import RulesOf, default_rules
+from ..memory.memory import MemoryId, expired, live
+from ..memory.redactor import RulesOf, default_rules, require_room
 from ..memory.redactor import written as compact_text
+from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
+from ..memory.saves import Written
 from ..memory.sight import OF_LOG, OF_MEMORY
-from ..recall.text.json_words import object_of
-from ..steps import step
+from ..memory.table import Sql, step
+from ..recall.text import object_of
 from . import api
 from .api import BODIES, Left, Shown, Time, answer, op, whose, writer
 from .drafts import TASK_LIFETIME

@@ -18,16 +18,14 @@ from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound, required
 from ..http.bodies import GIVEN, fault, must
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..memory.access import AgentId, Caller, Role
+from ..memory.agents import IntentId, Standing, Viewer
 from ..memory.idempotency import once
-from ..memory.limits import require_room
-from ..memory.model.access import AgentId, Caller, Role
-from ..memory.model.agent_memory import Viewer
-from ..memory.model.intents import IntentId, Standing
-from ..memory.model.rows import UNSTORED, Column, RowMapper, micros
-from ..memory.model.table import Sql
-from ..memory.redactor import RulesOf, default_rules
+from ..memory.redactor import RulesOf, default_rules, require_room
+from ..memory.rows import UNSTORED, Column, RowMapper, micros
+from ..memory.saves import Written
 from ..memory.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
+from ..memory.table import Sql
 from . import api
 from .api import BODIES, CHOSEN, JsonObject, Label, Printable, Time, answer, op, whose, writer
 

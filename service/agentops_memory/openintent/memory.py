@@ -12,23 +12,23 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
 from ..errors import AtItem, Invalid, Refusal, required
 from ..http.bodies import JSON, Bodies, answered, bad_fields, written
-from ..http.paging import ENTRY, public_id
 from ..http.protocol import REDACTED, Operation
+from ..http.query import ENTRY, public_id
 from ..memory import sight
-from ..memory.changes import Written
-from ..memory.model.access import AgentId, Caller, Role, TenantId
-from ..memory.model.agent_memory import SEALED, AgentEntryId, Tier, Viewer
-from ..memory.model.memory import MemoryId
-from ..memory.model.retention import Capacities
-from ..memory.model.rows import micros
-from ..memory.model.table import Sql
+from ..memory.access import AgentId, Caller, Role, TenantId
+from ..memory.agents import SEALED, AgentEntryId, Tier, Viewer
+from ..memory.memory import MemoryId
 from ..memory.redactor import MAX_KEY, Redactor, RulesOf, aside, default_rules
+from ..memory.retention import Capacities
+from ..memory.rows import micros
+from ..memory.saves import Written
+from ..memory.table import Sql
 from ..telemetry import annotate, count
-from ..telemetry.measures import AGENT_EVICTIONS
+from ..telemetry.metrics import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
 from .agents import AgentSummary
 from .api import BODIES, PAGE, Left, agent_in_path, op, own, page, redactor_for, whose, writer

@@ -8,22 +8,21 @@ from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit, audited
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited
 from ..errors import Denied, NotFound, required
 from ..http.bodies import GIVEN, answered, fault_of
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..memory.access import Caller, Role
+from ..memory.agents import Access, Permissions, Viewer
 from ..memory.idempotency import is_due, once
-from ..memory.limits import require_room
-from ..memory.model.access import Caller, Role
-from ..memory.model.agent_memory import Access, Permissions, Viewer
-from ..memory.model.liveness import live
-from ..memory.model.rows import count, instant, micros, reads
-from ..memory.model.table import Sql
-from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.memory import live
+from ..memory.redactor import Redactor, RulesOf, default_rules, require_room
+from ..memory.rows import count, instant, micros, reads
+from ..memory.saves import Written
 from ..memory.sight import NAMESPACES as KNOWN
 from ..memory.sight import access_in, permissions, seen, sum_of
+from ..memory.table import Sql
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
 from . import api

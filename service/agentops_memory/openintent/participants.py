@@ -9,23 +9,21 @@ from pydantic import AfterValidator, BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit, audited
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import GIVEN, answered
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..memory.access import AgentId, Caller
+from ..memory.agents import CoordinatorId, GrantId, IntentId, Permission, Viewer
 from ..memory.guardrails import Guardrails, guardrails_of
 from ..memory.idempotency import is_due, once
-from ..memory.limits import require_room
-from ..memory.model.access import AgentId, Caller
-from ..memory.model.agent_memory import Viewer
-from ..memory.model.intents import CoordinatorId, GrantId, IntentId, Permission
-from ..memory.model.memory import Lifecycle
-from ..memory.model.rows import Column, RowMapper, micros
-from ..memory.model.table import Sql
-from ..memory.redactor import RulesOf, default_rules
+from ..memory.memory import Lifecycle
+from ..memory.redactor import RulesOf, default_rules, require_room
+from ..memory.rows import Column, RowMapper, micros
+from ..memory.saves import Written
 from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
+from ..memory.table import Sql
 from ..telemetry import annotate
 from . import api, intents
 from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer

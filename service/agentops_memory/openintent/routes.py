@@ -9,22 +9,20 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit
 from ..errors import BadFields
-from ..http.bodies import JSON, answered, written
-from ..http.paging import ENTRY, public_id
+from ..http.bodies import JSON, answered, query_of, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol
-from ..http.query import parameter
-from ..http.requests import query_of
-from ..memory.model.access import Caller, Role
-from ..memory.model.agent_memory import Tier, Viewer
-from ..memory.model.search import Filter, Found, Method
+from ..http.query import ENTRY, parameter, public_id
+from ..memory.access import Caller, Role
+from ..memory.agents import Tier, Viewer
 from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.search import Filter, Found, Method
 from ..recall import recall
+from ..recall.features import Features
+from ..recall.query import Query, understood
 from ..recall.recall import K
-from ..recall.text.features import Features
-from ..recall.text.query import Query, understood
 from ..record import Record
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events

@@ -11,29 +11,35 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, required
-from ..http.bodies import GIVEN, written
+from ..http.bodies import GIVEN, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
-from ..http.requests import query_of
-from ..memory.changes import Written
+from ..memory.access import AgentId, Caller
+from ..memory.agents import (
+    OF_STATUS,
+    Binding,
+    EventType,
+    IntentId,
+    Labels,
+    TaskId,
+    TaskStatus,
+    Viewer,
+)
 from ..memory.guardrails import Policy, policy_of
 from ..memory.idempotency import is_due, once
-from ..memory.limits import require_margin, require_room
-from ..memory.model.access import AgentId, Caller
-from ..memory.model.agent_memory import Binding, Labels, Viewer
-from ..memory.model.intents import OF_STATUS, EventType, IntentId, TaskId, TaskStatus
-from ..memory.model.liveness import expired
-from ..memory.model.rows import Column, RowMapper, micros, reads
-from ..memory.model.table import Sql
-from ..memory.redactor import RulesOf, default_rules
+from ..memory.memory import expired
+from ..memory.redactor import RulesOf, default_rules, require_margin, require_room
+from ..memory.rows import Column, RowMapper, micros, reads
+from ..memory.saves import Written
 from ..memory.sight import DETAILS_OF_TASK, FINISHED
-from ..recall.text.json_words import object_of
+from ..memory.table import Sql
+from ..recall.text import object_of
 from ..telemetry import annotate
 from ..telemetry import count as counted
-from ..telemetry.measures import AGENT_ARCHIVED
+from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
 from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
 from .events import add_event

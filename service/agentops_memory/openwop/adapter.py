@@ -7,32 +7,31 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
 from ..errors import AnswerErased, BadFields, Conflict, required
 from ..http.bodies import WRITTEN, fault_of
-from ..http.paging import instant
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..http.query import instant
+from ..memory.access import Caller, Role
 from ..memory.idempotency import once
-from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
-from ..memory.model.rows import Column, RowMapper
-from ..memory.model.search import Filter
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Sql
-from ..memory.redactor import Redaction, RunKey, aside
+from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
+from ..memory.redactor import Redaction, RunKey, aside, require_room
 from ..memory.revisions import revised
+from ..memory.rows import Column, RowMapper
+from ..memory.saves import Written
+from ..memory.search import Filter
+from ..memory.space import MemoryRef
+from ..memory.table import Sql
 from ..recall import recall
-from ..recall.text.features import ALL, Features
-from ..recall.text.instants import whole_milliseconds
-from ..recall.text.query import TIMEOUT, understood
-from ..recall.text.query import Query as Words
+from ..recall.features import ALL, Features
+from ..recall.instants import whole_milliseconds
+from ..recall.query import TIMEOUT, understood
+from ..recall.query import Query as Words
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
-from . import fields as f
+from . import api as f
 from . import refs
 from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, fire_met

@@ -1,29 +1,100 @@
-"""How an operation of OpenWOP is declared: its handler follows from what it takes and answers."""
+"""How an operation of OpenWOP is declared, and what the fields of bodies may hold."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
-from pydantic import BaseModel, create_model
-from pydantic.alias_generators import to_snake
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields
-from ..http.bodies import JSON, Bodies, bad_fields, written
-from ..http.endpoint import current_caller
+from ..http.bodies import (
+    GIVEN,
+    JSON,
+    Bodies,
+    Instant,
+    bad_fields,
+    exact_parameter,
+    fault,
+    must,
+    written,
+)
+from ..http.gate import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.query import fitting, natural
-from ..http.requests import exact_parameter
-from ..memory.changes import Written
-from ..memory.model.access import Role
-from ..recall.text.normalization import REPLACEMENT
+from ..http.query import fitting, instant, natural
+from ..memory.access import Role
+from ..memory.saves import Written
+from ..memory.space import MemoryRef
+from ..recall.text import REPLACEMENT, clean
+from ..recall.visible import has_controls
 from ..record import Record
 from ..telemetry import Cut, annotate, count
-from ..telemetry.measures import COMMITMENTS_FIRED
+from ..telemetry.metrics import COMMITMENTS_FIRED
+from . import refs
+
+LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
+AGENT_LENGTHS = range(3, 257)
+MAX_TAGS = 50
+
+CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
+
+
+def _tags(tags: list[str]) -> list[str]:
+    kept = list(dict.fromkeys(filter(None, tags)))
+    if len(kept) > MAX_TAGS:
+        raise fault(f"has at most {MAX_TAGS} items")
+    archives = (refs.ARCHIVE, refs.DISTILLED)
+    if any(tag in archives or tag.startswith(refs.COMPACTED) for tag in kept):
+        raise fault("has a tag reserved for the service")
+    return kept
+
+
+Exact = must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
+Printable = must(lambda text: not has_controls(text), "must not contain control characters")
+ZonedText = must(
+    lambda text: instant(text, needs_offset=True) is not None,
+    "must be an RFC 3339 time with an offset",
+)
+Zoned = Annotated[Instant, ZonedText]
+MemoryRefText = Annotated[
+    MemoryRef, Exact, must(lambda text: not refs.is_malformed(text), "is not a memory ref"),
+    Field(
+        json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
+    ),
+]  # fmt: skip
+EntryName = Annotated[
+    refs.RefEntryId, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable
+]
+OwnName = Annotated[
+    EntryName,
+    must(lambda name: not refs.MADE.fullmatch(name), "has a form reserved for the service"),
+]
+RunName = Annotated[
+    str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,
+    must(lambda name: "/" not in name, "must have no slash"),
+]  # fmt: skip
+Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
+AgentName = Annotated[
+    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]),
+    Exact, Printable,
+]  # fmt: skip
+Workflow = Annotated[str, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable]
+Tags = Annotated[
+    list[Annotated[str, Field(max_length=refs.LONGEST_TAG), Exact]], AfterValidator(_tags)
+]
+ContentText = Annotated[
+    str, Exact, must(lambda text: text.strip() != "", "must not be blank"),
+    must(
+        lambda text: len(text.encode()) <= refs.MAX_CONTENT,
+        f"has at most {refs.MAX_CONTENT:,} bytes of UTF-8",
+    ),
+]  # fmt: skip
+
 
 BASE = "/v1/host/agentops-memory"
 LONGEST_BODY = 1024 * 1024  # bytes

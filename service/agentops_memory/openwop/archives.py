@@ -18,14 +18,14 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple
 
-from ..engine.callbacks import noop
 from ..engine.engine import Transaction
+from ..engine.maintenance import noop
 from ..errors import Conflict, Refusal
-from ..memory.limits import require_room
-from ..memory.model.memory import MemoryId
-from ..memory.model.space import MemoryRef
-from ..recall.text.normalization import sha256_of
-from ..recall.text.query import STOPWORDS
+from ..memory.memory import MemoryId
+from ..memory.redactor import require_room
+from ..memory.space import MemoryRef
+from ..recall.query import STOPWORDS
+from ..recall.text import sha256_of
 from . import pass_records as p
 from . import refs
 from .adapter import removed

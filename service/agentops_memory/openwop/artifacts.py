@@ -15,8 +15,7 @@ from pydantic_core import PydanticKnownError
 from ..errors import Refusal
 from ..http.bodies import fault
 from ..memory.redactor import JsonRedactor, is_plain, texts, written
-from ..recall.text.json_words import object_of
-from ..recall.text.normalization import clean
+from ..recall.text import clean, object_of
 from ..record import Record
 from .refs import Screen
 

@@ -16,27 +16,39 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
 from ..errors import Conflict, NotFound, Unavailable
 from ..http.bodies import WRITTEN, fault_of
-from ..http.paging import instant as parsed
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..http.query import instant as parsed
+from ..memory.access import Caller, Role
 from ..memory.idempotency import once
-from ..memory.limits import require_room
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import EARLIEST, Column, RowMapper, micros, optional_micros
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Sql
-from ..memory.redactor import Redaction
+from ..memory.memory import MemoryId
+from ..memory.redactor import Redaction, require_room
+from ..memory.rows import EARLIEST, Column, RowMapper, micros, optional_micros
+from ..memory.saves import Written
+from ..memory.space import MemoryRef
+from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import refs
-from .api import BASE, Page, Param, Query, choice, limit, listed, op
+from .api import (
+    BASE,
+    CAMEL,
+    EntryName,
+    Exact,
+    MemoryRefText,
+    Page,
+    Param,
+    Query,
+    Zoned,
+    choice,
+    limit,
+    listed,
+    op,
+)
 from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
 from .entries import RefEntry, RefTable
-from .fields import CAMEL, EntryName, Exact, MemoryRefText, Zoned
 from .runs import RunEventType, RunTable
 
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and

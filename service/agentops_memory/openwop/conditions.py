@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from ..engine.engine import Transaction
 from ..errors import BadFields
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import micros
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Sql
-from ..recall.text.instants import exact, whole_milliseconds
+from ..memory.memory import MemoryId
+from ..memory.rows import micros
+from ..memory.space import MemoryRef
+from ..memory.table import Sql
+from ..recall.instants import exact, whole_milliseconds
 from .entries import RefEntry
 from .refs import there
 

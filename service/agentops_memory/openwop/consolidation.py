@@ -6,16 +6,16 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from ..engine.callbacks import noop
 from ..engine.engine import Transaction
+from ..engine.maintenance import noop
 from ..errors import BadFields, Refusal
 from ..memory.erasure import ErasureId
-from ..memory.limits import require_room
 from ..memory.memories import MemoryTable
-from ..memory.model.memory import UNSAVED, MemoryId
-from ..memory.model.rows import micros
-from ..memory.model.space import ErasureKind, MemoryRef
-from ..memory.model.table import Sql
+from ..memory.memory import UNSAVED, MemoryId
+from ..memory.redactor import require_room
+from ..memory.rows import micros
+from ..memory.space import ErasureKind, MemoryRef
+from ..memory.table import Sql
 from . import pass_records as p
 from .archives import MOST_NAMED, Resting, first_end, units
 from .commitments import arm

@@ -12,12 +12,12 @@ from pydantic import Field
 from ..engine.engine import Transaction
 from ..errors import BadFields
 from ..memory.memories import SpaceTable
-from ..memory.model.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
-from ..memory.model.rows import Column, RowMapper, count, instant, micros, optional_micros, reads
-from ..memory.model.space import MemoryRef, Space
-from ..memory.model.table import Sql, Table
+from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
 from ..memory.revisions import created
-from ..recall.text.normalization import content_hash
+from ..memory.rows import Column, RowMapper, count, instant, micros, optional_micros, reads
+from ..memory.space import MemoryRef, Space
+from ..memory.table import Sql, Table
+from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
 from . import refs
 from .refs import RefEntryId, Snapshot, put_by, ref_entry_id, stable_id, superseded, there, values

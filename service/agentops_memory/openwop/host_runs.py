@@ -15,19 +15,31 @@ from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.bodies import fault_of
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..memory.access import Caller, Role
 from ..memory.idempotency import once
-from ..memory.limits import require_margin
-from ..memory.model.access import Caller, Role
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Sql
 from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID
-from ..memory.redactor import Redaction, RunKey
+from ..memory.redactor import Redaction, RunKey, require_margin
+from ..memory.saves import Written
+from ..memory.space import MemoryRef
+from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
-from .api import BASE, LONGEST_IN_SPAN, Page, Param, Query, limit, op
-from .fields import CAMEL, AgentName, Exact, MemoryRefText, RunName, Workflow
+from .api import (
+    BASE,
+    CAMEL,
+    LONGEST_IN_SPAN,
+    AgentName,
+    Exact,
+    MemoryRefText,
+    Page,
+    Param,
+    Query,
+    RunName,
+    Workflow,
+    limit,
+    op,
+)
 from .refs import Offset, require_plain, require_ref, screen_of
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, open_run
 

@@ -11,13 +11,13 @@ from pydantic import BaseModel, Field
 
 from ..engine.engine import Transaction
 from ..http.bodies import must
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import MOST, micros, tag_array
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Sql
+from ..memory.memory import MemoryId
+from ..memory.rows import MOST, micros, tag_array
+from ..memory.space import MemoryRef
+from ..memory.table import Sql
 from ..record import CamelRecord
+from .api import CAMEL, ContentText, EntryName, Tags
 from .entries import ListedRef, Method, RefEntry, sized
-from .fields import CAMEL, ContentText, EntryName, Tags
 from .refs import RefEntryId, superseded, there
 from .runs import Run
 

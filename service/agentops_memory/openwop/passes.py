@@ -11,32 +11,31 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited, noop
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN, fault_of
-from ..http.paging import instant as parsed
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..http.query import instant as parsed
+from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import count, instant, micros, reads, texts_of
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Dialect, Sql
+from ..memory.memory import MemoryId
 from ..memory.redactor import Redaction
-from ..recall.text.instants import whole_milliseconds
-from ..recall.text.normalization import sha256_of
+from ..memory.rows import count, instant, micros, reads, texts_of
+from ..memory.saves import Written
+from ..memory.space import MemoryRef
+from ..memory.table import Dialect, Sql
+from ..recall.instants import whole_milliseconds
+from ..recall.text import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import archives, consolidation, refs
 from . import pass_records as p
 from .adapter import removed
-from .api import BASE, LONGEST_IN_SPAN, Param, Query, op
+from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param, Query, Zoned, op
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
-from .fields import CAMEL, ContentText, MemoryRefText, Zoned
 from .refs import MemoryChanged, Screen, ScreenOutdated, Turns, currency, screen_of, there, written
 from .runs import Run, RunEventType, RunId, RunTable
 

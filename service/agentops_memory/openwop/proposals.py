@@ -14,23 +14,21 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer
 
-from ..engine.callbacks import Audit, audited
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited
 from ..errors import BadFields, Conflict, NotFound, Unreadable, required
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
-from ..memory.changes import Written
+from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
-from ..memory.limits import require_margin, require_room
-from ..memory.model.access import Caller, Role
-from ..memory.model.rows import count, instant, micros, reads, tag_array, texts_of
-from ..memory.model.table import Sql
-from ..memory.redactor import Redaction
+from ..memory.redactor import Redaction, require_margin, require_room
+from ..memory.rows import count, instant, micros, reads, tag_array, texts_of
+from ..memory.saves import Written
+from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds, Record
 from . import artifacts
-from .api import BASE, Page, Param, choice, limit, listed, op
+from .api import BASE, CAMEL, Exact, Page, Param, Printable, RunName, choice, limit, listed, op
 from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
-from .fields import CAMEL, Exact, Printable, RunName
 from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
 from .runs import RunEventType, RunTable
 

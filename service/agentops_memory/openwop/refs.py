@@ -14,14 +14,13 @@ from uuid import UUID
 from weakref import WeakValueDictionary
 
 from ..errors import BadFields, Conflict, Denied
-from ..memory.changes import Written
-from ..memory.model.access import Caller, TenantId
-from ..memory.model.liveness import expired, superseded_in_ref
-from ..memory.model.memory import MemoryId, Text
-from ..memory.model.rows import MOST, Column
-from ..memory.model.space import MemoryRef
+from ..memory.access import Caller, TenantId
+from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
 from ..memory.redactor import Redaction, Redactor
-from ..recall.text.visible import has_controls
+from ..memory.rows import MOST, Column
+from ..memory.saves import Written
+from ..memory.space import MemoryRef
+from ..recall.visible import has_controls
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE
 

@@ -16,10 +16,10 @@ from starlette.types import Scope
 
 from .. import errors
 from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal
+from ..http.app import document
 from ..http.bodies import JSON, Refused, answered, written
-from ..http.openapi import document
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
-from ..memory.model.access import Caller
+from ..memory.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too
 from . import adapter, commitments, host_runs, passes, proposals, subjects

@@ -15,9 +15,10 @@ from pydantic import Field
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, Refusal, required
-from ..memory.limits import require_margin
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import (
+from ..memory.memory import MemoryId
+from ..memory.redactor import require_margin
+from ..memory.redactor import written as compact_text
+from ..memory.rows import (
     EARLIEST,
     LAST,
     Column,
@@ -28,11 +29,10 @@ from ..memory.model.rows import (
     reads,
     tag_array,
 )
-from ..memory.model.space import MemoryRef
-from ..memory.model.table import Sql, Table
-from ..memory.redactor import written as compact_text
-from ..recall.text.instants import Uids
-from ..recall.text.json_words import object_of
+from ..memory.space import MemoryRef
+from ..memory.table import Sql, Table
+from ..recall.instants import Uids
+from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
 from .refs import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
 

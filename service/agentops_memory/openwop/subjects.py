@@ -7,25 +7,24 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited, noop
 from ..errors import NotFound
 from ..http.protocol import Operation
+from ..memory.access import Caller, Role
 from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import MemoryId
-from ..memory.model.rows import micros, reads, tag_array, texts_of
-from ..memory.model.space import NO_PROJECT, ErasureKind
-from ..memory.model.table import Sql
+from ..memory.memory import MemoryId
 from ..memory.redactor import Redaction
 from ..memory.redactor import written as compact_text
-from ..recall.text.json_words import object_of
+from ..memory.rows import micros, reads, tag_array, texts_of
+from ..memory.space import NO_PROJECT, ErasureKind
+from ..memory.table import Sql
+from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
-from .api import BASE, op
+from .api import BASE, CAMEL, Exact, op
 from .entries import ALL, Method
-from .fields import CAMEL, Exact
 from .refs import LONGEST_ID, Offset, Turns, put_by, there
 from .runs import FORGOTTEN, RunEventType, RunTable
 

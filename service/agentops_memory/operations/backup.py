@@ -21,8 +21,8 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, Validat
 from .. import __version__
 from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Invalid, NotFound, Refusal
-from ..memory.model.access import DEFAULT_TENANT, TenantId, tenant_id
-from ..recall.text.instants import rendered
+from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
+from ..recall.instants import rendered
 from ..record import Record
 from ..settings.settings import Settings
 from ..sqlite.snapshots import Contents, snapshot

@@ -11,18 +11,18 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ..engine.callbacks import noop
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
-from ..engine.shared.stems import rules
+from ..engine.maintenance import noop
 from ..errors import Refusal, Unavailable
-from ..memory.model.access import TenantId
-from ..recall.text.features import Features
-from ..recall.text.normalization import clean
+from ..memory.access import TenantId
+from ..recall.features import Features
+from ..recall.stems import rules
+from ..recall.text import clean
 from ..sqlite.connection import CHANGING, connect, read_only, use_wal
 from ..sqlite.dialect import refusing, translated
 from ..sqlite.index import make_index
+from ..sqlite.migrate import make_schema, newest_format, planned, require_small_ids
 from ..sqlite.open_files import require_one_name
-from ..sqlite.schema.migrate import make_schema, newest_format, planned, require_small_ids
 from ..sqlite.tenants import tenant_file, tenants_of
 from .files.keys import KeyFile
 

@@ -16,26 +16,19 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
-from ..engine.callbacks import noop
 from ..engine.files import make_folder
-from ..engine.shared.stems import Stems
-from ..memory.model.access import TenantId
-from ..memory.model.keys import By, KeyRegistry, KeyRing
-from ..memory.model.rows import micros
+from ..engine.maintenance import noop
+from ..memory.access import TenantId
+from ..memory.keys import By, KeyRegistry, KeyRing
+from ..memory.rows import micros
 from ..postgresql.connection import PostgresConnection, control
 from ..postgresql.engine import SERVES
 from ..postgresql.index import Index, Upkeep
 from ..postgresql.keys import PostgresKeys
-from ..postgresql.schema.migrate import (
-    brought_up_to_date,
-    is_made,
-    newest,
-    prepare,
-    schema_of,
-    tenants,
-)
+from ..postgresql.migrate import brought_up_to_date, is_made, newest, prepare, schema_of, tenants
 from ..postgresql.transaction import number_of
-from ..recall.text.features import Features
+from ..recall.features import Features
+from ..recall.stems import Stems
 from .backup import Progress, meter
 from .copied_files import CopyRefused, FileRows, Files, Row, Table, Tally
 from .files.audit import written_at

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
-from ..engine.callbacks import noop
+from ..engine.maintenance import noop
 from ..errors import Refusal, SettingRefused, Unavailable
-from ..http.edge.auth import must_have_keys
-from ..memory.model.access import DEFAULT_TENANT, TenantId
-from ..memory.model.findings import GARBAGE, Finding, Status, failed, note, ok, warn
-from ..memory.model.keys import KeyRegistry
+from ..http.gate import must_have_keys
+from ..memory.access import DEFAULT_TENANT, TenantId
+from ..memory.findings import GARBAGE, Finding, Status, failed, note, ok, warn
+from ..memory.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings.settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as library

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
+from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.erasure import Erasure
-from ..memory.model.access import DEFAULT_TENANT, TenantId
-from ..memory.model.keys import By, Key
+from ..memory.keys import By, Key
 from ..settings.settings import Settings
-from ..sqlite.schema.migrate import newest_format
+from ..sqlite.migrate import newest_format
 from ..sqlite.snapshots import (
     Contents,
     RestoreRefused,

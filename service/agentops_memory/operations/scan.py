@@ -6,28 +6,30 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
+from ..memory.access import Caller, Role
 from ..memory.erasure import Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import at_key
 from ..memory.memories import MemoryTable
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
-from ..memory.model.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
-from ..memory.model.table import Sql
+from ..memory.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
 from ..memory.redactor import MAX_SCOPE, Redactor, RulesOf
 from ..memory.revisions import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
+from ..memory.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
+from ..memory.table import Sql
 from ..openintent.changes import redact_entry
 from ..openintent.entries import entry_with
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
 from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
 from ..openwop.refs import Screen, screened
-from ..recall.text.normalization import content_hash, sha256_of
-from ..recall.text.summary import Transcript
+from ..recall.summary import Transcript
+from ..recall.text import content_hash, sha256_of
 from ..secrets.redaction import Rules
+from ..stores.entry import Past, past
+from ..stores.entry import measure as measure_version
 from ..stores.store import (
     MAX_CONTENT,
     EntryId,
@@ -40,8 +42,6 @@ from ..stores.store import (
     size_of,
     stores_of,
 )
-from ..stores.version import Past, past
-from ..stores.version import measure as measure_version
 
 PAGE = 200  # memories, sessions or stores of one read
 MAX_STORES = 100_000  # that are counted

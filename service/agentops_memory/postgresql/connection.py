@@ -19,7 +19,6 @@ from psycopg import adapt, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
-from ..engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from ..errors import (
     Busy,
     Conflict,
@@ -31,8 +30,9 @@ from ..errors import (
     TimedOut,
     Unavailable,
 )
-from ..memory.model.table import Connection, Dialect
-from .schema.migrate import CONTROL, prepare
+from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
+from ..memory.table import Connection, Dialect
+from .migrate import CONTROL, prepare
 
 FETCHED = 200  # rows at a time
 _NUMBERS = count()

@@ -15,26 +15,24 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import errors
 
-from ..engine.callbacks import Progress, noop
-from ..engine.engine import Sealer, is_within_one_project, place_of
-from ..engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
-from ..engine.shared.damage import KnownDamage
-from ..engine.shared.outcomes import Failed, answer_of
+from ..engine.engine import Failed, Sealer, answer_of, is_within_one_project, place_of
+from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
+from ..memory.access import DEFAULT_TENANT, Caller, TenantId
+from ..memory.damage import KnownDamage
 from ..memory.erasure import ErasureId, ReceiptTable
-from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId
-from ..memory.model.retention import USUAL, Retentions
-from ..memory.model.rows import instant, micros
-from ..memory.model.space import ErasureKind
-from ..memory.model.table import Sql
 from ..memory.projects import ProjectTable
-from ..recall.inverted_index.cache import IndexCache
-from ..recall.text.features import ALL, Features
-from ..recall.text.instants import EPOCH, Uids
+from ..memory.retention import USUAL, Retentions
+from ..memory.rows import instant, micros
+from ..memory.space import ErasureKind
+from ..memory.table import Sql
+from ..recall.cache import IndexCache
+from ..recall.features import ALL, Features
+from ..recall.instants import EPOCH, Uids
 from .connection import connect, damaged, translated
 from .index import FIRST
+from .migrate import all_up_to_date, schema_of
 from .postings import IndexMemory
-from .schema.migrate import all_up_to_date, schema_of
 from .transaction import (
     Change,
     Line,

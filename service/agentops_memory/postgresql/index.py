@@ -11,11 +11,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
-from ..engine.shared.stems import Stems, rules
-from ..memory.model.liveness import indexed
-from ..memory.model.memory import Memory, MemoryId
-from ..memory.model.rows import tag_tuple
-from ..memory.model.space import (
+from ..memory.memory import Memory, MemoryId, indexed
+from ..memory.rows import tag_tuple
+from ..memory.space import (
     GLOBAL_AREA,
     GLOBAL_SCOPE,
     TRAITS,
@@ -25,11 +23,11 @@ from ..memory.model.space import (
     kind_of,
     place_of,
 )
-from ..memory.model.table import Connection, Cursor, Table
-from ..recall.search.visibility import Borrowing, Document, Groups, Row, row_number
-from ..recall.text.features import Features
-from ..recall.text.json_words import words_of
-from ..recall.text.normalization import NEIGHBOURS, Columns, End, columns
+from ..memory.table import Connection, Cursor, Table
+from ..recall.features import Features
+from ..recall.stems import Stems, rules
+from ..recall.text import NEIGHBOURS, Columns, End, columns, words_of
+from ..recall.visibility import Borrowing, Document, Groups, Row, row_number
 from .connection import POSTGRESQL
 from .postings import FIELDS, Counts, Written, counted
 

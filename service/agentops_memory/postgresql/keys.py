@@ -14,14 +14,14 @@ from typing import Any
 import psycopg
 
 from ..errors import Refusal, StartRefused, Unavailable
-from ..memory.model.access import Caller
-from ..memory.model.keys import By, KeyRegistry, KeyRing, Put
-from ..memory.model.retention import Held, Kind
-from ..memory.model.rows import instant, micros
+from ..memory.access import Caller
+from ..memory.keys import By, KeyRegistry, KeyRing, Put
+from ..memory.retention import Held, Kind
+from ..memory.rows import instant, micros
 from ..operations.files import keys
 from ..operations.files.audit import by_key, line
 from .connection import connect, control, refusing
-from .schema.migrate import is_made
+from .migrate import is_made
 
 _OVER = """at <= %(until)s
    AND number < coalesce(

@@ -15,30 +15,21 @@ from math import inf
 from threading import Lock
 from typing import NamedTuple
 
-from ..engine.shared.stems import Stems
 from ..errors import TimedOut
-from ..memory.model.memory import MemoryId
-from ..memory.model.ranking import (
-    NAMED,
-    PRIOR_MEMORIES,
-    PRIOR_WORDS,
-    SAID,
-    Totals,
-    frequency,
-    weights_of,
-)
-from ..memory.model.search import Field
-from ..memory.model.space import GLOBAL_AREA, IndexGroup, group_of
-from ..memory.model.table import Connection, Table
-from ..recall.inverted_index.area import Area, Draft, Row
-from ..recall.inverted_index.cache import IndexCache, InMemory
-from ..recall.inverted_index.group import Weights, Worth
-from ..recall.inverted_index.vocabulary import COUNT, Entry, Vocabulary
-from ..recall.search.search import FoundWords
-from ..recall.search.visibility import IndexQuery, memory_of
-from ..recall.text.features import ALL, Feature, Features
-from ..recall.text.normalization import Columns
-from ..recall.text.query import Term
+from ..memory.memory import MemoryId
+from ..memory.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID, Totals, frequency, weights_of
+from ..memory.search import Field
+from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
+from ..memory.table import Connection, Table
+from ..recall.area import Area, Draft, Row
+from ..recall.cache import IndexCache, InMemory
+from ..recall.features import ALL, Feature, Features
+from ..recall.group import Weights, Worth
+from ..recall.query import Term
+from ..recall.search import FoundWords
+from ..recall.stems import COUNT, Entry, Stems, Vocabulary
+from ..recall.text import Columns
+from ..recall.visibility import IndexQuery, memory_of
 from .connection import POSTGRESQL
 
 Counts = int

@@ -8,17 +8,17 @@ from math import ceil
 
 from psycopg import errors
 
-from ..engine.shared.stems import Stems
 from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
-from ..memory.model.memory import MemoryId
-from ..memory.model.ranking import Scored, combined, frequency, scored
-from ..memory.model.search import Field, TermScore
-from ..memory.model.space import GLOBAL_AREA
-from ..memory.model.table import Connection
-from ..recall.inverted_index.group import Lookup
-from ..recall.inverted_index.vocabulary import UNKNOWN
-from ..recall.search.search import (
+from ..memory.memory import MemoryId
+from ..memory.ranking import Scored, combined, frequency, scored
+from ..memory.search import Field, TermScore
+from ..memory.space import GLOBAL_AREA
+from ..memory.table import Connection
+from ..recall.features import Features
+from ..recall.group import Lookup
+from ..recall.query import Term
+from ..recall.search import (
     FIELDS,
     Found,
     RowLookup,
@@ -28,9 +28,8 @@ from ..recall.search.search import (
     term_score,
     weightings,
 )
-from ..recall.search.visibility import IndexQuery, Row, Span, Visibility, VisibleRows, area_of
-from ..recall.text.features import Features
-from ..recall.text.query import Term
+from ..recall.stems import UNKNOWN, Stems
+from ..recall.visibility import IndexQuery, Row, Span, Visibility, VisibleRows, area_of
 from .connection import POSTGRESQL, PostgresConnection
 from .postings import (
     OWN,

@@ -8,18 +8,18 @@ from typing import Any, cast
 
 import psycopg
 
-from ..engine.shared.held import held
 from ..errors import Busy, Conflict, Refusal, StartRefused
-from ..memory.model.access import DEFAULT_TENANT, TenantId
-from ..memory.model.findings import Finding, failed, note, ok, some_of, warn
-from ..memory.model.keys import By
-from ..memory.model.liveness import indexed, undeleted
-from ..memory.model.retention import Counted, Retentions, StorageStats
-from ..memory.model.rows import micros
-from ..memory.model.space import in_a_session
+from ..memory.access import DEFAULT_TENANT, TenantId
+from ..memory.erasure import held
+from ..memory.findings import Finding, failed, note, ok, some_of, warn
+from ..memory.keys import By
+from ..memory.memory import indexed, undeleted
+from ..memory.retention import Counted, Retentions, StorageStats
+from ..memory.rows import micros
+from ..memory.space import in_a_session
 from .connection import POSTGRESQL, PostgresConnection, connect, damaged, refusing, require_usable
 from .keys import record
-from .schema.migrate import brought_up_to_date, is_made, newest, schema_of, tenants
+from .migrate import brought_up_to_date, is_made, newest, schema_of, tenants
 from .transaction import PATIENCE, number_of, stored
 
 PAUSE = 0.05  # seconds between two looks at who may see what was erased

@@ -24,17 +24,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
-from ..engine.callbacks import noop
-from ..engine.engine import Place, Transaction
-from ..engine.shared.outcomes import Failed, Outcome, outcome_of
-from ..engine.shared.stems import Stems
+from ..engine.engine import Failed, Outcome, Place, Transaction, outcome_of
+from ..engine.maintenance import noop
 from ..errors import Busy, DamagedRow
+from ..memory.access import Caller, TenantId
 from ..memory.idempotency import IdempotencyRecord, IdempotencyTable
 from ..memory.lifecycles import LifecycleTable, SupersessionTable
 from ..memory.memories import MemoryLists, MemoryTable
-from ..memory.model.access import Caller, TenantId
-from ..memory.model.memory import Memory, MemoryId, Session, SessionId
-from ..memory.model.space import (
+from ..memory.memory import Memory, MemoryId, Session, SessionId
+from ..memory.revisions import RevisionTable
+from ..memory.sessions import SessionTable, TranscriptTable
+from ..memory.space import (  # fmt: skip
     FIRST,
     GLOBAL_SCOPE,
     NUMBERS,
@@ -42,12 +42,11 @@ from ..memory.model.space import (
     Project,
     Space,
     require_place,
-)  # fmt: skip
-from ..memory.model.table import Known
-from ..memory.revisions import RevisionTable
-from ..memory.sessions import SessionTable, TranscriptTable
-from ..recall.search.visibility import Visibility
-from ..recall.text.features import ALL, Features
+)
+from ..memory.table import Known
+from ..recall.features import ALL, Features
+from ..recall.stems import Stems
+from ..recall.visibility import Visibility
 from .connection import POSTGRESQL, PostgresConnection
 from .index import Index, Upkeep
 from .postings import IndexMemory, Written

@@ -14,14 +14,14 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ..engine.callbacks import noop
-from ..engine.shared.outcomes import Succeeded
-from ..engine.shared.stems import Stems
+from ..engine.engine import Succeeded
+from ..engine.maintenance import noop
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
-from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId
+from ..memory.access import DEFAULT_TENANT, Caller, TenantId
+from ..recall.stems import Stems
 from .connection import COLLIDED, PostgresConnection, is_lost, require_usable, translated
+from .migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from .postings import IndexMemory
-from .schema.migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from .transaction import (
     PATIENCE,
     Change,

@@ -11,9 +11,9 @@ from ..errors import WITHOUT_WORDS
 from ..lazy import Lazy
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
-from ..memory.model.memory import NO_LINKS, Memory, MemoryId
-from ..memory.model.ranking import OTHER_SENTENCES, PLACES, sentence_weights
-from ..memory.model.search import (
+from ..memory.memory import NO_LINKS, Memory, MemoryId
+from ..memory.ranking import OTHER_SENTENCES, PLACES, sentence_weights
+from ..memory.search import (
     Explained,
     Explanation,
     Field,
@@ -29,13 +29,13 @@ from ..memory.model.search import (
     Tier,
     Wanted,
 )
-from ..memory.model.space import GLOBAL_SCOPE
-from .text.query import Query, Term
+from ..memory.space import GLOBAL_SCOPE
+from .query import Query, Term
 
 if TYPE_CHECKING:
-    from ..memory.model import explanations as e
+    from ..memory import explanations as e
 else:
-    e = Lazy(__package__, "..memory.model.explanations")
+    e = Lazy(__package__, "..memory.explanations")
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 MAX_EXPLAINED = 50  # memories of one answer

@@ -10,20 +10,16 @@ from itertools import chain, islice
 from time import time_ns
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ..engine.shared.stems import Stems
-from ..memory.model.access import Patterns
-from ..memory.model.memory import MemoryId, Shown
-from ..memory.model.ranking import Scored
-from ..memory.model.search import Method
-from ..memory.model.space import GLOBAL_AREA, Project
+from ..memory.access import Patterns
+from ..memory.memory import MemoryId, Shown
+from ..memory.ranking import Scored
+from ..memory.search import Method
+from ..memory.space import GLOBAL_AREA, Project
+from ..memory.table import PastStep
 from ..secrets.redaction import Rules
-from ..steps import PastStep
-from .inverted_index.cache import READ_BYTES, DatabaseIndex, Token
-from .inverted_index.group import Group, Stem, StemPiece
-from .inverted_index.ranking import Ranking, Sentences
-from .inverted_index.vocabulary import UNKNOWN, Vocabulary
-from .recall import SUMMARIES
-from .text.query import (
+from .cache import READ_BYTES, DatabaseIndex, Token
+from .group import Group, Stem, StemPiece
+from .query import (
     MAX_PROMPT,
     MAX_TERMS,
     PREFIX,
@@ -35,6 +31,9 @@ from .text.query import (
     understood,
     weight,
 )
+from .ranking import Ranking, Sentences
+from .recall import SUMMARIES
+from .stems import UNKNOWN, Stems, Vocabulary
 
 MOST, CHUNK = 3_000_000, 100  # characters that are remembered, and what a chunk has beside its own
 NO_WORD, NOT_PLAIN = -1, -2  # instead of a word; below them are those of several words

@@ -7,19 +7,19 @@ from functools import wraps
 from itertools import compress, islice
 from typing import TYPE_CHECKING
 
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import noop
 from ..errors import WITHOUT_WORDS, NotFound
 from ..lazy import Lazy
-from ..memory.changes import live
+from ..memory.access import Caller, TenantId
+from ..memory.agents import Viewer
 from ..memory.lifecycles import with_links
-from ..memory.limits import require_store
 from ..memory.memories import AT_ONCE, MemoryTable
-from ..memory.model.access import Caller, TenantId
-from ..memory.model.agent_memory import Viewer
-from ..memory.model.memory import Memory, MemoryId, Text
-from ..memory.model.ranking import Scored
-from ..memory.model.search import (
+from ..memory.memory import Memory, MemoryId, Text
+from ..memory.ranking import Scored
+from ..memory.redactor import require_store
+from ..memory.saves import live
+from ..memory.search import (
     Budget,
     Context,
     Filter,
@@ -31,18 +31,18 @@ from ..memory.model.search import (
     Tier,
     Wanted,
 )
-from ..memory.model.space import GLOBAL_SCOPE, Project, StoreId
 from ..memory.sessions import SessionTable
 from ..memory.sight import reads_namespace
-from .text.features import ALL, Feature, Features
-from .text.normalization import cut
-from .text.query import MAX_PROMPT, TIMEOUT, Query, understood, words
+from ..memory.space import GLOBAL_SCOPE, Project, StoreId
+from .features import ALL, Feature, Features
+from .query import MAX_PROMPT, TIMEOUT, Query, understood, words
+from .text import cut
 
 if TYPE_CHECKING:
-    from ..memory.model import explanations as e
+    from ..memory import explanations as e
     from . import explanation as reasons
 else:
-    e = Lazy(__package__, "..memory.model.explanations")
+    e = Lazy(__package__, "..memory.explanations")
     reasons = Lazy(__package__, ".explanation")
 
 

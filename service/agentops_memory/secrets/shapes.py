@@ -16,15 +16,19 @@ from typing import NamedTuple
 from .assignments import (
     ASSIGNMENT,
     LONGEST,
+    MIN_ALTERNATIONS,
     PLACEHOLDER,
+    SHORTEST_TOKEN,
     TYPE,
+    UUID,
     VALUE_OF,
+    alternations,
     follows,
     is_named,
     is_password,
+    is_random,
     is_reference,
 )
-from .chance import MIN_ALTERNATIONS, SHORTEST, UUID, alternations, is_random
 
 
 def _is_no_word(secret: str) -> bool:
@@ -129,7 +133,7 @@ _ARGUMENT = _OPENED + _GIVEN
 _BASE64 = "[A-Za-z0-9+/]"
 _SENTENCE_END = r"""[.:!?](?:[\s"'`)\]<&\\\x1b]|[^\x00-\x7f]|$)"""
 _RANDOM = (
-    rf"(?P<secret>[A-Za-z0-9_~+/-]{{{SHORTEST},}}+={{0,2}}+)"
+    rf"(?P<secret>[A-Za-z0-9_~+/-]{{{SHORTEST_TOKEN},}}+={{0,2}}+)"
     rf"(?:(?![.:!?(\[{{$%@=*])|(?={_SENTENCE_END}))"
 )
 _LIBPQ_VALUE = r"""'[^'\r\n]{1,256}'|[^\s,;()"'`{$<%][^\s,;()"'`]{0,255}+"""

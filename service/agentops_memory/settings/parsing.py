@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from agentops_memory_client.contract.extras import SERVER, install_command
 
-from ..recall.text.features import ALL, Feature, Features
+from ..recall.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
 MINUTE = timedelta(minutes=1)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingRefused
-from ..memory.model.retention import LARGEST_CAPACITY, Capacities, Retentions
-from ..recall.text.features import Features
+from ..memory.retention import LARGEST_CAPACITY, Capacities, Retentions
+from ..recall.features import Features
 from . import parsing
 from .parsing import Address, Profile, Rate
 

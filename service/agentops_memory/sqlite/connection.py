@@ -18,21 +18,21 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from ..engine.callbacks import noop
 from ..engine.engine import Sealer
-from ..engine.shared.stems import Stems
+from ..engine.maintenance import noop
 from ..errors import DamagedRow
-from ..memory.model.access import TenantId
-from ..memory.model.memory import MemoryId
-from ..memory.model.space import UNINDEXED_AREA
-from ..memory.model.table import Known
-from ..recall.inverted_index.cache import Changes, NewMemory, Place, Token
-from ..recall.text.features import ALL, Features
+from ..memory.access import TenantId
+from ..memory.memory import MemoryId
+from ..memory.space import UNINDEXED_AREA
+from ..memory.table import Known
+from ..recall.cache import Changes, NewMemory, Place, Token
+from ..recall.features import ALL, Features
+from ..recall.stems import Stems
 from ..secrets.sanitizing import reason
 from .dialect import decoded, is_damage, primary_code, registered
 
 if TYPE_CHECKING:
-    from ..memory.model.findings import Fix
+    from ..memory.findings import Fix
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 
-from ..engine.shared.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
+from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from .dialect import read_text
-from .schema.migrate import tables
+from .migrate import tables
 
 
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:

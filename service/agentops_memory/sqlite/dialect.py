@@ -14,7 +14,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from ..engine.shared.stems import rules
 from ..errors import (
     Busy,
     Conflict,
@@ -26,14 +25,14 @@ from ..errors import (
     Unavailable,
     Unreadable,
 )
-from ..memory.model.access import Patterns
-from ..memory.model.ranking import PRIOR_MEMORIES, PRIOR_WORDS
-from ..memory.model.rows import tag_tuple
-from ..memory.model.space import Project
-from ..memory.model.table import Connection, Dialect, Table
-from ..recall.text.features import ALL, Feature, Features
-from ..recall.text.json_words import words_of
-from ..recall.text.normalization import End, borrows, context, fingerprint, indexed, tags_column
+from ..memory.access import Patterns
+from ..memory.ranking import PRIOR_MEMORIES, PRIOR_WORDS
+from ..memory.rows import tag_tuple
+from ..memory.space import Project
+from ..memory.table import Connection, Dialect, Table
+from ..recall.features import ALL, Feature, Features
+from ..recall.stems import rules
+from ..recall.text import End, borrows, context, fingerprint, indexed, tags_column, words_of
 from ..secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)

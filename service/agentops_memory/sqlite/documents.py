@@ -7,21 +7,17 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 
-from ..engine.shared.stems import Stems
 from ..errors import DamagedRow, Unavailable
 from ..memory.erasure import MAX_STEP
-from ..memory.model.liveness import indexed
-from ..memory.model.memory import Memory, MemoryId
-from ..memory.model.rows import micros, optional_micros
-from ..memory.model.space import FIRST, GLOBAL_AREA, UNINDEXED_AREA, IndexGroup
-from ..memory.model.table import Known
-from ..recall.inverted_index.area import Row as IndexedMemory
-from ..recall.inverted_index.cache import Changes, NewMemory
-from ..recall.inverted_index.vocabulary import Entry
-from ..recall.search.visibility import Borrowing, Document, row_number
-from ..recall.text.features import Feature, Features
-from ..recall.text.json_words import words_of
-from ..recall.text.normalization import (
+from ..memory.memory import Memory, MemoryId, indexed
+from ..memory.rows import micros, optional_micros
+from ..memory.space import FIRST, GLOBAL_AREA, UNINDEXED_AREA, IndexGroup
+from ..memory.table import Known
+from ..recall.area import Row as IndexedMemory
+from ..recall.cache import Changes, NewMemory
+from ..recall.features import Feature, Features
+from ..recall.stems import Entry, Stems
+from ..recall.text import (
     NEIGHBOURS,
     Columns,
     End,
@@ -29,8 +25,10 @@ from ..recall.text.normalization import (
     content_with_end,
     context,
     tags_column,
+    words_of,
 )
-from ..recall.text.normalization import indexed as prepared_text
+from ..recall.text import indexed as prepared_text
+from ..recall.visibility import Borrowing, Document, row_number
 from .connection import NO_GROUP, known_stems, noted_by
 from .dialect import SqliteTable, decoded
 from .partitions import Partitions, table

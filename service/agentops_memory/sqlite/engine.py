@@ -22,19 +22,18 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
-from ..engine.callbacks import Progress, noop
 from ..engine.engine import Sealer
-from ..engine.maintenance import Condition, RowCounts, Scrubbed, Sizes, Tidied
-from ..engine.shared.damage import KnownDamage, RowDamage
+from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
 from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ..lazy import Lazy
+from ..memory.access import Caller
+from ..memory.damage import KnownDamage, RowDamage
 from ..memory.erasure import ReceiptTable
-from ..memory.model.access import Caller
-from ..memory.model.retention import USUAL, Retentions
+from ..memory.retention import USUAL, Retentions
+from ..recall.cache import DatabaseIndex, IndexCache
+from ..recall.features import ALL, Features
 from ..recall.held_reads import HeldReads
-from ..recall.inverted_index.cache import DatabaseIndex, IndexCache
-from ..recall.text.features import ALL, Features
-from ..recall.text.instants import Uids
+from ..recall.instants import Uids
 from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,
@@ -62,6 +61,7 @@ from .dialect import (
 )
 from .documents import Pending
 from .index import STEMMED
+from .migrate import OnUpgrade, has_newest_format, migrated, tables
 from .open_files import (
     OpenFiles,
     checkpointed,
@@ -72,11 +72,9 @@ from .open_files import (
     size_at,
 )
 from .partitions import Purge
-from .readers import Readers, held_reads
-from .schema.migrate import OnUpgrade, has_newest_format, migrated, tables
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
-from .transaction import SqliteTransaction, Work
+from .transaction import Readers, SqliteTransaction, Work, held_reads
 from .writer import OnCommit, Writer, serving
 
 P = ParamSpec("P")

@@ -6,24 +6,21 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..engine.callbacks import noop
-from ..engine.shared.stems import rules
+from ..engine.maintenance import noop
 from ..errors import Unreadable
-from ..memory.model.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
-from ..memory.model.liveness import undeleted
-from ..memory.model.memory import UNSAVED
-from ..memory.model.rows import instant, micros
-from ..memory.model.space import in_a_session, in_no_session
+from ..memory.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
+from ..memory.memory import UNSAVED, undeleted
+from ..memory.rows import instant, micros
+from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
+from ..recall.stems import rules
 from ..secrets.sanitizing import reason
-from . import repair
+from . import repair, upgrade
 from .connection import Subject, faults_of, log_size, open_read_only
 from .damage import damaged
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
-from .partitions import Partitions
-from .schema import upgrade
-from .schema.migrate import (
+from .migrate import (
     difference,
     has_newest_format,
     is_used,
@@ -33,6 +30,7 @@ from .schema.migrate import (
     tables,
     version_of,
 )
+from .partitions import Partitions
 
 SHOWN = 3  # faults that a sentence names
 DAMAGED = (

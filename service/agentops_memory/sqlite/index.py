@@ -5,9 +5,8 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from ..memory.model.liveness import undeleted
-from ..memory.model.memory import Memory, MemoryId
-from ..memory.model.space import (
+from ..memory.memory import Memory, MemoryId, undeleted
+from ..memory.space import (
     GLOBAL_AREA,
     GLOBAL_SCOPE,
     LAST_AREA,
@@ -19,9 +18,9 @@ from ..memory.model.space import (
     kind_of,
     place_of,
 )
-from ..recall.inverted_index.cache import Token
-from ..recall.inverted_index.vocabulary import Entry
-from ..recall.search.visibility import AREA
+from ..recall.cache import Token
+from ..recall.stems import Entry
+from ..recall.visibility import AREA
 from .connection import known_stems, noted_by, token_of
 from .dialect import SqliteTable
 from .documents import AREAS, Documents, Pending, entries_of

@@ -5,11 +5,9 @@ import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from ..engine.shared.stems import TOKENIZER
 from ..errors import DamagedRow
-from ..memory.model.liveness import indexed
-from ..memory.model.memory import MemoryId
-from ..memory.model.space import (
+from ..memory.memory import MemoryId, indexed
+from ..memory.space import (
     FIRST,
     GLOBAL_AREA,
     GLOBAL_SCOPE,
@@ -21,8 +19,9 @@ from ..memory.model.space import (
     project_or_this,
     require_place,
 )
-from ..recall.search.visibility import AREA, ID, PRIOR, Groups
-from ..recall.text.query import LONGEST, SHORTEST
+from ..recall.query import LONGEST, SHORTEST
+from ..recall.stems import TOKENIZER
+from ..recall.visibility import AREA, ID, PRIOR, Groups
 from .connection import drop_statements, is_readable, writable_temporarily
 from .dialect import NeedsTransactionOfItsOwn, SqliteTable, is_damage
 

@@ -14,26 +14,22 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from ..engine.shared.damage import (
-    DERIVED,
-    TableCheck,
-    named,
-)
 from ..errors import Unavailable
-from ..memory.model.agent_memory import Access
-from ..memory.model.findings import some_of
-from ..memory.model.liveness import undeleted
-from ..memory.model.rows import micros
-from ..memory.model.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
-from ..recall.text.features import Features
-from ..recall.text.instants import rendered
+from ..memory.agents import Access
+from ..memory.damage import DERIVED, TableCheck, named
+from ..memory.findings import some_of
+from ..memory.memory import undeleted
+from ..memory.rows import micros
+from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
+from ..recall.features import Features
+from ..recall.instants import rendered
 from ..secrets.sanitizing import reason
 from .connection import CHANGING, change, connect, drop_statements, faults_of, run
 from .damage import checks, damaged, selecting, undecoded
 from .dialect import NotText
 from .index import Index
+from .migrate import ordinary_indexes, tables, vacuum_remains
 from .open_files import MENDED, QUARANTINE, kept_copy
-from .schema.migrate import ordinary_indexes, tables, vacuum_remains
 
 PLACE = {"area", "partition"}  # of a space in the index, which is made again
 

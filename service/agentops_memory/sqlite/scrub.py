@@ -19,8 +19,8 @@ from pathlib import Path
 
 from .connection import APPLICATION_ID, Connection, change, connect
 from .dialect import primary_code
+from .migrate import vacuum_remains
 from .open_files import OpenFiles, checkpointed, descriptor_of
-from .schema.migrate import vacuum_remains
 
 READS = timedelta(milliseconds=25)  # for which a step waits, and saves with it
 WRITES = timedelta(milliseconds=100)  # of another process, for which saves would wait anyway

@@ -10,29 +10,23 @@ from datetime import timedelta
 from functools import partial
 from operator import itemgetter
 
-from ..engine.shared.stems import Stems
 from ..errors import Damaged, TimedOut, Unreadable
 from ..memory.memories import MemoryLists
-from ..memory.model.liveness import indexed, undeleted
-from ..memory.model.memory import MemoryId, end_of
-from ..memory.model.ranking import NAMED, SAID, Scored, Totals, combined, weights_of
-from ..memory.model.search import TermScore, Tier
-from ..memory.model.space import GLOBAL_AREA
-from ..recall.inverted_index.area import Draft
-from ..recall.inverted_index.area import Row as MemoryRow
-from ..recall.inverted_index.cache import READ_BYTES, DatabaseIndex, IndexCache
-from ..recall.inverted_index.group import Group, Lookup, Weights
-from ..recall.inverted_index.ranking import Ranking
-from ..recall.inverted_index.vocabulary import Entry
-from ..recall.search.search import (
-    FoundWords,
-    RowLookup,
-    Search,
-    sentences,
-    term_score,
-    weightings,
-)
-from ..recall.search.visibility import (
+from ..memory.memory import MemoryId, end_of, indexed, undeleted
+from ..memory.ranking import NAMED, SAID, Scored, Totals, combined, weights_of
+from ..memory.search import TermScore, Tier
+from ..memory.space import GLOBAL_AREA
+from ..recall.area import Draft
+from ..recall.area import Row as MemoryRow
+from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
+from ..recall.features import ALL, Features
+from ..recall.group import Group, Lookup, Weights
+from ..recall.query import Corrections, Piece, Term, is_compared
+from ..recall.ranking import Ranking
+from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
+from ..recall.stems import Entry, Stems
+from ..recall.text import Columns
+from ..recall.visibility import (
     ID,
     IndexQuery,
     Row,
@@ -42,9 +36,6 @@ from ..recall.search.visibility import (
     area_of,
     memory_of,
 )
-from ..recall.text.features import ALL, Features
-from ..recall.text.normalization import Columns
-from ..recall.text.query import Corrections, Piece, Term, is_compared
 from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
 from .documents import Documents, entries_of

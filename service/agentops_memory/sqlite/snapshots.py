@@ -14,19 +14,19 @@ from pydantic import PlainSerializer
 from ..engine.files import placed, private_file, sync
 from ..errors import Busy, Refusal
 from ..memory.erasure import Erasure, ErasureId, receipts
-from ..memory.model.findings import GARBAGE
-from ..memory.model.liveness import deleted, undeleted
-from ..memory.model.rows import LAST, instant
-from ..memory.model.space import in_a_session, in_no_session
-from ..recall.text.instants import rendered
+from ..memory.findings import GARBAGE
+from ..memory.memory import deleted, undeleted
+from ..memory.rows import LAST, instant
+from ..memory.space import in_a_session, in_no_session
+from ..recall.instants import rendered
 from ..record import Record
 from ..secrets.sanitizing import reason
 from .connection import CHANGING, connect, faults_of
 from .damage import damaged
 from .dialect import primary_code
+from .migrate import version_of
 from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
-from .schema.migrate import version_of
-from .schema.upgrade import is_original
+from .upgrade import is_original
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 

@@ -21,19 +21,19 @@ from typing import ParamSpec, TypeVar
 
 from ..engine.files import os_errors_as, owned_like, private_file, sync
 from ..engine.maintenance import Condition
-from ..engine.shared.held import held
 from ..errors import Busy, Conflict, Invalid, NotFound, StartRefused, Unavailable
-from ..memory.model.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
-from ..memory.model.liveness import undeleted
-from ..memory.model.retention import Counted, Retentions, StorageStats
-from ..memory.model.space import in_a_session
+from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
+from ..memory.erasure import held
+from ..memory.memory import undeleted
+from ..memory.retention import Counted, Retentions, StorageStats
+from ..memory.space import in_a_session
+from ..recall.features import ALL, Features
 from ..recall.held_reads import HeldReads
-from ..recall.text.features import ALL, Features
 from .connection import change, connect
 from .dialect import SQLITE, primary_code, translated
 from .engine import SqliteEngine, SqliteMaintenance
+from .migrate import migrated, tables
 from .open_files import copies_of, file_id, require_one_name, size_at
-from .schema.migrate import migrated, tables
 from .transaction import Work
 
 P = ParamSpec("P")

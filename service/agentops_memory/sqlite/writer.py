@@ -18,10 +18,10 @@ from itertools import islice
 from secrets import randbits
 from typing import Any, TypeVar, cast
 
-from ..engine.shared.outcomes import Failed, Outcome, Succeeded, outcome_of, settle
+from ..engine.engine import Failed, Outcome, Succeeded, outcome_of, settle
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.erasure import MAX_STEP
-from ..recall.inverted_index.cache import DatabaseIndex
+from ..recall.cache import DatabaseIndex
 from .connection import (
     Check,
     Connection,

@@ -14,25 +14,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
-from ..http import paging
+from ..http import query
 from ..http.bodies import GIVEN, JSON, Bodies, must
-from ..http.paging import ENTRY, public_id, uid_of
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
-from ..memory.changes import Written
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import ANY_STATE, ChangeKind, Expected
-from ..memory.model.space import StoreId
-from ..recall.text.normalization import clean
-from ..recall.text.visible import has_controls
+from ..http.query import ENTRY, public_id, uid_of
+from ..memory.access import Caller, Role
+from ..memory.memory import ANY_STATE, ChangeKind, Expected
+from ..memory.saves import Written
+from ..memory.space import StoreId
+from ..recall.text import clean
+from ..recall.visible import has_controls
 from ..record import Microseconds, Record
 from ..telemetry import annotate
 from . import api
 from . import entry as entries
+from . import entry as versions
 from . import store as rules
-from . import version as versions
 from .api import Dialect, Read, in_path, in_query
-from .entry import Entry
-from .version import Version
+from .entry import Entry, Version
 
 POLICY = rules.Policy(
     paths_nest=False,
@@ -357,12 +356,12 @@ def _list_of(request: Request) -> list[object]:
 
 
 def _instant(*, rounds_up: bool = False) -> Read:
-    return _must("be an instant in RFC 3339", partial(paging.instant, rounds_up=rounds_up))
+    return _must("be an instant in RFC 3339", partial(query.instant, rounds_up=rounds_up))
 
 
 def _position(request: Request, name: str) -> Any:
     """Where a page begins: behind the one that the same list had before."""
-    parsed = partial(paging.position, _list_of(request))
+    parsed = partial(query.position, _list_of(request))
     return _must("be the next_page of an earlier page of the same list", parsed)(request, name)
 
 
@@ -521,7 +520,7 @@ def _answer(
     if value.has_more:
         last: Any = value.items[-1]  # a folder, a memory, or what lies in the order of ids
         after = last.path if isinstance(last, Entry) else getattr(last, "id", last)
-        cursor = paging.cursor(_list_of(request), after)
+        cursor = query.cursor(_list_of(request), after)
     items = (_in_dialect(it).json_bytes() for it in value.items)
     return Response(api.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 

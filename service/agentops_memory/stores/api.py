@@ -11,16 +11,15 @@ from starlette.responses import Response
 
 from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
-from ..http.endpoint import current_caller
-from ..http.paging import ENTRY, STORE, VERSION, known_uid, public_id
+from ..http.gate import current_caller
 from ..http.protocol import Operation, Parameter
-from ..memory.limits import NO_STORE
-from ..memory.model.access import Caller, Role
+from ..http.query import ENTRY, STORE, VERSION, known_uid, public_id
+from ..memory.access import Caller, Role
+from ..memory.redactor import NO_STORE
 from ..record import Record
 from ..telemetry import annotate
-from .entry import Entry
+from .entry import Entry, Version
 from .store import NO_ENTRY, NO_VERSION, Body, Serving, Store
-from .version import Version
 
 Read = Callable[[Request, str], Any]
 

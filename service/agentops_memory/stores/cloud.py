@@ -12,30 +12,37 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import JSON, REQUEST_ID, Bodies, Refused, fault, must, request_id
+from ..http.bodies import (
+    JSON,
+    REQUEST_ID,
+    Bodies,
+    Refused,
+    exact_parameter,
+    fault,
+    must,
+    query_of,
+    request_id,
+)
 from ..http.large_answers import paced
-from ..http.paging import ENTRY, STORE, VERSION, instant, public_id, uid_of
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
-from ..http.query import parameter
-from ..http.requests import exact_parameter, query_of
-from ..memory.changes import Written
-from ..memory.limits import NO_STORE
-from ..memory.model.access import Caller, Role
-from ..memory.model.memory import Expected
-from ..memory.model.search import Hit
-from ..memory.model.space import StoreId
+from ..http.query import ENTRY, STORE, VERSION, instant, parameter, public_id, uid_of
+from ..memory.access import Caller, Role
+from ..memory.memory import Expected
+from ..memory.redactor import NO_STORE
+from ..memory.saves import Written
+from ..memory.search import Hit
+from ..memory.space import StoreId
 from ..recall.recall import Recall, whole_memory
-from ..recall.text.normalization import clean, cut, sha256_of
+from ..recall.text import clean, cut, sha256_of
 from ..record import Record
 from ..telemetry import Cut, annotate, events
 from ..telemetry.spans import Attributes
 from . import api
 from . import entry as entries
+from . import entry as versions
 from . import store as rules
-from . import version as versions
 from .api import Dialect, Param, Read, in_path, in_query
-from .entry import Entry
-from .version import Version
+from .entry import Entry, Version
 
 POLICY = rules.Policy(
     paths_nest=True,

@@ -12,24 +12,23 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
 
-from ..engine.callbacks import Audit, audited, noop
 from ..engine.engine import Engine, Transaction
+from ..engine.maintenance import Audit, audited, noop
 from ..errors import AlreadyDone, Archived, Invalid, required
-from ..http.paging import ENTRY, STORE, VERSION, public_id
-from ..memory.changes import Written
+from ..http.query import ENTRY, STORE, VERSION, public_id
+from ..memory import rows
+from ..memory.access import Caller
 from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
-from ..memory.limits import NO_STORE, require_room
 from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.model import rows
-from ..memory.model.access import Caller
-from ..memory.model.memory import ANY_STATE, Expected, MemoryId
-from ..memory.model.rows import Column, RowMapper, micros, reads
-from ..memory.model.space import NO_PROJECT, ErasureKind, Space, StoreId
-from ..memory.model.table import Sql
-from ..memory.redactor import Redactor, RulesOf, aside, default_rules
+from ..memory.memory import ANY_STATE, Expected, MemoryId
+from ..memory.redactor import NO_STORE, Redactor, RulesOf, aside, default_rules, require_room
 from ..memory.revisions import RevisionTable
-from ..recall.text.visible import has_controls
+from ..memory.rows import Column, RowMapper, micros, reads
+from ..memory.saves import Written
+from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId
+from ..memory.table import Sql
+from ..recall.visible import has_controls
 from ..record import Microseconds, Record
 
 T = TypeVar("T")

@@ -14,12 +14,11 @@ from typing import Any, NamedTuple, TextIO, cast
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..memory.model.access import Caller
-from ..recall.text.visible import printable
+from ..memory.access import Caller
+from ..recall.visible import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Redacted, Rules
 from ..secrets.sanitizing import is_own, message_of, text_of, trace
-from .measures import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT
-from .metrics import Metrics, trace_ids
+from .metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT, Metrics, trace_ids
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by

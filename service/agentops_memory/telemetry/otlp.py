@@ -23,7 +23,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from opentelemetry.util.types import AnyValue
 
 from .. import __version__
-from ..steps import PastStep
+from ..memory.table import PastStep
 from .logs import OwnText
 
 SERVICE = "agentops-memory"

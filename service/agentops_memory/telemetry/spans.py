@@ -27,16 +27,15 @@ from opentelemetry.util.types import AnyValue
 from agentops_memory_client.contract.extras import SERVER, install_command
 
 from .. import __version__
-from ..engine.callbacks import noop
 from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Maintenance
+from ..engine.maintenance import Maintenance, noop
 from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused
 from ..memory import saves
-from ..memory.model.access import Caller
+from ..memory.access import Caller
+from ..memory.table import TRACING, Tracing
+from ..memory.table import Attributes as StepAttributes
 from ..recall import recall
 from ..secrets.sanitizing import safe_message, trace
-from ..steps import TRACING, Tracing
-from ..steps import Attributes as StepAttributes
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, instruments
 

@@ -20,15 +20,32 @@ from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 import httpx
 
 from .contract import reading
-from .contract.call import Call, T, params
 from .contract.errors import Misconfigured, UnexpectedAnswer
-from .contract.method import Blocking, Method, P, finished
 from .contract.models import Imported, ImportPlan, Progress
-from .contract.service import MemoryService, Questions, sends
+from .contract.service import (
+    Blocking,
+    Call,
+    MemoryService,
+    Method,
+    P,
+    Questions,
+    T,
+    finished,
+    params,
+    sends,
+)
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
-from .transport.address import base_and_key, tls_context
-from .transport.exchange import Backend, Exchange, Upload
-from .transport.retries import RETRIES, TIMEOUT, RetryPolicy, Timing
+from .transport import (
+    RETRIES,
+    TIMEOUT,
+    Backend,
+    Exchange,
+    RetryPolicy,
+    Timing,
+    Upload,
+    base_and_key,
+    tls_context,
+)
 from .version import __version__
 
 IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes some of them

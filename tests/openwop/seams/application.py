@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from agentops_memory.backend import audit_of, registry_of
 from agentops_memory.errors import SettingRefused
-from agentops_memory.http.edge.auth import CREATE
+from agentops_memory.http.gate import CREATE
 from agentops_memory.http.protocol import Operation
-from agentops_memory.memory.model.access import OPERATOR, TenantId
+from agentops_memory.memory.access import OPERATOR, TenantId
 from agentops_memory.openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from agentops_memory.settings.settings import Settings
 

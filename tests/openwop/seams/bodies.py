@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, model_validator
 
 from agentops_memory.http.bodies import fault_of
-from agentops_memory.openwop.fields import (
+from agentops_memory.openwop.api import (
     CAMEL,
     ContentText,
     Exact,

@@ -10,9 +10,9 @@ from starlette.responses import Response
 
 from agentops_memory.errors import Unavailable
 from agentops_memory.http.bodies import answered
-from agentops_memory.http.endpoint import current_caller
-from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.http.gate import current_caller
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntryBody
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.commitments import Commitment, CommitmentBody, CommitmentState

@@ -6,7 +6,7 @@ A fixture that cannot show what it is there for fails; it never tells of somethi
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
 
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.memory.space import MemoryRef
 
 from .requests import JsonObject
 from .stage import REGISTERED, FixtureFailed, Stage, entry, require, shown

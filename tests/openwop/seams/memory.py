@@ -7,9 +7,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentops_memory.http.bodies import answered
-from agentops_memory.http.paging import instant
-from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.http.query import instant
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntries
 from agentops_memory.openwop.api import BODIES, Page
 from agentops_memory.openwop.entries import RefDraft

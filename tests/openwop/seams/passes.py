@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from agentops_memory.errors import NotFound
 from agentops_memory.http.bodies import answered, written
-from agentops_memory.http.endpoint import current_caller
-from agentops_memory.memory.model.access import Caller
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.http.gate import current_caller
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import MOST_SHOWN
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.entries import RefDraft, RefEntry

@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentops_memory.errors import OverQuota
-from agentops_memory.http.endpoint import current_caller
+from agentops_memory.http.gate import current_caller
 from agentops_memory.http.protocol import Handler, Operation
-from agentops_memory.memory.model.access import Caller, Role
+from agentops_memory.memory.access import Caller, Role
 from agentops_memory.openwop import proposals as of_proposals
 from agentops_memory.openwop.api import BASE
 from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, Proposals, ProposalState

@@ -6,8 +6,8 @@ from typing import Any
 from starlette.requests import Request
 
 from agentops_memory.errors import BadFields
-from agentops_memory.http.requests import exact_parameter
-from agentops_memory.memory.model.access import Caller
+from agentops_memory.http.bodies import exact_parameter
+from agentops_memory.memory.access import Caller
 from agentops_memory.openwop.api import BODIES, text_in_path
 from agentops_memory.openwop.runs import RunId
 from agentops_memory.telemetry import Cut, annotate

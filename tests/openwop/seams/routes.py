@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from agentops_memory.errors import Unauthenticated
 from agentops_memory.http.bodies import WRITTEN
-from agentops_memory.http.endpoint import admission
+from agentops_memory.http.gate import admission
 from agentops_memory.http.protocol import Handler, Operation, Parameter
-from agentops_memory.memory.model.access import Role, TenantId
+from agentops_memory.memory.access import Role, TenantId
 from agentops_memory.openwop.adapter import LISTED
 from agentops_memory.openwop.api import limit, op
 from agentops_memory.openwop.host_runs import RunEvents

@@ -13,9 +13,9 @@ from starlette.responses import Response
 
 from agentops_memory.errors import BadFields, Refusal
 from agentops_memory.http.bodies import answered
-from agentops_memory.http.endpoint import current_caller
+from agentops_memory.http.gate import current_caller
 from agentops_memory.http.query import fitting
-from agentops_memory.memory.model.access import Caller, IdempotentRequest, TenantId
+from agentops_memory.memory.access import Caller, IdempotentRequest, TenantId
 from agentops_memory.openwop import routes
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody

@@ -10,13 +10,12 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from agentops_memory.engine.callbacks import noop
 from agentops_memory.engine.engine import Engine, Transaction
-from agentops_memory.memory.changes import Written
+from agentops_memory.engine.maintenance import noop
+from agentops_memory.memory.access import Caller, Role
 from agentops_memory.memory.idempotency import once
-from agentops_memory.memory.limits import require_room
-from agentops_memory.memory.model.access import Caller, Role
-from agentops_memory.memory.redactor import Redaction
+from agentops_memory.memory.redactor import Redaction, require_room
+from agentops_memory.memory.saves import Written
 from agentops_memory.openwop.adapter import removed
 from agentops_memory.openwop.commitments import arm
 from agentops_memory.openwop.conditions import conditions_of, meet
@@ -30,7 +29,7 @@ from agentops_memory.openwop.refs import (
     screen_of,
     written,
 )
-from agentops_memory.recall.text.instants import whole_milliseconds
+from agentops_memory.recall.instants import whole_milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 from typing import cast
 
 from agentops_memory.errors import NotFound
-from agentops_memory.memory.model.access import Caller, TenantId
-from agentops_memory.memory.model.space import MemoryRef
+from agentops_memory.memory.access import Caller, TenantId
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import Runs, RunSecretBody

@@ -13,18 +13,27 @@ from click.core import ParameterSource
 
 from ...engine.files import drafts
 from ...errors import Refusal
-from ...memory.model.access import tenant_id
-from ...memory.model.findings import some_of
+from ...memory.access import tenant_id
+from ...memory.findings import some_of
 from ...operations.backup import Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
-from ...recall.text.instants import rendered
+from ...recall.instants import rendered
 from ...settings.settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import options
 from ..catalog import command, is_id
-from ..errors import NAME, file_errors
-from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, size
+from ..output import (
+    NAME,
+    counted,
+    file_errors,
+    is_terminal,
+    one_line,
+    print_table,
+    progress_bar,
+    say,
+    size,
+)
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..print_results import parts, tell
 from ..target import taken_from

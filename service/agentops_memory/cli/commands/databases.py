@@ -16,19 +16,18 @@ from agentops_memory_client.contract.models import Progress
 from ...engine.engine import Engine
 from ...engine.maintenance import Maintenance
 from ...errors import Refusal, Unavailable
-from ...memory.model.access import Caller, TenantId, tenant_id
-from ...memory.model.retention import WHAT, Held, Kind, Retentions, StorageStats
+from ...memory.access import Caller, TenantId, tenant_id
+from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
 from ...operations.copied_files import CopyRefused
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
-from ...recall.text.instants import rendered
+from ...recall.instants import rendered
 from ...settings.settings import Settings, settings
-from ...sqlite.schema.migrate import Plan, migrated, planned, tried
+from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
 from ..catalog import command
-from ..errors import file_errors
 from ..options import flag, json_option, scope_option, setting_options, tenant_option, to_option
-from ..output import counted, print_table, progress_bar, show, size, watched
+from ..output import counted, file_errors, print_table, progress_bar, show, size, watched
 from ..place import now, on_tenant, place_of, require_local_files, settings_of_files, usable, user
 from ..print_results import parts, print_json
 from ..target import Target, silent

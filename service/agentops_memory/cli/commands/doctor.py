@@ -10,16 +10,16 @@ from functools import partial
 
 import click
 
-from ...engine.callbacks import noop
 from ...engine.engine import Engine
-from ...http.paging import ENTRY, STORE, public_id
-from ...memory.model.access import Caller, tenant_id
-from ...memory.model.findings import Finding, Status, has_failed, worst_first
+from ...engine.maintenance import noop
+from ...http.query import ENTRY, STORE, public_id
+from ...memory.access import Caller, tenant_id
+from ...memory.findings import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
 from ...operations.doctor import DoctorContext, findings_of, fixed
 from ...operations.files.redaction import RedactionFile
 from ...operations.scan import Scan, SecretFinding
-from ...recall.text.visible import printable
+from ...recall.visible import printable
 from ...secrets.redaction import redacted
 from ...settings.settings import settings_or_defaults
 from ..catalog import command

@@ -12,18 +12,17 @@ import click
 from ...engine.engine import Engine
 from ...engine.files import make_folder
 from ...errors import NotFound, Refusal, Unavailable
-from ...memory.model import access
-from ...memory.model.access import DEFAULT_TENANT, Caller, Role, TenantId, tenant_id
-from ...memory.model.keys import Key, issued
+from ...memory import access
+from ...memory.access import DEFAULT_TENANT, Caller, Role, TenantId, tenant_id
+from ...memory.keys import Key, issued
 from ...operations.files.seals import SealFile
-from ...recall.text.instants import rendered
-from ...recall.text.normalization import clean
-from ...recall.text.visible import printable
+from ...recall.instants import rendered
+from ...recall.text import clean
+from ...recall.visible import printable
 from ...settings.parsing import duration
 from .. import options
 from ..catalog import group
-from ..errors import file_errors
-from ..output import confirm, counted, say
+from ..output import confirm, counted, file_errors, say
 from ..place import Place, now, on_tenant, place_of, refuse_own, user, written
 from ..print_results import cells, named, parts, print_records, tell
 

@@ -12,12 +12,12 @@ from agentops_memory_client.contract.errors import NotFound
 from agentops_memory_client.contract.models import Context, Found, Observation
 from agentops_memory_client.contract.service import MemoryService
 
-from ...memory.model.space import project_name
+from ...memory.space import project_name
 from ...settings.parsing import retention
 from .. import options, output
 from .. import print_results as results
 from ..catalog import command, is_id
-from ..errors import CommandRefused
+from ..output import CommandRefused
 from ..place import now
 from ..target import OPTIONS, run_on_target, taken_from
 

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from agentops_memory_client.contract.call import Call, params
-from agentops_memory_client.contract.method import asking
 from agentops_memory_client.contract.reading import json_object
+from agentops_memory_client.contract.service import Call, asking, params
 
-from ...engine.callbacks import noop
+from ...engine.maintenance import noop
+from ...memory.access import AgentId, Caller, agent_id, tenant_id
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
-from ...memory.model.access import AgentId, Caller, agent_id, tenant_id
-from ...memory.model.keys import Key
-from ...memory.model.space import Project, project_name
+from ...memory.keys import Key
 from ...memory.projects import Extent, Projects
-from ...recall.text.instants import rendered
-from ...recall.text.normalization import clean
-from ...recall.text.visible import printable
+from ...memory.space import Project, project_name
+from ...recall.instants import rendered
+from ...recall.text import clean
+from ...recall.visible import printable
 from .. import options
 from ..catalog import group
 from ..output import confirm, counted, progress_bar, say, size

@@ -20,13 +20,23 @@ from click.shell_completion import get_completion_class
 
 from ...errors import Invalid
 from ...lazy import Lazy
-from ...memory.model.space import project_name
-from ...recall.text.normalization import clean
+from ...memory.space import project_name
+from ...recall.text import clean
 from ...settings.settings import Settings, settings, unknown_variables
 from .. import options
 from ..catalog import command
-from ..errors import NAME, CommandRefused, NoDatabase, fail, file_errors
-from ..output import ago, count_memories, counted, one_line, show
+from ..output import (
+    NAME,
+    CommandRefused,
+    NoDatabase,
+    ago,
+    count_memories,
+    counted,
+    fail,
+    file_errors,
+    one_line,
+    show,
+)
 from ..target import URL, Target, run_on_target, service_at
 
 if TYPE_CHECKING:

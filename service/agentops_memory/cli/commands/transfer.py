@@ -32,12 +32,23 @@ from ...agentops.transfer import recognized
 from ...engine.files import os_errors_as
 from ...errors import Invalid
 from ...http.json_reader import entries, members
-from ...memory.model.space import UNKNOWN_PROJECT
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
+from ...memory.space import UNKNOWN_PROJECT
 from ..catalog import command
-from ..errors import FileRefused, FileThere, NotWhole, file_errors
 from ..options import answer_options, flag, force_option, project_option, target_options
-from ..output import counted, is_terminal, one_line, print_table, progress_bar, say, show
+from ..output import (
+    FileRefused,
+    FileThere,
+    NotWhole,
+    counted,
+    file_errors,
+    is_terminal,
+    one_line,
+    print_table,
+    progress_bar,
+    say,
+    show,
+)
 from ..place import refuse_own, written
 from ..print_results import print_json
 from ..target import Target, run_on_target

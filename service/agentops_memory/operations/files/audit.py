@@ -16,10 +16,10 @@ from typing import Any
 
 from ...engine.files import created, locked, os_errors_as, private_file, replaced, sync
 from ...errors import Unavailable
-from ...memory.model.access import Caller, KeyId, TenantId
-from ...memory.model.keys import KEYS_RESET, By, Key
-from ...memory.model.retention import Held, Kind
-from ...recall.text.instants import rendered
+from ...memory.access import Caller, KeyId, TenantId
+from ...memory.keys import KEYS_RESET, By, Key
+from ...memory.retention import Held, Kind
+from ...recall.instants import rendered
 
 DRAFT = ".part"  # what follows the file's name while another is written in its place
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys

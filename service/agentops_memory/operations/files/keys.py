@@ -14,8 +14,8 @@ from typing import Any
 
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import Invalid, Unavailable
-from ...memory.model.access import Role, agent_patterns, patterns, tenant_id
-from ...memory.model.keys import (
+from ...memory.access import Role, agent_patterns, patterns, tenant_id
+from ...memory.keys import (
     DIGEST_BYTES,
     SALT_BYTES,
     By,
@@ -28,7 +28,7 @@ from ...memory.model.keys import (
     key_name,
     public_fields,
 )
-from ...recall.text import instants
+from ...recall import instants
 from .audit import KeysMade, record
 
 VERSION = 1

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...engine.files import opened, stamp_of
 from ...errors import Invalid, Refusal
-from ...memory.model.access import TenantId, tenant_id
+from ...memory.access import TenantId, tenant_id
 from ...secrets.redaction import DEFAULT_RULES, Rules
 
 LARGEST = 1024 * 1024  # bytes

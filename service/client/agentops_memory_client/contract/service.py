@@ -1,21 +1,208 @@
-"""What agents and people call: a running service, or a database in this process."""
+"""What agents and people call: a running service, or a database in this process.
+
+A class of methods, as `_Run`, has two public ones: `Run(Blocking, _Run)`, whose methods wait for
+the answer, and `AsyncRun(Awaited, _Run)`, whose methods are coroutines. Type checkers know both.
+"""
+
+import functools
+import inspect
+import os
+import re
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
+
+from . import models as m
+from . import reading
+from .errors import Invalid
+from .models import Message
+from .reading import Headers, Reader
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+IDEMPOTENCY_KEY = "Idempotency-Key"
+Query = Mapping[str, Sequence[str]]  # the values of each parameter, in their order
+_VISIBLE = re.compile(r"[!-~]{1,255}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[T_co]):
+    """One question. To make it sends nothing."""
+
+    operation: str  # its name in the description of the service
+    method: str
+    path: tuple[str, ...]  # its steps, as they are meant and not as they are sent
+    read: Callable[[bytes, Headers], T_co]
+    query: Query = field(default_factory=dict)
+    body: Mapping[str, Any] | None = field(default=None, repr=False)  # it may hold a secret
+    headers: Mapping[str, str] = field(default_factory=dict)
+    is_idempotent: bool = True  # whether to send it twice is to ask it once
+    within: timedelta | None = None  # the time that its answer may take, if it may take longer
+
+
+def once(key: str | None) -> Mapping[str, str]:
+    """The headers that let a write be done once, however often it is sent.
+
+    Without a key a new one is made. Invalid for what cannot be one.
+    """
+    if key is not None and not _VISIBLE.fullmatch(key):
+        raise Invalid("An idempotency key must have 1 to 255 visible ASCII characters.")
+    return {IDEMPOTENCY_KEY: key or str(uuid.uuid4())}
+
+
+class Unset(Enum):
+    """The value of what a change does not name."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET = Unset.UNSET
+
+
+def params(**parameters: object) -> Query:
+    """The parameters of a query that are set: neither None nor False. A list is repeated."""
+    return {
+        name: list(map(str, it)) if isinstance(it, list) else ["true" if it is True else str(it)]
+        for name, it in parameters.items()
+        if it is not None and it is not False
+    }
+
+
+def also(**fields: object) -> T:  # type: ignore[type-var]
+    """Fields that a method sends; None for an argument that is not sent under its name."""
+    return fields  # type: ignore[return-value]
+
+
+def said(messages: Sequence[object]) -> list[dict[str, str]]:
+    """The messages of a transcript. Invalid for what is no Message."""
+    for it in messages:
+        if not isinstance(it, Message):
+            raise Invalid('Each message must be a Message: Message(role="user", content="Hi.").')
+    return [{"role": it.role, "content": it.content} for it in messages if isinstance(it, Message)]
+
+
+def plain(value: object) -> object:
+    """The value as JSON has it; a text is no list, and left for the service to refuse."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return int(value.total_seconds())
+    if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+        return list(value)
+    return value
+
+
+P = ParamSpec("P")
+Shown = TypeVar("Shown", bound=Callable[..., Any])
+
+_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class Method(Generic[P, T]):
+    """A method of a class that is `Blocking`, and of one that is `Awaited`."""
+
+    def __init__(self, work: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        def wait(self: object, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return finished(work(self, *args, **kwargs))
+
+        self.awaited = work
+        self.blocking = with_signature(work, wait, beside=1)
+
+    @overload
+    def __get__(
+        self, asks: None, kind: "type[Blocking]", /
+    ) -> Callable[Concatenate[Any, P], T]: ...
+    @overload
+    def __get__(
+        self, asks: None, kind: "type[Awaited]", /
+    ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, asks: None, kind: type, /) -> Self: ...
+    @overload
+    def __get__(self, asks: "Blocking", kind: type, /) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, asks: "Awaited", kind: type, /) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, asks: object, kind: type, /) -> Any:
+        return self  # the class of an instance has a function instead
+
+
+class Asks:
+    """Something that asks the service."""
+
+    _way = ""  # of a public class: which function of each method is its own
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, it in inspect.getmembers_static(cls) if cls._way else ():
+            if isinstance(it, Method):
+                setattr(cls, name, getattr(it, cls._way))
+
+    async def _ask(self, call: Call[T], /) -> T:
+        """What is answered to a call."""
+        raise NotImplementedError
+
+
+class Blocking(Asks):
+    """Its methods wait for their answer: what they ask never suspends."""
+
+    _way = "blocking"
+
+
+class Awaited(Asks):
+    """Its methods are coroutines."""
+
+    _way = "awaited"
+
+
+def asking(question: Callable[P, Call[T]]) -> Method[P, T]:
+
+    async def ask(self: Asks, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._ask(question(*args, **kwargs))
+
+    return Method(with_signature(question, ask))
+
+
+def finished(work: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine over a backend that blocks: it never suspends."""
+    try:
+        work.send(None)
+    except StopIteration as returned:
+        result: T = returned.value
+        return result
+    raise AssertionError("The backend of a blocking client has suspended.")
+
+
+def with_signature(question: Callable[..., object], method: Shown, *, beside: int = 0) -> Shown:
+    """The method, as `help` and `inspect` see the question with `self` before its parameters.
+
+    It answers what a call reads. The first parameters that stand beside the
+    question are omitted.
+    """
+    signature = inspect.signature(question)
+    answer = signature.return_annotation
+    if getattr(answer, "__origin__", None) is Call:
+        (answer,) = get_args(answer)
+    parameters = list(signature.parameters.values())[beside:]
+    functools.update_wrapper(method, question, ("__name__", "__qualname__", "__doc__"), ())
+    method.__dict__["__signature__"] = inspect.Signature(
+        [_SELF, *parameters], return_annotation=answer
+    )
+    method.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": answer}
+    return method
+
 
 # The signature of a method that `sends` is what it does with its arguments.
 # mypy: disable-error-code="empty-body"
 # ruff: noqa: ARG002
 
-import inspect
-import os
-from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Concatenate
-
-from . import models as m
-from . import reading
-from .call import UNSET, Call, T, Unset, also, once, params, plain, said
-from .method import Asks, Awaited, Method, P, with_signature
-from .reading import Reader
 
 MAX_PROMPT = 500  # code points; the service reads no more of a query
 

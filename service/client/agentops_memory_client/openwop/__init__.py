@@ -14,12 +14,10 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
-from ..contract.call import Call, T, also, plain
 from ..contract.errors import Conflict, Invalid, MemoryServiceError, UnexpectedAnswer
-from ..contract.method import Awaited, Blocking, Method, finished
 from ..contract.reading import read_as
-from ..contract.service import MAX_PROMPT
-from ..transport.exchange import Exchange
+from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, T, also, finished, plain
+from ..transport import Exchange
 from . import models
 from .method import Json, Part, call_of, sends
 from .models import *  # noqa: F403 - what is answered, which is public

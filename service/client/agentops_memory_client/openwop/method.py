@@ -8,11 +8,10 @@ from typing import Any, Concatenate, cast, get_args
 
 from pydantic.alias_generators import to_camel
 
-from ..contract.call import Call, T, once, params, plain
 from ..contract.errors import Invalid, NotFound
-from ..contract.method import Asks, Method, P, with_signature
 from ..contract.reading import Headers, json_object, read_as
-from ..transport.exchange import Exchange
+from ..contract.service import Asks, Call, Method, P, T, once, params, plain, with_signature
+from ..transport import Exchange
 
 Json = dict[str, Any]
 # The member of an answer that is returned, or what makes it of the answer and what was sent.

@@ -1,0 +1,350 @@
+"""Plain reads and saves, answered in front of everything else.
+
+What these do not know they decline. What is refused they leave to the long way, too, which
+answers everything else with the same bytes.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache, partial
+from urllib.parse import unquote_plus, unquote_to_bytes
+
+from opentelemetry.trace import INVALID_SPAN, Span
+from opentelemetry.util.types import AnyValue
+from pydantic_core import to_json
+from starlette.types import Scope
+
+from ..errors import Refusal
+from ..http.gate import CHARGED, FAILED, Gate
+from ..http.json_reader import parsed
+from ..http.large_answers import PIECE
+from ..http.middleware import Body
+from ..http.protocol import REDACTED
+from ..memory.access import Caller, Role, TenantId
+from ..memory.memory import Draft, Shown, Text
+from ..memory.redactor import Redactor
+from ..memory.rows import micros
+from ..memory.saves import SAVE
+from ..memory.search import SHOWN, Context, Filter, Found, Hit, Method
+from ..memory.space import Project, project_name
+from ..memory.table import PastStep
+from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
+from ..recall.query import Query
+from ..recall.text import clean
+from ..telemetry import BEGAN, OwnText, Telemetry, hide_by, log_answered
+from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, SUPERSEDED
+from ..telemetry.spans import sendable
+from . import models as m
+from . import wire
+from .operations import AgentOps
+from .recall import METHODS, context_span, injected, outcome, search_span
+from .wire import JSON, WARNING, SummaryLine, hit, json_bytes, line
+
+CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
+DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
+TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # which no two requests share
+MOST_HEADERS = 1_000  # heads of requests that are remembered
+LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # bytes of a head, and of a project, as they are sent
+EVENT = b"\0"  # between a rendered memory and what spans tell of it; in no JSON
+MARK, RANK = b'"rank":7.25', 7.25  # what a rendered hit has in the place of its rank
+
+_HITS = {
+    it: Hit(memory=Shown(key=None, text=Text(type="", title="", content="")), rank=0.0, method=it)
+    for it in Method
+}  # as spans of whole answers tell of them
+
+Headers = Sequence[tuple[bytes, bytes]]
+Asked = tuple[Project, str, int]  # a text, and a limit: 0 if unset
+Encode = Callable[[Mapping[str, AnyValue]], bytes]  # attributes of an event, or some of them
+
+_HEAD = b"HTTP/1.1 200 OK\r\n"
+_LONG_WAY = frozenset(
+    {b"origin", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key",
+     b"x-idempotency-key", b"upgrade"}
+)  # fmt: skip
+
+
+def tail_of(always: Headers) -> bytes:
+    """The end of the head of every JSON answer, which has these headers."""
+    headers = ((b"content-type", JSON.encode()), *always)
+    return b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
+
+
+@dataclass(slots=True)
+class PlainHeads:
+    """Remembers of heads whether they make a request another than a plain one."""
+
+    is_own_name: Callable[[str], bool]  # whether the service may be called so
+    passed_over: frozenset[bytes] = TRACE_HEADERS  # headers that no two requests share
+    _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
+        default_factory=dict
+    )
+
+    def read(self, headers: Headers) -> Mapping[str, str] | None:
+        """The headers by name; None where the request is for the long way."""
+        key = tuple([it for it in headers if it[0] not in self.passed_over])
+        if key in self._known:
+            return self._known[key]
+        if sum(len(name) + len(value) for name, value in headers) > LONGEST_HEAD:
+            return None
+        hosts = [value.decode("latin-1") for name, value in key if name == b"host"]
+        is_plain = _LONG_WAY.isdisjoint(name for name, _ in key) and (
+            all(map(self.is_own_name, hosts))
+        )
+        known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
+        if len(self._known) >= MOST_HEADERS:
+            self._known.clear()
+        self._known[key] = known if is_plain and len(known) == len(key) else None
+        return self._known[key]
+
+
+@dataclass(slots=True)
+class FastReads:
+    """Answers what memory can tell, by the rules of the long way."""
+
+    held: Callable[[TenantId], HeldReads | None]
+    gate: Gate
+    heads: PlainHeads
+    tail: bytes  # of every head
+    health: bytes  # the answer to /health
+    clock: Callable[[], datetime]
+    telemetry: Telemetry
+
+    def answer(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
+        """The whole answer to a GET; None if it is for the long way."""
+        path, _, query = url.partition(b"?")
+        if url == HEALTH and self.heads.read(headers) is not None:
+            log_answered("/health", 0.0, self.telemetry.metrics)
+            return self._whole(self.health, date)
+        if path not in DEFAULT_LIMITS:
+            return None
+        began, began_at = time.perf_counter(), time.time_ns()
+        params = _parameters(query, b"query" if path == CONTEXT else b"q")
+        if params is None:
+            return None
+        context = copy_context()  # in which the caller's secrets are hidden
+        try:
+            answer = context.run(self._answer, path, params, headers)
+        except Refusal:
+            return None
+        if answer is None:
+            return None
+        read, body, caller = answer
+        span = context.run(self._leave_spans, path, params, headers, read, began_at)
+        metrics = self.telemetry.metrics
+        if path == CONTEXT:
+            methods = [it[2] for it in read.hits]
+            for method in set(methods):
+                metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
+            metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
+        by = client, caller.tenant, caller.key_name
+        log_answered(path.decode(), time.perf_counter() - began, metrics, span, by)
+        return self._whole(body, date)
+
+    def _answer(
+        self, path: bytes, params: Asked, sent: Headers
+    ) -> tuple[HeldRead, bytes, Caller] | None:
+        project, text, limit = params
+        headers = self.heads.read(sent)
+        if headers is None:
+            return None
+        caller = self.gate.identify(headers)
+        caller.require(Role.READER)
+        held = self.held(caller.tenant)
+        if held is None:
+            return None
+        now = micros(self.clock())
+        rules, render = None, _line if path == CONTEXT else _hit
+        if self.telemetry.past:
+            rules = self.gate.rules(caller)
+            hide_by(lambda: rules)
+            render = partial(_with_event, self.telemetry.past.encoded, render)
+        plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
+        read = held.context(plain, render) if path == CONTEXT else held.search(plain, render)
+        if read is None:
+            return None
+        body = _context_body(read) if path == CONTEXT else _search_body(read)
+        if len(body) > PIECE:
+            return None
+        self.gate.require_rate(caller.key)
+        return read, body, caller
+
+    def _leave_spans(
+        self, path: bytes, params: Asked, headers: Headers, read: HeldRead, began: int
+    ) -> Span:
+        """Leave the spans of the long way, if any are sent."""
+        if self.telemetry.past is None:
+            return INVALID_SPAN
+        text, filter_ = params[1], Filter(project=params[0])
+        hits = tuple([_HITS[by] for _, _, by in read.hits])
+        found = Found(hits=hits, query=Query(corrections=read.corrections))
+        if path == SEARCH:
+            name, event, attributes = "search", "search.result", search_span(text, filter_, found)
+        else:
+            name, event = "fetch_context", "context.injected"
+            attributes = context_span(text, filter_, Context(found=found))
+        encoded = self.telemetry.past.encoded
+        events = [
+            line.partition(EVENT)[2]
+            + encoded({"memory.injected.rank": rank, "memory.injected.method": METHODS[by]})
+            for line, (_, rank, by) in zip(read.lines, read.hits, strict=True)
+        ]
+        return self.telemetry.past.operation(
+            f"memory.{name}",
+            {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
+            [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
+            sendable({"memory.operation": OwnText(name), **attributes}),
+            (event, events),
+        )
+
+    def _whole(self, body: bytes, date: bytes) -> bytes:
+        return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self.tail, body)
+
+
+def _context_body(read: HeldRead) -> bytes:
+    summaries = json_bytes(list(map(SummaryLine, read.summaries)))
+    lines = b",".join([it.partition(EVENT)[0] for it in read.lines])
+    return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (summaries, lines)
+
+
+def _search_body(read: HeldRead) -> bytes:
+    return b"[%b]" % b",".join([
+        line.partition(EVENT)[0].replace(MARK, b'"rank":' + to_json(rank), 1)
+        for line, (_, rank, _) in zip(read.lines, read.hits, strict=True)
+    ])  # fmt: skip
+
+
+def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
+    """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
+    told = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
+    del told["memory.injected.rank"], told["memory.injected.method"]
+    return render(memory) + EVENT + encoded(told)
+
+
+def _parameters(query: bytes, text_name: bytes) -> Asked | None:
+    """The project, the text and the limit (0 if unset); None for anything else."""
+    found: dict[bytes, bytes] = {}
+    for pair in query.split(b"&"):
+        name, _, value = pair.partition(b"=")
+        if name in found:
+            return None
+        found[name] = value
+    text, project = found.pop(text_name, None), found.pop(b"project", None)
+    limit = found.pop(b"limit", b"0")
+    if found or not text or not project or len(project) > LONGEST_NAME:
+        return None
+    if not (limit.isdigit() and len(limit) <= 2):
+        return None
+    named = _named(project)
+    cleaned = clean(_decoded(text))
+    return (named, cleaned, int(limit)) if named and cleaned else None
+
+
+def _decoded(value: bytes) -> str:
+    if value.isascii():
+        spaced = value.replace(b"+", b" ")
+        if b"%" in spaced:  # spaces at once: the library takes one escape after the other
+            spaced = unquote_to_bytes(spaced.replace(b"%20", b" "))
+        return spaced.decode(errors="replace")
+    return unquote_plus(value.decode("latin-1"))
+
+
+@lru_cache(4096)
+def _named(project: bytes) -> Project:
+    return project_name(clean(_decoded(project)))
+
+
+def _line(memory: Shown) -> bytes:
+    return json_bytes([line(memory.text, SHOWN)])[1:-1]
+
+
+def _hit(memory: Shown) -> bytes:
+    return json_bytes([hit(memory, RANK)])[1:-1]
+
+
+PATH = "/observations"
+CREATED = 201
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class FastSaves:
+    """Saves what is plain, by the rules of the long way; where no spans are sent."""
+
+    agentops: AgentOps
+    gate: Gate
+    heads: PlainHeads
+    tail: bytes  # of every head
+    telemetry: Telemetry
+
+    async def answer(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
+        """The status and the rest of the answer; None if the long way is to answer."""
+        headers = self.heads.read(scope["headers"])
+        if headers is None:
+            return None
+        scope[BEGAN], metrics = time.perf_counter(), self.telemetry.metrics
+        metrics.in_flight += 1
+        try:
+            caller = self._identified(headers, scope)
+            if (received := await body()) is None:
+                return None
+            text, has_waited = received
+            if has_waited:  # by what the keys say now
+                caller = self._identified(headers, scope)
+            hide_by(lambda: self.gate.rules(caller))
+            draft = wire.draft(m.body(m.ObservationBody, parsed(text)))
+            redactor = Redactor(self.gate.rules(caller))
+            clean = redactor.draft(draft)
+        except Exception as error:  # nothing is stored
+            if not isinstance(error, Refusal):
+                log.exception("request takes the slow path")
+            return None
+        else:
+            return await self._saved(scope, caller, clean, redactor.count)
+        finally:
+            metrics.in_flight -= 1
+
+    def _identified(self, headers: Mapping[str, str], scope: Scope) -> Caller:
+        """Who asks, as the gate lets in: before anything of the body is waited for or read."""
+        caller = self.gate.identify(headers)
+        if CHARGED not in scope:
+            self.gate.require_rate(caller.key)
+            scope[CHARGED] = True
+        caller.require(Role.WRITER)
+        return caller
+
+    async def _saved(
+        self, scope: Scope, caller: Caller, draft: Draft, redacted: int
+    ) -> tuple[int, bytes] | None:
+        try:
+            window = self.agentops.dedupe_window
+            saved = await self.agentops.engine.write(caller, SAVE, draft, window)
+        except Exception as error:  # noqa: BLE001 - the long way raises it
+            scope[FAILED] = error
+            return None
+        except BaseException:  # the service ends before the answer
+            self._log(scope, caller, 500)
+            raise
+        metrics = self.telemetry.metrics
+        metrics.tally(DEDUP, saved.action.value)
+        for measure, count in ((SUPERSEDED, saved.superseded), (REDACTIONS, redacted)):
+            if count:
+                metrics.tally(measure, by=count)
+        self._log(scope, caller, CREATED)
+        body = wire.saved(saved, None, redacted)
+        lines = {REDACTED: redacted or "", WARNING: body.warning or ""}
+        first = "".join([f"{name.lower()}: {value}\r\n" for name, value in lines.items() if value])
+        answer = json_bytes(body)
+        return CREATED, b"%bcontent-length: %d\r\n%b%b" % (
+            first.encode("latin-1"), len(answer), self.tail, answer,
+        )  # fmt: skip
+
+    def _log(self, scope: Scope, caller: Caller, status: int) -> None:
+        client, seconds = scope.get("client"), time.perf_counter() - scope[BEGAN]
+        by = client[0] if client else "", caller.tenant, caller.key_name
+        log_answered(PATH, seconds, self.telemetry.metrics, method="POST", status=status, by=by)

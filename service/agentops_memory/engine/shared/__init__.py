@@ -1,1 +1,0 @@
-"""Engines: each owns all SQL for one database."""

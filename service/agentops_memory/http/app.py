@@ -1,0 +1,476 @@
+"""The application: routes side by side, JSON for every refusal, and what is of no protocol."""
+
+import asyncio
+import errno
+import json
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache, partial
+from http import HTTPStatus
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from .. import __version__
+from ..errors import Denied, Refusal, Unauthenticated, Unavailable
+from ..memory.access import DEFAULT_TENANT, Role
+from ..memory.idempotency import LONGEST_KEY
+from ..record import Record
+from ..secrets.sanitizing import reason
+from ..telemetry import Telemetry
+from .bodies import JSON, KEY_HEADERS
+from .gate import ADMISSION, BEGUN, REPLAYED, Endpoint, Gate, routes
+from .large_answers import SAFE, Bounded
+from .protocol import HEADERS, Handler, NoPath, Operation, Parameter, Protocol, Served, protocol_at
+
+REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
+REFUSED_WITH_KEY = (400, 404, 408, 409, 507)  # it takes the body and some room; answers are erased
+_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
+
+
+def document(described: Sequence[Served], *, title: str, version: str) -> dict[str, Any]:
+    table = [
+        (operation, protocol) for protocol, operations in described for operation in operations
+    ]
+    models = {
+        model for o, protocol in table for model in (o.answer, o.body, protocol.problem) if model
+    }
+    _, schemas = models_json_schema(
+        [
+            (model, "serialization" if issubclass(model, Record) else "validation")
+            for model in sorted(models, key=lambda model: model.__name__)
+        ],
+        ref_template="#/components/schemas/{model}",
+    )
+    paths: dict[str, dict[str, Any]] = {}
+    for operation, protocol in table:
+        path = re.sub(r":\w+}", "}", operation.path)
+        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, protocol)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "version": version},
+        "tags": [{"name": each.title, "description": each.summary} for each, _ in described],
+        "paths": paths,
+        "components": {"schemas": _referred_to(paths, schemas["$defs"]), "securitySchemes": _KEYS},
+    }
+
+
+def _referred_to(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
+    """The schemas that operations answer and take; without types that are sent as others."""
+    found, left = set[str](), [json.dumps(paths)]
+    while left:
+        new = {*_REFERENCE.findall(left.pop())} - found
+        found |= new
+        left += [json.dumps(schemas[name]) for name in new]
+    return {name: schema for name, schema in schemas.items() if name in found}
+
+
+def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
+    statuses = set(operation.refusals)
+    if operation.role is not None:
+        statuses.update(REFUSED_AT_THE_GATE)
+    if operation.takes_key:
+        statuses.update(REFUSED_WITH_KEY, [protocol.refusals.status("too_large")])
+    names = [part.split("}")[0] for part in operation.path.split("{")[1:]]
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [protocol.title],
+        "summary": operation.summary,
+        "parameters": [
+            *(
+                {"name": it.partition(":")[0], "in": "path", "required": True}
+                | {"schema": _SCHEMAS["id" if it == "id" else "string"]}
+                for it in names
+            ),
+            *map(_parameter, operation.query),
+            *(_parameter(each, "header") for each in protocol.sends if operation.role is not None),
+            *(_parameter(each, "header") for each in operation.sends),
+            *([_IDEMPOTENCY_KEY] if operation.takes_key else []),
+        ],
+        "responses": {
+            str(status): _answer(operation, protocol, status)
+            for status in (operation.status, operation.status_if_new)
+            if status is not None
+        }
+        | {str(each): _refused(each, protocol) for each in sorted(statuses)},
+    }
+    if operation.role is not None:
+        security = _AUTHORIZATION_ALONE if protocol.is_authorization_only else _SECURITY
+        described |= {"security": security, "x-role": operation.role.value}
+    if operation.body is not None:
+        content = _content(_reference(operation.body))
+        described["requestBody"] = {"required": operation.body_required, **content}
+    return described
+
+
+def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:
+    schema = _SCHEMAS[parameter.kind]
+    if parameter.most is not None:
+        limit = "maxItems" if parameter.kind == "strings" else "maximum"
+        schema = schema | {limit: parameter.most}
+    if parameter.choices:
+        schema = schema | {"enum": list(parameter.choices)}
+    named = {"name": parameter.name, "in": place, "required": parameter.required}
+    return {**named, "description": parameter.help, "schema": schema}
+
+
+def _answer(operation: Operation, protocol: Protocol, status: int) -> dict[str, Any]:
+    headers = {**protocol.headers, **operation.headers}
+    if operation.takes_key:
+        headers[REPLAYED] = "`true` if the request was done before and this is its stored response."
+    described = {"description": HTTPStatus(status).phrase} | _headers(headers)
+    if operation.media_type:
+        return described | _content(_SCHEMAS["string"], operation.media_type)
+    if operation.answer is None:
+        return described
+    schema = _reference(operation.answer)
+    return described | _content({"type": "array", "items": schema} if operation.is_list else schema)
+
+
+def _refused(status: int, protocol: Protocol) -> dict[str, Any]:
+    assert protocol.problem is not None  # else it is not described
+    content = _content(_reference(protocol.problem))
+    reason = _REASONS.get(status, HTTPStatus(status).phrase)
+    return {"description": reason} | content | _headers(protocol.headers)
+
+
+def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
+    described = {
+        name: {"description": says, "schema": _SCHEMAS["string"]} for name, says in headers.items()
+    }
+    return {"headers": described} if described else {}
+
+
+def _content(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    return {"content": {media_type: {"schema": schema}}}
+
+
+def _reference(model: type[BaseModel]) -> dict[str, Any]:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
+
+
+_REASONS = {
+    429: "Too many requests with this key, or too many of its large responses are still unread.",
+    503: "Temporarily unavailable, or too many large responses are still unread.",
+}
+
+_IDEMPOTENCY_KEY = {
+    "name": KEY_HEADERS[0],
+    "in": "header",
+    "required": False,
+    "description": "Repeating a request with the same key within 24 hours does it only once.",
+    "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
+}
+
+# A service without keys asks for none: hence the empty alternative.
+_SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {"basic": []}, {}]
+_AUTHORIZATION_ALONE: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {}]
+_KEYS = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    "basic": {"type": "http", "scheme": "basic", "description": "With any user name."},
+}
+
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "string": {"type": "string"},
+    "strings": {"type": "array", "items": {"type": "string"}},
+    "words": {"type": "string", "minLength": 1},
+    "boolean": {"type": "boolean"},
+    "true": {"type": "boolean", "const": True},
+    "integer": {"type": "integer"},
+    "count": {"type": "integer", "minimum": 1},
+    "instant": {"type": "string", "format": "date-time"},
+    "id": {"type": "integer", "format": "int64", "minimum": -(1 << 63), "maximum": (1 << 63) - 1},
+}
+
+
+TITLE = "agentops-memory"
+PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for every project."
+CONSOLE = "/ui"  # to which the root leads a browser
+NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
+
+log = logging.getLogger(__name__)
+
+
+def application(
+    served: Sequence[Served], more: Sequence[Operation], gate: Gate, telemetry: Telemetry
+) -> Starlette:
+    """The service, once its storage is open, with what more it answers that is of no protocol.
+
+    The last protocol has the paths of no other.
+    """
+    own, refusals = documentation(served, more, gate), _Refusals([it for it, _ in served], gate)
+    first_routes, found = list[Route](), list[Route]()
+    for protocol, operations in reversed(served):
+        of_it = routes(protocol, operations, gate, telemetry)
+        first_routes += of_it[: len(protocol.first)]
+        found += of_it[len(protocol.first) :]
+    every = [
+        *first_routes,
+        *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
+        *(Route(path, _bounded(_loaded(it), gate)) for path, it in PAGE_FILES.items()),
+        *found,
+    ]
+    return Application(
+        routes=[_Raised(), *every],
+        exception_handlers={
+            HTTPException: refusals.unknown,
+            Refusal: refusals.refused,
+            OSError: refusals.short_of_files,
+            Exception: refusals.failed,
+        },
+    )
+
+
+class Application(Starlette):
+    """Finds the operation that takes a request by its method and path, of many, in few steps.
+
+    What it does not find is left to Starlette, whose routes are tried one after another: who may
+    ask, and by which method, they tell. So is an operation that failed before it has answered.
+    """
+
+    def __init__(self, routes: Sequence[BaseRoute], **handlers: Any) -> None:
+        super().__init__(routes=routes, **handlers)
+        self.router.redirect_slashes = False
+        self._known: dict[tuple[str, str], list[tuple[int, Route]]] = {}
+        for number, route in enumerate(routes):
+            if isinstance(route, Route):
+                fixed, is_template, _ = route.path.partition("{")
+                start = fixed[: fixed.rfind("/") + 1] if is_template else fixed
+                for method in route.methods or ():
+                    self._known.setdefault((method, start), []).append((number, route))
+        self._deepest = max(start.count("/") for _, start in self._known)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._found(scope)
+        if endpoint is None:
+            await super().__call__(scope, receive, send)
+            return
+        try:
+            await endpoint(scope, receive, send)
+        except Exception as error:
+            if BEGUN in scope:
+                raise
+            scope[_ERROR] = error
+            await super().__call__(scope, receive, send)
+
+    def _found(self, scope: Scope) -> Endpoint | None:
+        method, path, at = scope["method"], scope["path"], 0
+        if path.endswith("\n"):  # which the end of a pattern passes over
+            return None
+        found = list(self._known.get((method, path), ()))
+        for _ in range(self._deepest):
+            at = path.find("/", at) + 1
+            if not at:
+                break
+            if at < len(path):
+                found += self._known.get((method, path[:at]), ())
+        for _, route in sorted(found, key=itemgetter(0)):  # as they would be tried
+            match, known = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(known)
+                return route.endpoint if isinstance(route.endpoint, Endpoint) else None
+        return None
+
+
+class _Raised(BaseRoute):
+    """Takes what an operation has failed with, before any other route."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        return Match.FULL if _ERROR in scope else Match.NONE, {}
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise scope[_ERROR]
+
+
+_ERROR = f"{__package__}.error"  # in the scope of a request
+
+
+def _bounded(handler: Handler, gate: Gate) -> Handler:
+    async def handle(request: Request) -> Response:
+        answer = await handler(request)
+        known = request.scope.get(ADMISSION)
+        return Bounded(answer, gate.large_answers.of(known.admitted.key if known else None))
+
+    return handle
+
+
+def _loaded(path: Path) -> Handler:
+    async def handle(_: Request) -> Response:
+        return page_file(path)  # for anybody: a browser sends no key with what a page loads
+
+    return handle
+
+
+class NoMethod(Refusal):
+    code = "no_method"
+
+
+class Failed(Refusal):
+    code = "failed"
+
+
+class _Refusals:
+    """What no operation answers, in the shape of the protocol that has the path."""
+
+    def __init__(self, protocols: Sequence[Protocol], gate: Gate) -> None:
+        self._protocols = protocols
+        self._gate = gate
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Refusal)
+        return self._protocol(request).refused(error)
+
+    async def unknown(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if request.scope["path"] == "/" and request.method in SAFE and is_browser(request):
+            return RedirectResponse(CONSOLE)
+        protocol = self._protocol(request)
+        try:
+            caller = self._gate.admit(
+                request, Role.READER, is_authorization_only=protocol.is_authorization_only
+            )
+            if protocol.is_closed:
+                protocol.require(request, caller)
+        except Refusal as refusal:
+            return protocol.refused(refusal)
+        if error.status_code != 405:
+            return protocol.refused(NoPath())
+        # Starlette names those of the path's first route alone; a path may have one route a method.
+        methods: set[str] = set()
+        for route in request.app.routes:
+            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+                methods |= route.methods or set()
+        response = protocol.refused(NoMethod("This path does not support this method."))
+        response.headers["Allow"] = ", ".join(sorted(methods))
+        return response
+
+    async def short_of_files(self, request: Request, error: Exception) -> Response:
+        """Asked again, it may be answered: too many connections are a fault of their number."""
+        if getattr(error, "errno", None) not in NO_FILE_LEFT:
+            raise error
+        log.warning("too many files are open", extra={"reason": reason(error)})
+        return self._protocol(request).refused(Unavailable("Too many files are open; try again."))
+
+    async def failed(self, request: Request, _: Exception) -> Response:
+        # The server logs what is raised; this is only the answer.
+        failed = Failed("The service failed; the log has the reason.")
+        return self._protocol(request).refused(failed)
+
+    def _protocol(self, request: Request) -> Protocol:
+        return protocol_at(request.scope["path"], self._protocols)
+
+
+def is_browser(request: Request) -> bool:
+    return "text/html" in request.headers.get("accept", "")
+
+
+class Description(BaseModel):
+    """GET /openapi.json."""
+
+    openapi: str
+    info: dict[str, Any]
+    tags: list[dict[str, str]]
+    paths: dict[str, Any]
+    components: dict[str, Any]
+
+
+def documentation(
+    served: Sequence[Served], more: Sequence[Operation], gate: Gate
+) -> list[Operation]:
+    """The operations that are of no protocol; the description has them with those of the last."""
+
+    @cache  # built on demand: it takes longer than the rest of the start
+    def described() -> bytes:
+        *others, (last, operations) = served
+        every = [(last, [*operations, *own]), *others]
+        documented = [each for each in every if each[0].problem is not None]
+        return bytes(JSONResponse(document(documented, title=TITLE, version=__version__)).body)
+
+    async def openapi(request: Request) -> Response:
+        gate.admit(request, Role.READER)
+        return Response(await asyncio.to_thread(described), media_type=JSON)
+
+    async def docs(request: Request) -> Response:
+        status = 200
+        try:
+            gate.admit(request, Role.READER)
+        except Unauthenticated:
+            # A browser sends no key with a link; the page asks for one, and says nothing else.
+            if not is_browser(request):
+                raise
+            status = 401
+        answer = page_file(PAGE / "page.html", status)
+        answer.headers.update({"Content-Security-Policy": PAGE_POLICY, **HEADERS.get(status, {})})
+        return answer
+
+    operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
+    own = [
+        *more,
+        operation(
+            path="/openapi.json", name="openapi", summary="This description, in OpenAPI 3.1.",
+            handler=openapi, answer=Description,
+        ),
+        operation(
+            path="/docs", name="docs", summary="This description, on a page.", handler=docs,
+            media_type="text/html",
+        ),
+    ]  # fmt: skip
+    return own
+
+
+def scrape(
+    refresh: Callable[[], Awaitable[None]],
+    exposition: Callable[[str], tuple[bytes, str]],  # for a header Accept
+    gate: Gate,
+    *,
+    is_open: bool,
+) -> Operation:
+    """The measurements of all tenants together; to none but the default one, unless it is open."""
+
+    async def metrics(request: Request) -> Response:
+        if not is_open:
+            caller = gate.admit(request, Role.READER, is_limited=False)
+            if caller.tenant != DEFAULT_TENANT or not caller.projects.are_everything:
+                raise Denied(PARTIAL)
+        await refresh()
+        accept = request.headers.get("accept", "")
+        text, media_type = await asyncio.to_thread(exposition, accept)
+        return Response(text, media_type=media_type)
+
+    return Operation(
+        method="GET", path="/metrics", name="metrics",
+        summary="Metrics, in the text format of Prometheus or as OpenMetrics.",
+        handler=metrics, media_type="text/plain", role=None if is_open else Role.READER,
+        refusals=() if is_open else (503,),
+    )  # fmt: skip
+
+
+PAGE = Path(__file__).parent / "docs_page"
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# Told, not guessed: with `nosniff` a browser runs no script of another type.
+TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
+
+
+PAGE_FILES = {
+    f"/docs/{Path(name).name}": PAGE / name
+    for name in ("page.js", "viewer/swagger-ui.css", "viewer/index.css",
+                 "viewer/swagger-ui-bundle.js")
+}  # fmt: skip
+
+
+def page_file(path: Path, status: int = 200) -> FileResponse:
+    return FileResponse(path, status, media_type=TYPES[path.suffix])

@@ -1,1 +1,0 @@
-"""HTTP around the protocols: application, authentication, limits, probes, the API's description."""

@@ -1,0 +1,533 @@
+"""What a client may cost before its request is read: uvicorn limits neither size nor time.
+
+The headers of a request are bounded in bytes and in seconds. A client that is
+still sending when it is answered gets a few seconds to read the answer, while
+the rest is dropped; a client that takes nothing of its answer is cut off. So is
+one whose answer the application leaves incomplete.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import httptools
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http import httptools_impl
+
+from ..engine.maintenance import noop
+from .middleware import ALWAYS, EarlyPost
+
+log = logging.getLogger(__name__)
+
+Headers = Sequence[tuple[bytes, bytes]]  # names in lower case
+
+_END = b"\r\n\r\n"  # of a head, and of a body in chunks; the parser takes no other
+_NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_WITHOUT_HOST = ("0.9", "1.0")  # versions of HTTP
+_KEYS = frozenset({b"authorization", b"x-api-key"})  # the same one may come twice
+_SINGLE = _KEYS | {b"host", b"transfer-encoding"}
+
+
+class Refused(Exception):
+    """A request that the protocol itself refuses; it is the last of its connection."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+@dataclass(slots=True, eq=False)
+class Framing:
+    """Cuts the bytes of a connection where requests end, however the network has cut them.
+
+    A parser that is fed part by part, and tells of heads and ends, cannot meet
+    bytes of one request in a state that another one left.
+    """
+
+    _held: bytes = b""  # the start of what may be an end
+    _has_begun: bool = False
+    _in_line: bool = True  # before the end of the request line
+    _left: int | None = None  # bytes of the body; None where an end is looked for
+
+    def parts(self, data: bytes) -> Iterator[bytes]:
+        """The data, each part of one request, with request lines as a client that escapes has them.
+
+        The outcome is reported by head_ended and request_ended before the next part.
+        """
+        data, at = self._held + data, 0
+        while at < len(data):
+            start = at if self._has_begun else self._start(data, at)
+            at = self._end(data, start)
+            if start == at:
+                break
+            part = data[start:at]
+            yield self._escaped(part) if self._in_line else part
+        self._held = data[at:]
+
+    def head_ended(self, headers: Headers) -> None:
+        for name, value in headers:
+            if name == b"content-length":
+                self._left = int(value)
+
+    def request_ended(self) -> None:
+        self._has_begun, self._in_line, self._left = False, True, None
+
+    def _start(self, data: bytes, at: int) -> int:
+        start = len(data) - len(data[at:].lstrip(b"\r\n"))
+        self._has_begun = start < len(data)
+        return start
+
+    def _end(self, data: bytes, at: int) -> int:
+        """Where the part ends that begins here; what may be the start of an end waits."""
+        if self._left is not None:
+            size = min(self._left, len(data) - at)
+            self._left -= size
+            return at + size
+        found = data.find(_END, at)
+        if found >= 0:
+            return found + len(_END)
+        tail = data[max(at, len(data) - len(_END) + 1) :]
+        return len(data) - next(size for size in (3, 2, 1, 0) if tail.endswith(_END[:size]))
+
+    def _escaped(self, part: bytes) -> bytes:
+        """The part, in the request line as a client that escapes would have sent it."""
+        if part.isascii():
+            self._in_line = b"\n" not in part
+            return part
+        line, end, rest = part.partition(b"\n")
+        self._in_line = not end
+        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + rest
+
+
+def require_clear(headers: Headers, version: Callable[[], str]) -> None:
+    """Refused for a head that two readers could understand in two ways."""
+    found: dict[bytes, bytes] = {}
+    for name, value in headers:
+        if name in _SINGLE:
+            stripped = value.strip()
+            if name in found and (name not in _KEYS or found[name] != stripped):
+                raise Refused(400, f"The header {name.decode()} was sent more than once.")
+            found[name] = stripped
+    if b"host" not in found and version() not in _WITHOUT_HOST:
+        raise Refused(400, "A request needs a Host header.")
+    if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+        raise Refused(501, "The only supported transfer coding is chunked.")
+
+
+@dataclass(eq=False)
+class HeldTransport:
+    """A transport that leaves closing to the protocol, and takes nothing after it.
+
+    The head of an answer waits for the body, or for the loop's next turn: two writes wake a client
+    twice.
+    """
+
+    _wire: asyncio.Transport
+    _finish: Callable[[], None]
+    _loop: asyncio.AbstractEventLoop
+    _head: bytes = b""
+    _is_finished: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+    def is_closing(self) -> bool:
+        return self._is_finished or self._wire.is_closing()
+
+    def write(self, data: bytes) -> None:
+        # A closed wire raises in uvloop: uvicorn learns that a client has gone for the last of its
+        # pipelined requests alone, and continues with the answer to an earlier one.
+        if self.is_closing():
+            return
+        if self._head:
+            head, self._head = self._head, b""
+            self._wire.write(head + data)
+        elif data.endswith(_END) and data.startswith(b"HTTP/"):
+            self._head = data
+            self._loop.call_soon(self.flush)
+        else:
+            self._wire.write(data)
+
+    def flush(self) -> None:
+        head, self._head = self._head, b""
+        if head and not self.is_closing():
+            self._wire.write(head)
+
+    def close(self) -> None:
+        if not self.is_closing():
+            self.flush()
+            self._is_finished = True
+            self._finish()
+
+
+MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
+MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
+HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its headers
+LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
+STALL_TIME = 120.0  # seconds in which a client must take some of its answer
+
+NO_REQUEST = "This is not an HTTP request."
+LATE = "The headers of the request did not arrive in time."
+LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
+FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
+
+_LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
+_ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
+
+
+Early = Callable[[bytes, Headers, bytes, str], bytes | None]
+"""The whole answer to a GET of a path and its query with these headers and a line with the date.
+
+The last is the address of the client, for the log."""
+
+SHORT = 32 * 1024  # bytes of a body that may be answered early
+BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
+
+
+class LimitedProtocol(httptools_impl.HttpToolsProtocol):
+    """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
+
+    `early` answers a request once its head is there, `early_post` one with a short body; or
+    they leave it to the application.
+    """
+
+    def __init__(
+        self, *args: Any, early: Early = noop, early_post: EarlyPost, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self._early = early
+        self._early_post = early_post
+        self._is_answered_early = False
+        self._wire: asyncio.Transport = None  # type: ignore[assignment]
+        self._in_headers = False
+        self._has_trailers = False
+        self._header_bytes = 0
+        self._kept_bytes = 0  # of reads that the parser has kept to itself
+        self._framing = Framing()
+        self._refusal: Refused | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._stall: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._wire = transport
+        held = HeldTransport(transport, self._finish, self.loop)
+        super().connection_made(cast(asyncio.Transport, held))
+        self._wait(HEADERS_TIME, self._headers_are_late)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
+        self._stop_waiting()
+        self._stop_watching()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing() or self._refusal:
+            return
+        self._unset_keepalive_if_required()
+        self._kept_bytes += len(data)
+        for part in self._framing.parts(data):
+            self._parse(part)
+            if self._refusal:
+                return
+        if self._kept_bytes > MAX_HEADERS:
+            self._refuse(Refused(431, LARGE))
+        elif self._in_headers and self._deadline is None:
+            self._wait(HEADERS_TIME, self._headers_are_late)
+        elif self._is_idle() and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch(self._wire.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        if not self.transport.is_closing():
+            self._stop_watching()
+        super().resume_writing()
+
+    def on_message_begin(self) -> None:
+        if len(self.pipeline) == MAX_WAITING:
+            raise Refused(429, FLOOD)
+        super().on_message_begin()
+        self._in_headers = True
+        self._header_bytes = self._kept_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._kept_bytes = 0
+        self._header_bytes += len(url)
+        if self._header_bytes > MAX_HEADERS:
+            raise Refused(431, LARGE)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._kept_bytes = 0
+        self._header_bytes += len(name) + len(value) + _LINE_SIGNS
+        if self._header_bytes > MAX_HEADERS:
+            raise Refused(431, LARGE)
+        if self._in_headers:
+            super().on_header(name, value)
+        else:
+            self._has_trailers = True
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        self._header_bytes = self._kept_bytes = 0
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Refused(400, NO_REQUEST)
+            return
+        require_clear(self.headers, self.parser.get_http_version)
+        self._framing.head_ended(self.headers)
+        self._stop_waiting()
+        self._unset_keepalive_if_required()
+        if self._answered_early():
+            return
+        super().on_headers_complete()
+        if self.expect_100_continue:
+            # Answered early, the client may leave out the body or send it: nobody could tell.
+            self.cycle.keep_alive = False
+
+    def _answered_early(self) -> bool:
+        """Whether the request is answered; only one that waits for no other, and continues."""
+        if (
+            self.parser.get_method() != b"GET"
+            or self.parser.get_http_version() != "1.1"
+            or not self.parser.should_keep_alive()
+            or self.pipeline
+            or not (self.cycle is None or self.cycle.response_complete)
+            or self.flow.write_paused
+        ):
+            return False
+        date = b"%b: %b\r\n" % self.server_state.default_headers[0]
+        try:
+            address = self.client[0] if self.client else ""
+            answer = self._early(self.url, self.headers, date, address)
+        except Exception:  # else the parser would take it for a request that is none
+            log.exception("the fast path failed; the request takes the slow one")
+            answer = None
+        if answer is None:
+            return False
+        self._is_answered_early = True
+        self.server_state.total_requests += 1
+        self.transport.write(answer)
+        return True
+
+    def on_body(self, body: bytes) -> None:
+        self._kept_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
+        self._framing.request_ended()
+        self._kept_bytes = 0
+        if self._is_answered_early:
+            self._is_answered_early = False
+            return
+        self.cycle.more_body = False
+        if self.cycle.response_complete:
+            self._stop_waiting()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            self.flow.pause_reading()
+        if self._refusal:
+            self._refuse(self._refusal)
+        elif self.cycle.response_complete and self.cycle.more_body:
+            self._wait(LINGER_TIME, self._close)
+
+    def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
+        super()._start_asgi_task(cycle, partial(_run, app, self._early_post, cycle))
+
+    def _parse(self, part: bytes) -> None:
+        is_offer = False
+        if self._has_trailers and not self._is_receiving():
+            self._reset_parser()  # for the parser `Connection: close` among them is an end
+        try:
+            self.parser.feed_data(part)
+        except httptools.HttpParserUpgrade:
+            is_offer = True
+        except httptools.HttpParserError as error:
+            raised = error.__context__  # in one of the methods that the parser calls
+            self._refuse(raised if isinstance(raised, Refused) else Refused(400, NO_REQUEST))
+        if is_offer:
+            self._decline()
+
+    def _decline(self) -> None:
+        """Read the head as if it had not offered another protocol, whose body would be left out."""
+        version = self.parser.get_http_version().encode()
+        line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
+        headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self._reset_parser()
+        self._parse(b"".join([line, *headers, b"\r\n"]))
+
+    def _reset_parser(self) -> None:
+        self._has_trailers = False
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+
+    def _is_receiving(self) -> bool:
+        return self._in_headers or (self.cycle is not None and self.cycle.more_body)
+
+    def _is_idle(self) -> bool:
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and not self._is_receiving()
+
+    def _is_answering(self) -> bool:
+        if self.cycle is None or self.cycle.response_complete:
+            return False
+        return bool(self.pipeline) or self.cycle.response_started or not self.cycle.more_body
+
+    def _headers_are_late(self) -> None:
+        self._stop_waiting()
+        if self.flow.read_paused:  # by us, not by the client
+            self._wait(HEADERS_TIME, self._headers_are_late)
+        elif self._in_headers:
+            self._refuse(Refused(408, LATE))
+        else:
+            self.transport.close()
+
+    def _refuse(self, refusal: Refused) -> None:
+        """Take no more from this client, and say why once no answer is due."""
+        self._refusal = refusal.with_traceback(None)  # which would hold this connection
+        self._stop_waiting()
+        if self._is_answering():
+            return
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        content = json.dumps({"error": refusal.sentence}).encode()
+        self.transport.write(
+            httptools_impl.STATUS_LINE[refusal.status]
+            + b"content-type: application/json\r\ncontent-length: %d\r\n" % len(content)
+            + _ALWAYS
+            + b"connection: close\r\n\r\n"
+            + content
+        )
+        self.transport.close()
+
+    def _finish(self) -> None:
+        """Close, at once or when a client that is still sending has had time to read."""
+        if not (self._is_receiving() or self._refusal):
+            self._close()
+            return
+        self.flow.resume_reading()
+        with contextlib.suppress(OSError):  # the client has gone
+            self._wire.write_eof()
+        self._wait(LINGER_TIME, self._close)
+
+    def _close(self) -> None:
+        self._stop_waiting()
+        self._wire.close()
+        # What is still unsent would keep it open for as long as the client likes.
+        self._watch(self._wire.get_write_buffer_size())
+
+    def _watch(self, unsent: int) -> None:
+        """Cut the connection off once nothing of what is unsent is taken any more."""
+        self._stop_watching()
+        self._stall = self.loop.call_later(STALL_TIME, self._look, unsent)
+
+    def _look(self, unsent: int) -> None:
+        now_unsent = self._wire.get_write_buffer_size()
+        if now_unsent < unsent:
+            self._watch(now_unsent)
+        else:
+            self._wire.abort()
+
+    def _stop_watching(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(seconds, then)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+async def _run(
+    app: ASGIApp,
+    early_post: EarlyPost,
+    cycle: httptools_impl.RequestResponseCycle,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+) -> None:
+    """Run the application. Why its answer ends early it has logged, and so has the server."""
+    try:
+        if await _is_posted_early(early_post, cycle, scope):
+            return
+        await app(scope, receive, send)
+    except asyncio.CancelledError:
+        if not cycle.disconnected:
+            raise
+    if cycle.response_started and not cycle.response_complete:
+        cycle.disconnected = True  # nothing more is sent
+        cycle.transport.close()
+
+
+async def _is_posted_early(
+    early_post: EarlyPost, cycle: httptools_impl.RequestResponseCycle, scope: Scope
+) -> bool:
+    """Whether the request is answered in front of the application, which happens here."""
+    if not _is_plain_post(cycle, scope):
+        return False
+    answer = await early_post(scope, partial(_body, cycle))
+    if answer is None:
+        return False
+    if cycle.flow.write_paused and not cycle.disconnected:
+        await cycle.flow.drain()
+    if cycle.disconnected:
+        return True
+    status, rest = answer
+    date = b"%b: %b\r\n" % cycle.default_headers[0]
+    if not cycle.keep_alive:  # the service is stopping
+        head, end, body = rest.partition(_END)
+        rest = b"%b\r\nconnection: close%b%b" % (head, end, body)
+    cycle.response_started = cycle.response_complete = True
+    cycle.transport.write(b"%b%b%b" % (httptools_impl.STATUS_LINE[status], date, rest))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
+
+
+def _is_plain_post(cycle: httptools_impl.RequestResponseCycle, scope: Scope) -> bool:
+    return (
+        scope["method"] == "POST"
+        and not scope["query_string"]
+        and not cycle.waiting_for_100_continue
+        and cycle.keep_alive
+        and scope["http_version"] == "1.1"
+    )
+
+
+async def _body(cycle: httptools_impl.RequestResponseCycle) -> tuple[bytes, bool] | None:
+    has_waited = cycle.more_body
+    if has_waited:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BODY_TIME):
+                while cycle.more_body and not cycle.disconnected and len(cycle.body) <= SHORT:
+                    cycle.message_event.clear()
+                    await cycle.message_event.wait()
+    is_whole = not (cycle.more_body or cycle.disconnected) and len(cycle.body) <= SHORT
+    cycle.message_event.set()  # for the application, if it is to read what has come
+    return (bytes(cycle.body), has_waited) if is_whole else None

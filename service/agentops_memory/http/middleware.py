@@ -1,0 +1,484 @@
+"""The middleware of a request, and the responses to probes."""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache, partial
+from itertools import chain
+
+from pydantic import BaseModel
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from ..engine.engine import Storage
+from ..engine.maintenance import noop
+from ..errors import Denied, Refusal, Unavailable
+from ..memory.access import OPERATOR
+from ..settings.parsing import PORTS, canonical_origin
+from ..settings.settings import Settings
+from ..telemetry import Metrics, Requests
+from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT
+from .gate import Endpoint, is_loopback
+from .protocol import READ, SENT, Handler, Operation, Protocol, protocol_at
+
+HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
+
+LITTLE = 100 * 2**20  # bytes left on the disk, below which somebody should look
+NOTHING = 2**20  # below which a large write fails
+LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, unless it is held
+TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
+TOLD_FOR = timedelta(seconds=2)  # until the next check, however often it is probed
+
+DRIFTED = "The index differed from the memories at the last check, and was rebuilt."
+LOG_IS_LONG = "The write-ahead log is long; a read or another process prevents its restart."
+DAMAGED = "Rows in the database are damaged, first {}; `agentops-memory doctor` names them."
+DATABASE = "database"
+MIGRATIONS = "migrations"
+
+
+class Status(StrEnum):
+    """How a check ended. With `failed` the service cannot do its work."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+class Health(BaseModel):
+    """GET /health."""
+
+    status: str
+
+
+class Check(BaseModel):
+    """What a look at one thing found."""
+
+    status: Status = Status.OK
+    detail: str | None = None  # a sentence, unless all is well
+    bytes: int | None = None
+    rows: int | None = None
+
+
+ALONE = Check(
+    status=Status.WARNING,
+    detail="No synchronous standby is named (synchronous_standby_names), so acknowledged writes "
+    "can be lost with the database's machine.",
+)
+
+
+class Readiness(BaseModel):
+    """GET /health/ready."""
+
+    status: Status
+    error: str | None = None  # what failed first, in a sentence
+    checks: dict[str, Check]
+
+
+@dataclass(slots=True, kw_only=True)
+class Probes:
+    """The operations that probes ask, of a service that has started."""
+
+    storage: Storage
+    metrics: Metrics
+    backup_trouble: Callable[[], str | None] | None = None  # None: it makes no backups
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _found: Readiness | None = None
+    _look_again_at: float = 0.0
+
+    @property
+    def operations(self) -> list[Operation]:
+        async def ok(_: Request) -> Response:
+            return well()
+
+        async def ready(_: Request) -> Response:
+            return _answered(await self.readiness())
+
+        checked = "Whether the service can do its work, with the result of each check."
+        rows: list[tuple[str, str, str, Handler, type[BaseModel]]] = [
+            (HEALTH, "health", "Whether the service runs.", ok, Health),
+            (LIVE, "live", "Whether the process answers.", ok, Health),
+            (STARTUP, "startup", "Whether the service has started.", ok, Health),
+            (READY, "ready", checked, ready, Readiness),
+        ]
+        return [
+            Operation(
+                method="GET", path=path, name=name, summary=summary, handler=handler,
+                answer=answer, refusals=(503,),
+            )
+            for path, name, summary, handler, answer in rows
+        ]  # fmt: skip
+
+    async def readiness(self) -> Readiness:
+        """How each check ended, at most two seconds ago."""
+        async with self._looking:
+            now = asyncio.get_running_loop().time()
+            if self._found is None or now >= self._look_again_at:
+                self._found = _readiness(await self._looked())
+                now = asyncio.get_running_loop().time()
+                self._look_again_at = now + TOLD_FOR.total_seconds()
+            return self._found
+
+    async def _looked(self) -> dict[str, Check]:
+        checks = await self._written()
+        if self.storage.maintenance.has_files:
+            checks |= await self._files()
+        drift = int(self.metrics.value_of(INDEX_DRIFT))
+        checks["index"] = _warned(DRIFTED if drift else None, rows=drift)
+        if self.backup_trouble:
+            checks["backup"] = _warned(self.backup_trouble())
+        return checks
+
+    async def _written(self) -> dict[str, Check]:
+        try:
+            async with asyncio.timeout(TIMEOUT.total_seconds()):
+                found = await self.storage.probe()
+        except TimeoutError:
+            reason = f"A write took longer than {TIMEOUT.total_seconds():.0f} s."
+        except Refusal as refusal:
+            reason = str(refusal)
+        else:
+            migrations = Check()
+            if not found.has_newest_format:
+                changed = "Another version of the program has changed the database."
+                migrations = Check(status=Status.FAILED, detail=changed)
+            standby = {"standby": ALONE} if found.lacks_standby else {}
+            return {DATABASE: self._rows(found.damaged_rows), MIGRATIONS: migrations, **standby}
+        return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
+
+    def _rows(self, damaged: Sequence[str]) -> Check:
+        self.metrics.show(DAMAGED_ROWS, len(damaged))
+        if not damaged:
+            return Check()
+        # A warning: all else is served as ever, and a failed check would take the service away.
+        # What names a row in a table is never a name of the user's: nobody needs a key for this.
+        return _warned(DAMAGED.format(damaged[0]), rows=len(damaged))
+
+    async def _files(self) -> dict[str, Check]:
+        sizes = await self.storage.maintenance.sizes(OPERATOR)
+        log = sizes.log or 0
+        return {
+            "disk": _disk(sizes.free),
+            "wal": _warned(LOG_IS_LONG if log >= LONG else None, bytes=log),
+        }
+
+
+def _disk(free: int | None) -> Check:
+    if free is None:
+        return Check(status=Status.FAILED, detail="The free disk space cannot be determined.")
+    if free < NOTHING:
+        return Check(status=Status.FAILED, detail="The disk is full.", bytes=free)
+    if free < LITTLE:
+        return Check(status=Status.WARNING, detail="The disk is nearly full.", bytes=free)
+    return Check(bytes=free)
+
+
+def _warned(trouble: str | None, **counted: int) -> Check:
+    return Check(status=Status.WARNING if trouble else Status.OK, detail=trouble, **counted)
+
+
+def _readiness(checks: dict[str, Check]) -> Readiness:
+    for status in (Status.FAILED, Status.WARNING):
+        details = [check.detail for check in checks.values() if check.status is status]
+        if details:
+            error = details[0] if status is Status.FAILED else None
+            return Readiness(status=status, error=error, checks=checks)
+    return Readiness(status=Status.OK, checks=checks)
+
+
+def _answered(found: Readiness) -> Response:
+    status = 503 if found.status is Status.FAILED else 200
+    return JSONResponse(found.model_dump(mode="json", exclude_none=True), status)
+
+
+def well() -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+def _refused(sentence: str) -> Response:
+    return JSONResponse({"error": sentence}, 503)
+
+
+def _unready(what: str, detail: str) -> Response:
+    return _answered(_readiness({what: Check(status=Status.FAILED, detail=detail)}))
+
+
+_OPENING = "The database is being opened or upgraded."
+_STOPPING = "The service is stopping."
+
+Told = Mapping[str, Callable[[], Response]]
+"""Responses to probes, by their path."""
+
+AS_USUAL: Told = {}
+"""Of probes that the service itself answers."""
+
+WHILE_STARTING: Told = {
+    # An upgrade may take long, and a probe of the original's chart must not end it half-way.
+    HEALTH: well,
+    LIVE: well,
+    STARTUP: partial(_refused, "The service is starting."),
+    READY: partial(_unready, MIGRATIONS, _OPENING),
+}
+"""Responses to probes before the database is open."""
+
+
+WHILE_STOPPING: Told = {
+    HEALTH: partial(_refused, _STOPPING),
+    READY: partial(_unready, "service", _STOPPING),
+}
+"""Responses to probes once the service is stopping."""
+
+
+METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
+START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
+MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
+
+FOREIGN = (
+    "This page's origin may not call the service; MEMORY_ALLOWED_ORIGINS lists the allowed origins."
+)
+HIDDEN = "null"  # what a browser sends as the origin that it hides
+RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
+
+# Read by browsers alone: an answer is data, never a page, a script, a frame or a cached copy.
+ALWAYS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+Body = Callable[[], Awaitable[tuple[bytes, bool] | None]]
+"""The whole body of a request, and whether it was waited for; None if it is long, or late."""
+EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
+"""The answer to a POST: its status, and what follows the line with the date."""
+NONE: Mapping[str, EarlyPost] = {}
+
+
+def guarded(
+    gate: "StartupGate", protocols: Sequence[Protocol], metrics: Metrics, settings: Settings
+) -> ASGIApp:
+    """The gate inside all that a request passes before it, so that no answer is without it."""
+    names = local_names(settings.listen.host)
+    origins = Origins(gate, protocols, names=names, allowed=settings.allowed_origins)
+    return SecurityHeaders(Requests(origins, metrics, route_of))
+
+
+class SecurityHeaders:
+    """An ASGI application that adds what every answer says, unless the one inside it says it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        def completed(message: Message) -> Awaitable[None]:
+            if message["type"] == "http.response.start":
+                headers = message.get("headers", ())
+                said = {name for name, _ in headers}
+                message["headers"] = [*headers, *(each for each in ALWAYS if each[0] not in said)]
+            return send(message)
+
+        await self._app(scope, receive, completed)
+
+
+class Origins:
+    """An ASGI application that keeps web pages from the one inside it.
+
+    A page sends its origin with whatever it may not simply embed. One that is
+    neither the service's own nor allowed is refused with 403; an allowed one may
+    read the answers, and send and see the headers of the protocols. A service on
+    loopback has `names`, and refuses with 403 to be called by another: a page whose
+    name has come to mean 127.0.0.1 is of its own origin.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        protocols: Sequence[Protocol],
+        *,
+        names: frozenset[str] | None,
+        allowed: frozenset[str],
+    ) -> None:
+        self._app = _readable(app, protocols, allowed) if allowed else app
+        self._protocols = protocols
+        self._names = names
+        self._allowed = allowed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        sentence = self._refusal(scope) if scope["type"] == "http" else None
+        if sentence is None:
+            await self._app(scope, receive, send)
+        else:
+            refused = self._protocol(scope).refused(Denied(sentence))
+            await refused(scope, receive, send)
+
+    def _protocol(self, scope: Scope) -> Protocol:
+        return protocol_at(scope["path"], self._protocols)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+        for name, value in scope["headers"]:
+            if name in found:
+                found[name].append(value.decode("latin-1"))
+        hosts, origins = found[b"host"], found[b"origin"]
+        if self._names is not None and any(host_of(host) not in self._names for host in hosts):
+            return RENAMED
+        if origins == [HIDDEN] and self._protocol(scope).has_forms:
+            return None
+        if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
+            return FOREIGN
+        return None
+
+
+def _readable(app: ASGIApp, protocols: Sequence[Protocol], allowed: frozenset[str]) -> ASGIApp:
+    *others, last = protocols
+    return CORSMiddleware(
+        app,
+        allow_origins=allowed,
+        allow_methods=METHODS,
+        allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols)},
+        expose_headers=list(dict.fromkeys(chain(last.read, *(it.read for it in others), READ))),
+        allow_private_network=True,  # a page from elsewhere that asks this machine, as allowed
+    )
+
+
+def host_of(authority: str) -> str | None:
+    """The host of a Host header, which may name a port: in lower case, without it."""
+    match = _AUTHORITY.fullmatch(authority)
+    return match["host"].lower() if match else None
+
+
+def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) -> bool:
+    """Whether a page of this origin may ask the service that it calls by these names.
+
+    The service's own origin is its name with http or https, so that a proxy may
+    add the latter. An origin that a browser hides (`null`) is nobody's.
+    """
+    page = canonical_origin(origin)
+    if page is None or page in allowed:
+        return page is not None
+    return bool(hosts) and any(
+        all(canonical_origin(f"{scheme}://{host}") == page for host in hosts) for scheme in PORTS
+    )
+
+
+def local_names(host: str) -> frozenset[str] | None:
+    """What a service may be called that listens on this host; None for any name.
+
+    On loopback: localhost, 127.0.0.1, [::1] and the host itself.
+    """
+    if not is_loopback(host):
+        return None
+    return frozenset({"localhost", "127.0.0.1", "[::1]", f"[{host}]" if ":" in host else host})
+
+
+class StartupGate:
+    """Answers for the service while it starts and while it drains.
+
+    While it starts, probes are answered at once, /health with 200, so that none of them
+    ends an upgrade half-way. What is no probe waits, and is served once the service is
+    open; nothing of its body is read before. It is refused with 503 instead when the
+    start takes too long, when too many wait, while an upgrade runs, and while another
+    service has the database. While it drains, /health and /health/ready fail and
+    everything else is served.
+    """
+
+    def __init__(self, protocols: Sequence[Protocol]) -> None:
+        self._protocols = protocols
+        self._application: ASGIApp | None = None
+        self._early: Callable[..., bytes | None] = noop
+        self._early_posts = NONE
+        self._probes: Told = WHILE_STARTING
+        self._refusal = Unavailable("The service is starting; try again.")
+        self._no_wait = asyncio.Event()  # set while requests are served or refused at once
+        self._waiting = 0
+
+    def wait(self, reason: str) -> None:
+        """Refuse requests, and tell probes for what the start waits; no more without a reason."""
+        self._probes = WHILE_STARTING
+        self._no_wait.clear()
+        if reason:
+            waits = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
+            self._probes = {**WHILE_STARTING, **waits}
+            self._no_wait.set()
+
+    def upgrade(self) -> None:
+        """Refuse requests until the service is open: an upgrade takes as long as it takes."""
+        self._no_wait.set()
+
+    def early(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
+        """The whole answer to a GET that does not need the application."""
+        return self._early(url, headers, date, client) if self._probes is AS_USUAL else None
+
+    async def early_post(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
+        """The answer to a POST that does not need the application."""
+        found = self._early_posts.get(scope["path"])
+        return await found(scope, body) if found and self._probes is AS_USUAL else None
+
+    def open(
+        self,
+        application: ASGIApp,
+        early: Callable[..., bytes | None] = noop,
+        early_posts: Mapping[str, EarlyPost] = NONE,
+    ) -> None:
+        """Serve the application from now on, also to the requests that have waited for it."""
+        self._application, self._probes = application, AS_USUAL
+        self._early, self._early_posts = early, early_posts
+        self._no_wait.set()
+
+    def drain(self) -> None:
+        """Tell probes from now on that no more requests should come."""
+        self._probes = WHILE_STOPPING
+
+    def close(self) -> None:
+        """Refuse what waits, and what still comes, if the service was not open before its end."""
+        self.drain()
+        self._refusal = Unavailable("The service is stopping; try again.")
+        self._no_wait.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        probe = self._probes.get(scope["path"])
+        if probe is not None:
+            await probe()(scope, receive, send)
+            return
+        if self._application is None:
+            await self._opened()
+        answer = self._application
+        if answer is None:
+            answer = protocol_at(scope["path"], self._protocols).refused(self._refusal)
+        await answer(scope, receive, send)
+
+    async def _opened(self) -> None:
+        if self._waiting == MOST_WAITING:
+            return
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(START_TIMEOUT.total_seconds()):
+                await self._no_wait.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
+
+
+def route_of(scope: Scope) -> str:
+    """The template of the path that a request came by; `none` if it is none of the service's."""
+    endpoint = scope.get("endpoint")
+    if isinstance(endpoint, Endpoint):
+        return _template(endpoint.operation.path)
+    return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
+
+
+@cache
+def _template(path: str) -> str:
+    return re.sub(r":\w+}", "}", path)
+
+
+_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

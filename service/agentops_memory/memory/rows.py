@@ -1,0 +1,401 @@
+"""Values that columns hold, as the domain has them and back.
+
+In a damaged file a column may hold what nobody has stored. Such a row is never read as something
+weaker: the conversions here raise, and `reads` makes a DamagedRow of that.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import cached_property, lru_cache, wraps
+from operator import attrgetter
+from types import MappingProxyType, NoneType
+from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from ..errors import DamagedRow, Unreadable
+from ..recall.instants import EPOCH, MICROSECOND
+from ..recall.text import clean, object_of
+
+T = TypeVar("T")
+
+CACHED, LONGEST_CACHED = 1024, 128  # tags of memories that are remembered, and their characters
+EARLIEST = -62_135_596_800_000_000  # the year 1 in microseconds; SQL compares with it
+LAST = 253_402_300_799_999_999  # and with the last microsecond of the year 9999
+MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
+
+
+UNREADABLE = ValueError, TypeError, ArithmeticError, RecursionError, Unreadable
+"""What a conversion raises of a value that its column cannot hold."""
+
+
+def reads(table: str) -> Callable[[Callable[..., T]], Callable[[Any], T]]:
+    """Make a record of the columns of a row, whose first one names it in this table.
+
+    The types of the arguments are what SQLite may have lost; of values, the function itself
+    raises what is wrong. DamagedRow in either case.
+    """
+
+    def decorated(made: Callable[..., T]) -> Callable[[Any], T]:
+        sound: set[tuple[type, ...]] = set()
+
+        @wraps(made)
+        def read(row: Any) -> T:
+            try:
+                if (types := tuple(map(type, row))) not in sound:
+                    _require_types(made, types)
+                    sound.add(types)
+                return made(*row)
+            except UNREADABLE as error:
+                raise damaged_row(table, row, error) from error
+
+        return read
+
+    return decorated
+
+
+def damaged_row(table: str, row: Any, error: Exception) -> DamagedRow:
+    """What is wrong with a row, unless a conversion has said it of one that belongs to it."""
+    if isinstance(error, DamagedRow):
+        return error
+    key = tuple.__getitem__(row, 0)
+    return DamagedRow(table, key.hex() if isinstance(key, bytes) else key)
+
+
+def _require_types(made: Callable[..., object], types: tuple[type, ...]) -> None:
+    hints = [hint for name, hint in get_type_hints(made).items() if name != "return"]
+    for hint, found in zip(hints, types, strict=True):
+        if hint is not Any and found not in _TYPES.get(hint, ()):
+            known = (it for of in get_args(hint) for it in _TYPES[of])
+            if found not in known:
+                raise TypeError
+
+
+# SQLite has no type of its own for yes and no.
+_TYPES: Mapping[Any, tuple[type, ...]] = {
+    **{of: (of,) for of in (int, str, float, bytes, NoneType)},
+    bool: (bool, int),
+}
+
+
+def micros(at: datetime) -> int:
+    """An aware instant as whole microseconds since 1970."""
+    return (at - EPOCH) // MICROSECOND
+
+
+def instant(at: int) -> datetime:
+    """The inverse of `micros`; Unreadable if there is none."""
+    if type(at) is not int:
+        raise Unreadable
+    try:
+        return EPOCH + timedelta(microseconds=at)
+    except OverflowError as error:
+        raise Unreadable from error
+
+
+def optional_micros(at: datetime | None) -> int | None:
+    return None if at is None else micros(at)
+
+
+def optional_instant(at: int | None) -> datetime | None:
+    return None if at is None else instant(at)
+
+
+def count(number: int) -> int:
+    """A number of things; Unreadable for one that nothing counts to."""
+    if type(number) is not int or not 0 <= number <= 2 * MOST:
+        raise Unreadable
+    return min(number, MOST)  # one at the limit may be counted further
+
+
+def flag(value: int) -> bool:
+    if type(value) not in (int, bool) or value not in (0, 1):
+        raise Unreadable
+    return bool(value)
+
+
+def tag_array(tags: Iterable[str]) -> str:
+    """Tags as the JSON array that a row holds."""
+    return _encoded(every) if (every := list(tags)) else "[]"
+
+
+_encoded = json.JSONEncoder(ensure_ascii=False).encode
+
+
+def texts_of(array: str) -> tuple[str, ...]:
+    """The texts of a JSON array, as `tag_array` writes it; ValueError if it is none."""
+    if array == "[]":
+        return ()
+    return (_texts if len(array) <= LONGEST_CACHED else _parsed_texts)(array)
+
+
+def _parsed_texts(array: str) -> tuple[str, ...]:
+    found = json.loads(array)
+    # Only what is escaped can be what no text may hold.
+    are_texts = isinstance(found, list) and all(isinstance(it, str) for it in found)
+    if not are_texts or ("\\" in array and any(clean(it) != it for it in found)):
+        raise Unreadable
+    return tuple(found)
+
+
+_texts = lru_cache(CACHED)(_parsed_texts)  # memories of a project share them
+
+
+def tag_tuple(array: str) -> tuple[str, ...]:
+    """The tags that words are looked for in; of a damaged row none."""
+    try:
+        return texts_of(array)
+    except UNREADABLE:
+        return ()
+
+
+def counts_of(text: str) -> Mapping[str, int]:
+    """The positive counts in a JSON object; Unreadable if it is none."""
+    found = object_of(text)
+    if not all(type(it) is int and it > 0 for it in found.values()):
+        raise Unreadable
+    return found
+
+
+def json_of(pairs: Mapping[str, str]) -> str:
+    """Pairs of texts as the JSON object that a row holds."""
+    return json.dumps(dict(pairs), ensure_ascii=False) if pairs else "{}"
+
+
+def pairs_of(text: str) -> dict[str, str]:
+    """The inverse of `json_of`; ValueError if it is none."""
+    if text == "{}":
+        return {}
+    pairs = json.loads(text)
+    if not isinstance(pairs, dict):
+        raise Unreadable
+    if any(not isinstance(it, str) or clean(it) != it for pair in pairs.items() for it in pair):
+        raise Unreadable
+    return pairs
+
+
+Conversion = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Where a field of a record is stored, if not in a column of its own name; `sql` selects it.
+
+    Of a part, which is a record itself, `sql` is the alias of its columns. What `read` makes of
+    a text, and `write` of a field, stands in place of what the field's type says; `read` may
+    take a second text, or None.
+    """
+
+    sql: str
+    read: Conversion | None = None
+    write: Conversion = str
+    second: str = ""
+    beside: tuple[str, str] | None = None  # the table of the row that has it, and that row's key
+
+
+UNSTORED = Column("")
+"""Of a field that no row has: it is what it is by default."""
+
+
+class RowMapper(Generic[T]):
+    """A record as rows: what is selected, what is made of that, and what is written.
+
+    The fields of the record declare it: their names, their types, and a `Column` where one says
+    otherwise. A row begins with the column that names it in its table: the key, or what leads
+    the columns in the statement. DamagedRow for what a field cannot be, or `check` refuses, or
+    another column (`also`) cannot be.
+    """
+
+    def __init__(
+        self, record: Callable[..., T], table: str, key: str = "", *, alias: str = "",
+        check: Callable[[T], object] = bool, also: Mapping[str, type] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        self._table, self._declared = table, (record, key, alias, check, also)
+
+    def __str__(self) -> str:
+        return self._all
+
+    @cached_property
+    def _all(self) -> str:
+        return self.but()
+
+    def selecting(self, row: str) -> str:
+        """A SELECT of its own table up to a condition; without a key `row` names each row."""
+        _, key, alias, *_ = self._declared
+        leading = "" if key else f"{alias}{row}, "
+        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} WHERE "
+
+    def but(self, *names: str) -> str:
+        """The columns as a SELECT lists them, with NULL for the fields of some names."""
+        columns = self._reading.columns
+        return ", ".join("NULL" if it and it in names else sql for it, sql in columns if sql)
+
+    def __call__(self, row: Any) -> T:
+        try:
+            return cast("T", self._reading.read(row))
+        except UNREADABLE as error:
+            raise damaged_row(self._table, row, error) from error
+
+    def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
+        """What the columns under an alias hold of the record; with a state before, what changed."""
+        return {
+            column.removeprefix(alias): None if it is None else write(it)
+            for column, of, write in self._reading.written
+            if column.startswith(alias)
+            for it in [of(record)]
+            if before is None or it != of(before)
+        }
+
+    @cached_property
+    def _reading(self) -> "_Reading":
+        return _Reading(*self._declared)
+
+
+Values = Sequence[Any]  # of a row
+Reader = Callable[[Values], Any]
+
+
+class _Reading:
+    """How a record is read and written: what is selected, and a reader of it all."""
+
+    def __init__(
+        self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[str, type]
+    ) -> None:
+        self.columns = [("", key)]
+        self.written: list[tuple[str, Conversion, Conversion]] = []
+        self._made = self._part(record, alias, "")
+        self._others = [self._field("", of, Column(column)) for column, of in also.items()]
+        self._check = check
+
+    def read(self, row: Any) -> Any:
+        values = [*row]
+        for other in self._others:
+            other(values)
+        made = self._made(values)
+        self._check(made)
+        return made
+
+    def _part(self, record: Any, alias: str, path: str) -> Reader:
+        makers: list[tuple[str, Reader]] = []
+        for name, hint, notes in _fields_of(record):
+            column = next((it for it in notes if isinstance(it, Column)), None)
+            if column is UNSTORED or get_origin(hint) is Literal:
+                continue
+            is_part = is_dataclass(hint) or hasattr(hint, "whole")
+            if is_part and not (column and column.read):
+                its = alias if column is None else column.sql
+                makers.append((name, self._part(hint, its, f"{path}{name}.")))
+            else:
+                it = self._field(path + name, hint, column or Column(alias + name))
+                makers.append((name, it))
+        make = getattr(record, "whole", record)
+        return lambda values: make(**{name: read(values) for name, read in makers})
+
+    def _field(self, path: str, hint: Any, column: Column) -> Reader:
+        hint, is_optional = _required(hint)
+        own = column.read and (str, column.read, column.write)
+        stored, convert, write = own or _conversion(hint)
+        at = self._column(path, column.sql)
+        if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
+            self.written.append((column.sql, attrgetter(path), write))
+        other = None
+        if column.second:
+            other = self._column("", column.second)
+        elif column.beside and convert:
+            table, key = column.beside
+            convert, other = _beside(convert, table, path), self._column("", key)
+        is_text = bool(column.second)
+
+        def read(values: Values) -> object:
+            value = values[at]
+            if value is None and is_optional:
+                return None
+            if stored is not None and type(value) is not stored:
+                raise Unreadable
+            if other is None:
+                return value if convert is None else convert(value)
+            assert convert is not None  # of a field that takes another column
+            if is_text and not isinstance(values[other], str | None):
+                raise Unreadable
+            return convert(value, values[other])
+
+        return read
+
+    def _column(self, path: str, sql: str) -> int:
+        if sql == self.columns[0][1]:
+            return 0
+        self.columns.append((path, sql))
+        return len(self.columns) - 1
+
+
+def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
+    """The fields of a record, with their types and what is noted of them."""
+    if hasattr(record, "whole"):  # pydantic has taken its annotations apart
+        for name, it in record.__pydantic_fields__.items():
+            if name not in getattr(record, "members", ()):  # which are in its details
+                yield name, it.annotation, it.metadata
+        return
+    hints = get_type_hints(record, include_extras=True)
+    for it in fields(record):
+        notes = getattr(hints[it.name], "__metadata__", ())
+        yield it.name, hints[it.name].__origin__ if notes else hints[it.name], notes
+
+
+def _required(hint: Any) -> tuple[Any, bool]:
+    """The type without what is noted of it and without None, and whether it may be None."""
+    if hasattr(hint, "__metadata__"):
+        hint = hint.__origin__
+    if NoneType in get_args(hint):
+        (some,) = (it for it in get_args(hint) if it is not NoneType)
+        return _required(some)[0], True
+    return getattr(hint, "__supertype__", hint), False
+
+
+def _conversion(hint: Any) -> tuple[type | None, Conversion | None, Conversion]:
+    """Of what type a column is, unless reading it tells; how it is read, and written."""
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return (int if issubclass(hint, int) else None), hint, attrgetter("value")
+    if get_origin(hint) in (Mapping, dict):
+        return str, *_OBJECTS[get_args(hint)[1]]
+    return _CONVERSIONS[get_origin(hint) or hint]
+
+
+def _beside(read: Conversion, table: str, field: str) -> Callable[[Any, Any], object]:
+    """Conversion what lies in another table's row, which is the damaged one then."""
+
+    def made(value: Any, key: object) -> object:
+        try:
+            return read(value)
+        except UNREADABLE as error:
+            raise DamagedRow(table, key, field) from error
+
+    return made
+
+
+_CONVERSIONS: Mapping[Any, tuple[type | None, Conversion | None, Conversion]] = {
+    **{of: (of, None, of) for of in (str, bytes, float)},
+    int: (None, count, int),
+    bool: (None, flag, bool),
+    datetime: (None, instant, micros),
+    tuple: (str, texts_of, tag_array),
+}
+_OBJECTS: Mapping[Any, tuple[Conversion, Conversion]] = {
+    str: (pairs_of, json_of), int: (counts_of, json_of), Any: (object_of, json_of),
+}  # fmt: skip
+
+
+def portion(items: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
+    """The first of the items, until their sizes pass the room; always one, if there is one."""
+    some: list[T] = []
+    for item in items:
+        some.append(item)
+        room -= size(item)
+        if room < 0:
+            break
+    return some
+
+
+MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
+MAX_PAGE = 256 * 1024  # the same of a page of an export, which is kept while nobody reads it

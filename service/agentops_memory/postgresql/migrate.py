@@ -1,0 +1,145 @@
+"""Schemas, made and brought up to date: what tenants share, and that of each tenant."""
+
+import logging
+import re
+from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from importlib import resources
+from typing import Any, cast
+
+import psycopg
+from psycopg import errors
+
+from ..engine.maintenance import noop
+from ..errors import StartRefused
+from ..memory.access import TenantId
+
+log = logging.getLogger(__name__)
+
+CONTROL = 1  # the version of the schema `agentops` that is made here
+LONGEST_NAME = 63  # bytes of an identifier
+LOCK = 0x414D_454D  # "AMEM": held by who migrates
+ATTEMPTS = 10  # of a migration that services which write and read meanwhile get in the way of
+
+_NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
+
+
+def schema_of(tenant: TenantId) -> str:
+    """The schema of a tenant: its name after `t_`, with a digest where it would be too long."""
+    name = f"t_{tenant}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = sha256(tenant.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}_{digest}"
+
+
+def newest() -> int:
+    return _migrations()[-1][0]
+
+
+def is_made(connection: psycopg.Connection[Any]) -> bool:
+    return connection.execute("SELECT to_regclass('agentops.control')").fetchone() != (None,)
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Make what tenants share, or bring it up to date, one process at a time."""
+    if _is_prepared(connection):
+        return
+    with connection.transaction():
+        _lock(connection)
+        if not _is_prepared(connection):  # until a newer release had the lock
+            connection.execute((resources.files(__package__) / "control.sql").read_bytes())
+            connection.execute("UPDATE agentops.control SET version = %s", (CONTROL,))
+
+
+def brought_up_to_date(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object] = noop
+) -> str:
+    """The schema of a tenant, made or migrated first, in one transaction.
+
+    Raises StartRefused for one that a newer release has migrated further than this one reads.
+    """
+    if _version(connection, tenant) == newest():
+        return schema_of(tenant)
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return _migrated(connection, tenant, upgrading)
+        except errors.DeadlockDetected:  # they lock the tables in another order
+            log.info("deadlock during the migration; starting it again", extra={"tenant": tenant})
+    return _migrated(connection, tenant, upgrading)
+
+
+def _migrated(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object]
+) -> str:
+    schema = schema_of(tenant)
+    with connection.transaction():
+        _lock(connection)
+        version = _version(connection, tenant)
+        if version > newest() + 1:
+            raise StartRefused(
+                f"The schema of tenant {tenant} is of version {version}, and this release reads"
+                f" {newest()} and the next one; install a newer release."
+            )
+        if 0 < version < newest():
+            upgrading()
+        if version == 0:
+            connection.execute(cast(Any, f'CREATE SCHEMA "{schema}"'))
+        connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema}"'))
+        for number, statements in _migrations():
+            if number > version:
+                connection.execute(statements)
+        connection.execute(
+            """INSERT INTO agentops.tenants (tenant, schema, version) VALUES (%s, %s, %s)
+                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version
+                WHERE tenants.version < excluded.version""",
+            (tenant, schema, newest()),
+        )
+    return schema
+
+
+def all_up_to_date(
+    connection: psycopg.Connection[Any], upgrading: Callable[[], object] = noop
+) -> list[TenantId]:
+    """The tenants that have a schema, each migrated first where that is due.
+
+    Raises StartRefused as `brought_up_to_date` does.
+    """
+    rows = connection.execute(
+        "SELECT tenant, version FROM agentops.tenants ORDER BY tenant"
+    ).fetchall()
+    for tenant, version in rows:
+        if version not in (newest(), newest() + 1):
+            brought_up_to_date(connection, TenantId(tenant), upgrading)
+    return [TenantId(tenant) for tenant, _ in rows]
+
+
+def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
+    rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
+    return [TenantId(tenant) for (tenant,) in rows]
+
+
+def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
+    if not is_made(connection):
+        return False
+    found = connection.execute("SELECT FROM agentops.control WHERE version >= %s", (CONTROL,))
+    return found.rowcount > 0
+
+
+def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
+    row = connection.execute(
+        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _lock(connection: psycopg.Connection[Any]) -> None:
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+
+
+@cache
+def _migrations() -> list[tuple[int, bytes]]:
+    folder = resources.files(__package__) / "migrations"
+    found = ((_NUMBERED.fullmatch(it.name), it) for it in folder.iterdir())
+    return sorted((int(name.group(1)), it.read_bytes()) for name, it in found if name)

@@ -1,1 +1,0 @@
-"""The schemas, and how they are brought up to date."""

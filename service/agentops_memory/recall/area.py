@@ -1,0 +1,251 @@
+"""The memories of a project in memory: where each stem stands, and what tells them apart."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain, islice
+from operator import itemgetter
+from typing import NamedTuple
+
+from ..memory.memory import MemoryId
+from .stems import Entry, Vocabulary
+
+MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
+LEAST_ADDED = 2_000  # postings that are not worth storing flat again
+CODE_BITS = 24  # of a posting's 64; its place in the area has the rest
+_CODE = (1 << CODE_BITS) - 1
+TURN_BITS = 32  # of 64: the place within a session; the session's number has the rest
+NO_TURN = (1 << 64) - 1
+AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
+
+# Bytes of memory, about, with the share of the allocator.
+MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 12, 60, 140
+
+Session = tuple[int, str]
+"""The space and the id of a session: in another space it is another."""
+
+
+class Row(NamedTuple):
+    """A memory that the full-text index holds, as it is read for the index in memory."""
+
+    id: MemoryId
+    space: int
+    session: str | None
+    created_at: int  # microseconds, as are the others
+    expires_at: int | None
+    pinned_at: int | None
+    entry: Entry = Entry(0, ())
+    superseded_by: tuple[int, ...] = ()  # when the memories expire that supersede it
+
+
+class Draft:
+    """An area as it is read, by any thread; its stems have no numbers yet.
+
+    The rows come in the order of their ids, and none is kept: an area takes a fraction of them.
+    """
+
+    def __init__(self, number: int, rows: Iterable[Row], vocabulary: Vocabulary) -> None:
+        self.postings: dict[str, array[int]] = {}
+        self.terms: Mapping[str, str] = {}  # of some stems; empty for one that has none
+        self._area = Area(number)
+        get, postings = self.postings.get, self.postings
+        for place, row in enumerate(rows):
+            self._area.put(row)
+            for packed, stems in row.entry.stems:
+                posting = place << CODE_BITS | vocabulary.code(packed)
+                for stem in stems:
+                    there = get(stem)
+                    if there is None:
+                        postings[stem] = array("Q", (posting,))
+                    else:
+                        there.append(posting)
+
+    def numbered(self, numbers: Sequence[int]) -> "Area":
+        """The area, with the number of each of its stems in their order."""
+        in_order = sorted(zip(numbers, self.postings.values(), strict=True), key=itemgetter(0))
+        self._area.store([number for number, _ in in_order], [it for _, it in in_order])
+        return self._area
+
+
+class Area:
+    """The memories of a project, or the global ones, as one state of the database has them.
+
+    A memory lies at a place. Its postings lie in flat arrays by stem, which fit the processor's
+    cache; what was added since lies beside them until it is much.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.ids: list[MemoryId] = []  # by place, ascending
+        self.lengths = array("I")
+        self.words = 0
+        self.spaces = array("Q")
+        self.created_at = array("q")
+        self.expires_at: dict[int, int] = {}
+        self.pinned_at: dict[int, int] = {}
+        self.superseded_by: dict[int, tuple[int, ...]] = {}
+        self.lines: dict[MemoryId, bytes] = {}  # as a context has them
+        self.hits: dict[MemoryId, bytes] = {}  # and in a search
+        self.rendered_size = 0  # of both, in bytes, about
+        self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
+        self._newest_first: list[int] | None = None
+        self.turns = array("Q")  # of its session, by place: a memory that follows has the next
+        self._sessions: dict[Session, int] = {}
+        self._in_session: list[array[int]] = []  # the memories of each, ascending
+        self.store((), ())
+
+    @property
+    def size(self) -> int:
+        added = ADDED_BYTES * self._added_count
+        of_posting = self.places.itemsize + self.codes.itemsize + 8  # and what it adds to a score
+        flat = STEM_BYTES * len(self.stems) + of_posting * len(self.places)
+        return MEMORY_BYTES * len(self.ids) + flat + added + self.rendered_size
+
+    def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> None:
+        """Keep a line of this memory, in `lines` or `hits`."""
+        rendered[memory] = line
+        self.rendered_size += LINE_BYTES + len(line)
+
+    def forget_rendered(self) -> int:
+        """Keep no line; the bytes that they took."""
+        size, self.rendered_size = self.rendered_size, 0
+        self.lines, self.hits = {}, {}
+        return size
+
+    def numbers(self) -> set[int]:
+        return {*self.stems, *self.added}
+
+    def place_of(self, memory: int) -> int | None:
+        at = bisect_left(self.ids, memory)
+        return at if at < len(self.ids) and self.ids[at] == memory else None
+
+    def has(self, memory: MemoryId) -> bool:
+        return self.place_of(memory) is not None
+
+    def hidden(self, now: int) -> frozenset[int]:
+        """The places of what has expired, or is superseded, at an instant in microseconds."""
+        since, until, hidden = self._hidden
+        if since <= now < until:
+            return hidden
+        ends = [*self.expires_at.values(), *chain.from_iterable(self.superseded_by.values())]
+        hidden = frozenset(
+            {at for at, end in self.expires_at.items() if end <= now}
+            | {at for at, them in self.superseded_by.items() if any(it > now for it in them)}
+        )
+        since = max((it for it in ends if it <= now), default=-(1 << 63))
+        until = min((it for it in ends if it > now), default=1 << 63)
+        self._hidden = since, until, hidden
+        return hidden
+
+    def newest_first(self) -> list[int]:
+        """The places in the order of their creation, the newest first."""
+        if self._newest_first is None:
+            created_at, ids = self.created_at, self.ids
+            self._newest_first = sorted(
+                range(len(ids)), key=lambda at: (created_at[at], ids[at]), reverse=True
+            )
+        return self._newest_first
+
+    def has_stem(self, vocabulary: Vocabulary, stem: str) -> bool:
+        number = vocabulary.numbers.get(stem)
+        return number is not None and (number in self.added or self.span(number) is not None)
+
+    def span(self, stem: int) -> tuple[int, int, int] | None:
+        """Where a stem is among the stems, and its postings among the flat ones."""
+        stems = self.stems
+        at = bisect_left(stems, stem)
+        if at == len(stems) or stems[at] != stem:
+            return None
+        return at, self.starts[at], self.starts[at + 1]
+
+    def count(self, stem: int) -> int:
+        span, added = self.span(stem), self.added.get(stem)
+        return (span[2] - span[1] if span else 0) + (len(added) if added else 0)
+
+    def codes_of(self, stem: int) -> Iterable[int]:
+        span = self.span(stem)
+        flat: Sequence[int] = self.codes[span[1] : span[2]] if span else ()
+        added = self.added.get(stem)
+        return chain(flat, (it & _CODE for it in added)) if added else flat
+
+    def session_of(self, memory: MemoryId) -> int | None:
+        """The number of its session, if it is here and has one."""
+        at = self.place_of(memory)
+        if at is None or self.turns[at] == NO_TURN:
+            return None
+        return self.turns[at] >> TURN_BITS
+
+    def second_after(self, memory: MemoryId) -> MemoryId | None:
+        session, turn = divmod(self.turns[bisect_left(self.ids, memory)], 1 << TURN_BITS)
+        ids = self._in_session[session]
+        return MemoryId(ids[turn + 2]) if turn + 2 < len(ids) else None
+
+    def add(self, row: Row, numbers: Iterable[tuple[int, int]]) -> None:
+        """Put in a new memory, the newest of all, with its stems' numbers and codes."""
+        place = len(self.ids)
+        self._newest_first, self._hidden = None, (1, 0, frozenset())
+        self.put(row)
+        for stem, code in numbers:
+            self.added.setdefault(stem, array("Q")).append(place << CODE_BITS | code)
+            self._added_count += 1
+        if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
+            self._flatten()
+
+    def put(self, row: Row) -> None:
+        """Put in a memory, the newest of all, without its postings."""
+        place = len(self.ids)
+        self.ids.append(row.id)
+        self.lengths.append(row.entry.length)
+        self.words += row.entry.length
+        self.spaces.append(row.space)
+        self.created_at.append(row.created_at)
+        if row.expires_at:
+            self.expires_at[place] = row.expires_at
+        if row.pinned_at:
+            self.pinned_at[place] = row.pinned_at
+        if row.superseded_by:
+            self.superseded_by[place] = row.superseded_by
+        if row.session is None:
+            self.turns.append(NO_TURN)
+            return
+        number = self._sessions.setdefault((row.space, row.session), len(self._in_session))
+        if number == len(self._in_session):
+            self._in_session.append(array("Q"))
+        ids = self._in_session[number]
+        self.turns.append(number << TURN_BITS | len(ids))
+        ids.append(row.id)
+
+    def _flatten(self) -> None:
+        stems = sorted(self.numbers())
+        self.store(stems, [self._postings(it) for it in stems])
+
+    def _postings(self, stem: int) -> list[int]:
+        span = self.span(stem)
+        flat = [
+            self.places[at] << CODE_BITS | self.codes[at]
+            for at in (range(span[1], span[2]) if span else ())
+        ]
+        return [*flat, *self.added.get(stem, ())]
+
+    def store(self, stems: Sequence[int], postings: Sequence[Sequence[int]]) -> None:
+        """Let these be all postings, by stem, in flat arrays."""
+        self.stems = array("I", stems)
+        self.starts = array("I", accumulate(map(len, postings), initial=0))  # and the end of all
+        places, codes = array(_unsigned(len(self.ids))), array("I")
+        every = chain.from_iterable(postings)
+        while some := list(islice(every, AT_ONCE)):
+            places.extend([it >> CODE_BITS for it in some])
+            codes.extend([it & _CODE for it in some])
+        self.places = array(places.typecode, places)  # without room to grow
+        self.codes = array(_unsigned(max(codes, default=0)), codes)
+        self.added: dict[int, array[int]] = {}
+        self._added_count = 0
+
+
+def _unsigned(largest: int) -> str:
+    """The type of an array that is no larger than it has to be."""
+    return "H" if largest < 1 << 16 else "I"
+
+
+def place_and_code(posting: int) -> tuple[int, int]:
+    return posting >> CODE_BITS, posting & _CODE

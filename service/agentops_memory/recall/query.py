@@ -1,0 +1,445 @@
+"""The query parser: a prompt becomes terms, and never query syntax; and words one letter away."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import cache, lru_cache
+from itertools import chain, pairwise
+from typing import NamedTuple, TypeVar
+
+from . import text as forms
+from .features import ALL, Feature, Features
+from .text import WITH_FORMS, base_form
+
+T = TypeVar("T")
+
+LENGTH_EXPONENT = -0.35  # of a sentence's number of terms
+QUESTION = 1.5  # times what another sentence weighs
+
+_QUESTION_WORDS = "what|when|where|which|who|whom|whose|why|how"
+_QUESTION_MARKS = ("?", "\uff1f", "\u061f")
+_BEGINS_AS_QUESTION = re.compile(rf"\W*(?:{_QUESTION_WORDS})\b", re.IGNORECASE)
+# Each begins with what is rare in a text, so that the rest of it is passed over at once.
+_LINE_ENDS = "\u3002\uff01\uff1f\uff61\r\n\u0085\u2028\u2029"
+_END = re.compile(rf"[.!?;{_LINE_ENDS}](?:(?<=[{_LINE_ENDS}])|(?=\s))")
+# Only with a capital letter: "I know when it began" is one sentence.
+_QUESTION = re.compile(
+    "|".join(
+        rf"{word[0]}(?<=\S\s{word[0]}){word[1:]}\b" for word in _QUESTION_WORDS.title().split("|")
+    )
+)
+
+
+def sentences(prompt: str, features: Features = ALL) -> list[str]:
+    """The sentences of a prompt, each with the mark that ends it.
+
+    A capitalised question word in the middle of one begins another: agents put a question
+    behind whatever they have, often without a full stop.
+    """
+    if Feature.SENTENCES not in features:
+        return [prompt]
+    ends = {end.end() for end in _END.finditer(prompt)}
+    if Feature.QUESTIONS in features and ("W" in prompt or "H" in prompt):  # as few have
+        ends |= {question.start() for question in _QUESTION.finditer(prompt)}
+    return [prompt[start:end] for start, end in pairwise([0, *sorted(ends), len(prompt)])]
+
+
+def weight(sentence: str, terms: int, features: Features = ALL) -> float:
+    """What a sentence with so many terms weighs beside others.
+
+    A long one says less with each of its words, and one that asks says what is wanted.
+    """
+    length = float(terms**LENGTH_EXPONENT) if Feature.SENTENCE_LENGTH in features else 1.0
+    return length * QUESTION if Feature.QUESTIONS in features and asks(sentence) else length
+
+
+def asks(sentence: str) -> bool:
+    """Whether it ends with a question mark, or begins with a question word (in English)."""
+    is_marked = sentence.rstrip().endswith(_QUESTION_MARKS)
+    return is_marked or _BEGINS_AS_QUESTION.match(sentence) is not None
+
+
+TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand in for the best
+MAX_PROMPT = 500  # code points; a prompt's intent is at its start
+MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
+MAX_JOINED = 8  # joined forms of one identifier
+PREFIX = "*"  # behind the text of a term that is one; in no word
+SHORTEST_TYPO = 5  # letters of a word that may be misspelt
+CACHED, LONGEST_CACHED = 4_096, 64  # chunks of text that are remembered, and their characters
+
+STOPWORDS = frozenset(
+    """
+    a about above after again against all am an and any are aren as at be because been before
+    being below between both but by can cannot could couldn d did didn do does doesn doing don
+    down during each few for from further had hadn has hasn have haven having he her here hers
+    herself him himself his how i if in into is isn it its itself just let ll m me might more
+    most must my myself no nor not now o of off on once only or other our ours ourselves out
+    over own re s same shall she should so some such t than that the their theirs them
+    themselves then there these they this those through to too under until up upon us ve very
+    was wasn we were weren what when where which while who whom whose why will with won would
+    wouldn you your yours yourself yourselves
+    """.split()
+)
+
+# Terms and pieces are tuples, which hash fast.
+
+
+class Term(NamedTuple):
+    """A case-folded word to search for; with `starts`, a prefix."""
+
+    text: str
+    starts: bool = False
+
+
+class Piece(NamedTuple):
+    """A word, an identifier or a run of an unspaced script: it matches if all of its parts do.
+
+    An identifier also matches by one of its joined forms.
+    """
+
+    parts: tuple[Term, ...]
+    joined: tuple[Term, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return self.parts + self.joined
+
+
+class Sentence(NamedTuple):
+    """A sentence's terms, and what it weighs beside the others; a lone one weighs 1."""
+
+    terms: tuple[Term, ...]
+    weight: float = 1.0
+
+
+Corrections = Mapping[str, tuple[str, ...]]
+"""Words of a query that occur in no memory, each with the words it may be a typo of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A parsed prompt: its sentences, and the pieces for a match of every word.
+
+    `path` is the text itself if it may be a topic key (it has a slash). `features` are
+    those it was parsed with and is to be answered with; `timeout` bounds the full-text search.
+    """
+
+    sentences: tuple[Sentence, ...] = ()
+    every: tuple[Piece, ...] = ()
+    path: str | None = None
+    doubtful: tuple[str, ...] = ()  # words that may be misspelt, in order
+    corrections: Corrections = field(default_factory=dict)
+    features: Features = ALL
+    timeout: timedelta = TIMEOUT
+
+    def __bool__(self) -> bool:
+        return bool(self.sentences or self.path)
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return tuple(dict.fromkeys(chain.from_iterable([it.terms for it in self.sentences])))
+
+    def corrected(self, corrections: Corrections) -> "Query":
+        """The query in which each of these words also matches by its corrections."""
+        if not corrections:
+            return self
+        return replace(
+            self,
+            sentences=tuple(
+                it._replace(
+                    terms=tuple(dict.fromkeys([*it.terms, *_alternatives(it.terms, corrections)]))
+                )
+                for it in self.sentences
+            ),
+            every=tuple(
+                piece._replace(joined=_alternatives(piece.parts[:1], corrections) or piece.joined)
+                for piece in self.every
+            ),
+            corrections=corrections,
+        )
+
+
+class Spoken(NamedTuple):
+    """What a prompt is ranked by: the texts of each sentence's terms, and what it weighs."""
+
+    sentences: list[tuple[list[str], float]]
+    doubtful: list[str]  # words that may be misspelt, in order
+
+    @property
+    def terms(self) -> list[str]:
+        return [*chain.from_iterable([texts for texts, _ in self.sentences])]
+
+
+def spoken(prompt: str) -> Spoken | None:
+    """As `understood`, without what only a search for every word needs; None with a prefix."""
+    found, doubtful = list[tuple[list[str], float]](), dict[str, None]()
+    for sentence, chunks, texts in _sentences(prompt[:MAX_PROMPT], ALL):
+        if PREFIX in "".join(texts):
+            return None
+        found.append((list(texts), weight(sentence, len(texts))))
+        doubtful.update(dict.fromkeys(chain.from_iterable([it.doubtful for it in chunks])))
+    if len(found) == 1:
+        found = [(found[0][0], 1.0)]
+    return Spoken(found, list(doubtful))
+
+
+def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
+    """The query of a prompt; any text is one, and one without words is false."""
+    prompt = prompt[:MAX_PROMPT]
+    found: list[Sentence] = []
+    every: list[_Chunk] = []
+    for sentence, chunks, texts in _sentences(prompt, features):
+        terms = tuple([Term(it.removesuffix(PREFIX), it.endswith(PREFIX)) for it in texts])
+        found.append(Sentence(terms, weight(sentence, len(terms), features)))
+        every += chunks
+    path = prompt.strip() if "/" in prompt else None
+    if len(found) == 1:
+        found = [Sentence(found[0].terms)]
+    return Query(
+        sentences=tuple(found),
+        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))), path=path,
+        doubtful=tuple(dict.fromkeys(chain.from_iterable([it.doubtful for it in every]))),
+        features=features, timeout=timeout,
+    )  # fmt: skip
+
+
+def _sentences(
+    prompt: str, features: Features
+) -> Iterator[tuple[str, list["_Chunk"], dict[str, None]]]:
+    """The sentences in which there is something to look for, with its terms as texts."""
+    room = MAX_TERMS
+    for sentence in sentences(prompt, features):
+        chunks = _significant(sentence, features)
+        texts = list(chain.from_iterable([it.terms for it in chunks]))
+        if len(texts) > room:
+            chunks = _fitting(chunks, room)
+            texts = list(chain.from_iterable([it.terms for it in chunks]))
+        if texts:
+            each = dict.fromkeys(texts)
+            room -= len(each)
+            yield sentence, chunks, each
+
+
+def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
+    """Every word of a prompt, stop words included, each once."""
+    lexicon = _lexicons(features).every
+    chunks = (_found(part, lexicon, features) for part in sentences(prompt, features))
+    pieces = chain.from_iterable(it.pieces for it in chain.from_iterable(chunks))
+    return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
+
+
+class Remembered(dict[str, T]):
+    """A value for each text, computed on first use.
+
+    At most twice so many are remembered. Of those that are evicted none was used lately:
+    a cache that empties itself at once would make the next requests slow.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[[Sequence[str]], Mapping[str, T]],
+        most: int,
+        longest: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._compute = compute
+        self._most = most
+        self._longest = longest  # characters of a text that is remembered
+        self._before: dict[str, T] = {}
+
+    def __missing__(self, text: str) -> T:
+        value = self._before[text] if text in self._before else self._compute([text])[text]
+        if self._longest is None or len(text) <= self._longest:
+            self._put(text, value)
+        return value
+
+    def of(self, texts: Iterable[str]) -> dict[str, T]:
+        """The values of some texts, of which those that are new are computed together."""
+        found, before, new = {text: self.get(text) for text in texts}, self._before, []
+        for text, value in found.items():
+            if value is None:
+                if text in before:
+                    found[text] = before[text]
+                    self._put(text, before[text])
+                else:
+                    new.append(text)
+        if new:
+            for text, value in self._compute(new).items():
+                found[text] = value
+                self._put(text, value)
+        return found  # type: ignore[return-value]
+
+    def _put(self, text: str, value: T) -> None:
+        if len(self) >= self._most:
+            self._before = dict(self)
+            self.clear()
+        self[text] = value
+
+
+class _Chunk(NamedTuple):
+    """What is looked for of a chunk of text that has white space around it, and in none of it."""
+
+    words: tuple[str, ...]  # as they stand there
+    pieces: tuple[Piece, ...]  # one of each word
+    terms: tuple[str, ...]  # of all; a prefix with its mark
+    doubtful: tuple[str, ...]  # words that may be misspelt
+
+    @classmethod
+    def of(cls, words: Sequence[tuple[str, Piece]]) -> "_Chunk":
+        pieces = tuple(piece for _, piece in words)
+        terms = chain.from_iterable(it.terms for it in pieces)
+        alone = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
+        return cls(
+            tuple(word for word, _ in words),
+            pieces,
+            tuple(it.text + PREFIX * it.starts for it in terms),
+            tuple(it.text for it in alone if _is_long_word(it)),
+        )
+
+
+class _Lexicons:
+    """Chunks of text with all of their words, and with those that are no stop words.
+
+    Some chunks make most of any prompt.
+    """
+
+    def __init__(self, features: Features) -> None:
+        self._features = features
+        self.every = Remembered(_of_each(self._every), CACHED, LONGEST_CACHED)
+        self.significant = Remembered(_of_each(self._significant), CACHED, LONGEST_CACHED)
+
+    def _every(self, chunk: str) -> _Chunk:
+        return _Chunk.of(list(self._words(chunk)))
+
+    def _significant(self, chunk: str) -> _Chunk:
+        found = [(word, _kept(piece)) for word, piece in self._words(chunk)]
+        return _Chunk.of([(word, piece) for word, piece in found if piece.terms])
+
+    def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
+        if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle()):
+            yield chunk, self._piece("word", chunk)  # as the pattern would find, but sooner
+            return
+        for it in forms.piece_pattern(self._features).finditer(chunk):
+            yield it.group(), self._piece(it.lastgroup or "", it.group())
+
+    def _piece(self, kind: str, text: str) -> Piece:
+        if kind == "word":  # most are
+            return Piece((Term(_folded(text, self._features)),))
+        return _piece(kind, text, self._features)
+
+
+def _of_each(read: Callable[[str], _Chunk]) -> Callable[[Sequence[str]], dict[str, _Chunk]]:
+    return lambda chunks: {chunk: read(chunk) for chunk in chunks}
+
+
+_lexicons = cache(_Lexicons)
+
+
+def chunk_of(text: str) -> _Chunk:
+    """What is looked for of a text without white space, by all features, stop words left out."""
+    return _lexicons(ALL).significant[text]
+
+
+def _significant(sentence: str, features: Features) -> list[_Chunk]:
+    """The chunks without stop words; all of them when nothing else would be left."""
+    lexicons = _lexicons(features)
+    is_without = Feature.STOPWORDS in features
+    found = _found(sentence, lexicons.significant, features) if is_without else []
+    return found or _found(sentence, lexicons.every, features)
+
+
+def _found(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
+    if not sentence.isascii():
+        as_spaced = Feature.PAIRS in features
+        sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
+    return [it for it in map(lexicon.__getitem__, sentence.split()) if it.terms]
+
+
+def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
+    """The first of their words, each once, as far as there is room for the terms."""
+    fitting, known = list[_Chunk](), set[str]()
+    for chunk in chunks:
+        for word, piece in zip(chunk.words, chunk.pieces, strict=True):
+            if word in known:
+                continue
+            known.add(word)
+            room -= len(piece.parts) + len(piece.joined)
+            if room < 0:
+                return fitting
+            fitting.append(chunk if len(chunk.words) == 1 else _Chunk.of([(word, piece)]))
+    return fitting
+
+
+def _kept(piece: Piece) -> Piece:
+    if STOPWORDS.isdisjoint([term.text for term in piece.parts]):
+        return piece
+    return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
+
+
+@lru_cache(CACHED)
+def _piece(kind: str, text: str, features: Features) -> Piece:
+    if kind == "run" and len(text) == 1:
+        return Piece(parts=(Term(text=text, starts=True),))
+    parts, joined = (_terms(texts, features) for texts in _KINDS[kind](text))
+    joined = joined[:MAX_JOINED]
+    return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
+
+
+def _is_long_word(term: Term) -> bool:
+    is_long = len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
+    return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
+
+
+def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term, ...]:
+    return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
+
+
+def _terms(texts: list[str], features: Features) -> tuple[Term, ...]:
+    return tuple(map(Term, dict.fromkeys(_folded(text, features) for text in texts)))
+
+
+def _folded(text: str, features: Features) -> str:
+    folded = text.casefold()
+    return base_form(folded) if Feature.IRREGULAR_FORMS in features else folded
+
+
+# What a piece of each kind but a word is looked for by: its parts, and its joined forms.
+_KINDS: Mapping[str, Callable[[str], tuple[list[str], list[str]]]] = {
+    "identifier": lambda name: (forms.parts(name), forms.joined_forms(name)),
+    "run": lambda run: (forms.pairs(run), []),
+}
+
+
+MOST_WORDS = 4  # of a query that are corrected
+MOST_TERMS = 3  # that one word may have meant
+SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared
+_DIGIT = re.compile("[0-9]")
+
+
+def is_compared(stem: str) -> bool:
+    """Whether a stem is of letters, and of a length at which typos are corrected."""
+    return SHORTEST <= len(stem) <= LONGEST and not _DIGIT.search(stem)
+
+
+def is_one_edit(word: str, other: str) -> bool:
+    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
+    if len(word) > len(other):
+        word, other = other, word
+    if len(other) - len(word) > 1 or word == other:
+        return False
+    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    rest, other_rest = word[same:], other[same:]
+    if len(word) < len(other):
+        return rest == other_rest[1:]
+    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
+
+
+def _swapped(letters: str) -> str:
+    return letters[1:2] + letters[:1] + letters[2:]
+
+
+def similarity(one: Set[str], other: Set[str]) -> float:
+    """Twice the common stems through the sum of both (Dice); 0.0 if there are none."""
+    total = len(one) + len(other)
+    return 2 * len(one & other) / total if total else 0.0

@@ -1,0 +1,437 @@
+"""Recall in one transaction: what the engines share, with corrections of misspelt words."""
+
+import json
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from datetime import timedelta
+from itertools import accumulate, chain, islice
+from typing import Any, Protocol
+
+from ..memory.memories import MemoryLists
+from ..memory.memory import Memory, MemoryId, indexed
+from ..memory.ranking import (
+    KEYED_RANK,
+    NOTHING,
+    PLACES,
+    SCORED,
+    Candidate,
+    PiecePostings,
+    Postings,
+    Scored,
+    Sums,
+    Totals,
+    combined,
+    followers,
+    lowest,
+    of_any,
+    of_every,
+    with_gains,
+)
+from ..memory.search import Field, Filter, Hit, Method, Parts, TermScore, Tier
+from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE
+from ..memory.table import Attributes, Table, step
+from .query import MOST_TERMS, MOST_WORDS, Corrections, Piece, Query, Sentence, Term
+from .stems import Stems
+from .visibility import ALL, IndexQuery, Row, Visibility, VisibleRows, row_number
+
+
+class RowLookup(Table):
+    """What one transaction sees. Rows come as one: many would hold up other readers more."""
+
+    def among(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
+        """Those of the memories that the conditions leave in."""
+        hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
+        ((visible_ids,),) = self._execute(
+            f"""SELECT {self._sql.gathered("m.id")}
+                  FROM {self._sql.ids("wanted")}
+                 {self._sql.leads} memories m ON m.id = wanted.value
+                 WHERE TRUE{visible.condition}{hidden}""",
+            ids=json.dumps(list(ids)),
+            **visible.values,
+        )
+        return frozenset(json.loads(visible_ids))
+
+    def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
+        """The session of each memory; in each space it is another."""
+        return self._of_each("m.space_id || ' ' || m.session_id", ids)
+
+    def seconds(self, ids: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
+        """The second memory after each in its session, if there is one."""
+        second = f"""(SELECT n.id
+                        FROM memories n {self._sql.hint("memories_in_session")}
+                       WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                             AND {indexed("n")} AND n.id > m.id
+                    ORDER BY n.id
+                       LIMIT 1 OFFSET 1)"""
+        return self._of_each(second, ids) if ids else {}
+
+    def places(
+        self, ids: Collection[MemoryId], visible: VisibleRows
+    ) -> dict[int, dict[MemoryId, Row]]:
+        """The memories' row numbers, by the partition in which they are seen."""
+        found = self._execute(
+            f"""SELECT m.id, s.area, s.partition
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE m.id IN (SELECT value FROM {self._sql.ids("listed")}) AND {indexed("m")}""",
+            ids=json.dumps(list(ids)),
+        )
+        rows: dict[int, dict[MemoryId, Row]] = {}
+        for id_, area, partition in found.fetchall():
+            row = row_number(area, id_)
+            for number in visible.spans if area == GLOBAL_AREA else (partition,):
+                if any(first <= row <= last for first, last in visible.spans.get(number, ())):
+                    rows.setdefault(number, {})[id_] = row
+        return rows
+
+    def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
+        ((rows,),) = self._execute(
+            f"""SELECT {self._sql.gathered("m.id", value)}
+                  FROM {self._sql.ids("wanted")}
+                 {self._sql.leads} memories m ON m.id = wanted.value""",
+            ids=json.dumps(ids),
+        )
+        return dict(json.loads(rows))
+
+
+class Found(Protocol):
+    """What is found of the words of a query, for its reader alone."""
+
+    def having_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
+        """What the terms add, by area."""
+
+    def having_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
+        """What the pieces add where every one is, by area."""
+
+
+class FoundWords:
+    """The words of a query that were found in what is stored.
+
+    Of each term how often it stands in the memories that have it, how many have it where words
+    are weighed together, and the lengths of all these memories.
+    """
+
+    def __init__(
+        self,
+        totals: Totals,
+        often: Mapping[Term, Mapping[MemoryId, float]],
+        having: Mapping[Term, int],
+        lengths: Mapping[MemoryId, int],
+    ) -> None:
+        self._memories = sorted(lengths)
+        place_of = {memory: place for place, memory in enumerate(self._memories)}
+        self._norms = totals.norms(lengths[it] for it in self._memories)
+        self._postings = {
+            term: Postings(
+                totals.idf(having[term]), [place_of[it] for it in counts], counts.values()
+            )
+            for term, counts in often.items()
+            if counts
+        }
+
+    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
+        return [(of_any(map(self._of, terms), self._norms), self._memories)]
+
+    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+        found: list[PiecePostings] = [
+            ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
+            for it in pieces
+        ]
+        return [(of_every(found, self._norms), self._memories)]
+
+    def idf(self, term: Term) -> float:
+        return self._of(term).idf
+
+    def norm(self, memory: MemoryId) -> float:
+        return self._norms[self._memories.index(memory)]
+
+    def _of(self, term: Term) -> Postings:
+        return self._postings.get(term, NOTHING)
+
+
+class Sessions(Protocol):
+    """The sessions of memories, and the second memory after each in its session."""
+
+    def sessions(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, object]: ...
+    def seconds(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, MemoryId | None]: ...
+
+
+class Source(Protocol):
+    """Where the words of an engine are."""
+
+    def found(
+        self, query: IndexQuery
+    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
+        """The words of a query in memory; None where they are not known."""
+
+    def best(self, query: IndexQuery) -> list[Scored]:
+        """The best of a query, best first, by what is stored."""
+
+
+def sentences(query: IndexQuery, found: Found, lookup: RowLookup) -> list[list[Scored]]:
+    depth, visible = None if query.depth == ALL else query.depth, query.visible
+    if query.tier is Tier.EVERY:
+        sums = [found.having_every(query.query.every)]
+    else:
+        sums = [found.having_any(it.terms) for it in query.query.sentences]
+    return [lowest(it, depth) for it in _without_hidden(sums, visible, lookup)]
+
+
+def _without_hidden(
+    found: Sequence[Sequence[Sums]], visible: VisibleRows, lookup: RowLookup
+) -> Sequence[Sequence[Sums]]:
+    if not (visible.condition or visible.hidden):
+        return found
+    kept = lookup.among(set(_memories(chain.from_iterable(found))), visible)
+    return [
+        [({at: it for at, it in sums.items() if ids[at] in kept}, ids) for sums, ids in each]
+        for each in found
+    ]
+
+
+def _memories(found: "chain[Sums]") -> Iterator[MemoryId]:
+    return (ids[at] for sums, ids in found for at in sums)
+
+
+ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
+FIELDS = tuple(Field)  # in the order of the columns
+
+
+def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """The weights whose scores `term_score` takes, in its order."""
+    places = range(len(FIELDS))
+    alone = (tuple(weights[it] if it == at else 0.0 for it in places) for at in places)
+    return [weights, (ENDLESS,) * len(FIELDS), *alone]
+
+
+def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
+    """What a term adds, shared out among the fields.
+
+    For a term whose weighted count is f, BM25 is L * f / (f + K). The counts of
+    the fields add up to f, so each is known, in units of K, from the score that
+    the field alone would have and from L, the score of endless weights.
+    """
+    counts = [field / (limit - field) for field in alone]
+    shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
+    return TermScore(score=score, fields=shares)
+
+
+EVERY = 1 << 62  # memories that are counted, however many they are
+
+
+def _found(match: str | None = None) -> Callable[..., Attributes]:
+    def found(hits: Sized, *_: object) -> Attributes:
+        return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
+
+    return found
+
+
+class Search(ABC):
+    """Search over live memories; ranks of different projects are only roughly comparable."""
+
+    def __init__(
+        self,
+        memories: MemoryLists,
+        visibility: Visibility,
+        by_words: Source,
+        lookup: RowLookup,
+        stems: Stems,
+    ) -> None:
+        self._memories = memories
+        self._visibility = visibility
+        self._by_words = by_words
+        self._lookup = lookup
+        self._stems = stems
+
+    @abstractmethod
+    def within(self, timeout: timedelta) -> AbstractContextManager[None]:
+        """A context whose reads raise TimedOut, or Damaged, and leave the transaction usable."""
+
+    @abstractmethod
+    def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
+        """How many memories have each term among their own words, or that more than so many do."""
+
+    @abstractmethod
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Iterable[str]:
+        """All stems where visible memories are of which a form is one edit from any of some forms.
+
+        And others: of hidden memories, of none, or not near.
+        """
+
+    @abstractmethod
+    def _scores(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> tuple[Sequence[Sequence[Scored]], Mapping[MemoryId, Mapping[Term, TermScore]]]:
+        """The best of each sentence in a partition, and what the terms add to memories there."""
+
+    @step("store.fts", _found("keyed"))
+    def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
+        """Memories whose key contains the path literally, newest first."""
+        found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
+        return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
+
+    def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
+        """Corrections of words that are neither in the project or store nor in a global memory.
+
+        The three most frequent words one edit away, with the same first letter. At most four
+        words are corrected; none without a single project or store.
+        """
+        is_one = filter_.project or filter_.is_elsewhere
+        if not is_one and filter_.scope != GLOBAL_SCOPE:
+            return {}
+        visible = self._visibility.of(filter_)
+        if not visible.spans:  # nothing was ever there
+            return {}
+        forms = {word: it for word, it in self._stems.compared.of(words).items() if it}
+        return self._corrections(forms, visible) if forms else {}
+
+    def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
+        """As the stored index has it, in one look for all words."""
+        known = self._having(forms.values(), visible)
+        unknown = dict(islice((it for it in forms.items() if it[1] not in known), MOST_WORDS))
+        if not unknown:
+            return {}
+        stems = list(self._stems_near(unknown.values(), visible))
+        near = {word: self._stems.near(form, stems) for word, form in unknown.items()}
+        there = self._having(set(chain.from_iterable(near.values())), visible)
+        likely = {word: [it for it in terms if it in there] for word, terms in near.items()}
+        return {word: self._frequent(it, visible) for word, it in likely.items() if it}
+
+    def _having(self, forms: Collection[str], visible: VisibleRows) -> set[str]:
+        """Those that any visible memory has among its own words."""
+        counts = self._counts(list(map(Term, forms)), visible, 0)
+        return {form for form, count in zip(forms, counts, strict=True) if count}
+
+    def _frequent(self, terms: list[str], visible: VisibleRows) -> tuple[str, ...]:
+        """The most frequent of the terms, ties in the order of the alphabet."""
+        if len(terms) <= MOST_TERMS:
+            return tuple(terms)
+        counts = dict(zip(terms, self._counts(list(map(Term, terms)), visible, EVERY), strict=True))
+        return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
+
+    @step("store.fts", _found("every"))
+    def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        """Memories in which all pieces of the query occur, best first, ties by id."""
+        return self._best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
+
+    @step("store.fts", _found("best"))
+    def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        """Memories in which any term occurs, best first, ties by id.
+
+        A score is that of the best sentence plus 0.4 times the sum of the others, each times
+        the sentence's weight; each of several sentences contributes its best memories alone
+        (`sentence_depth`). The best then gain by those that follow them (`with_gains`).
+        """
+        return self._best(self._index_query(Tier.ANY, query, filter_, limit), limit)
+
+    @step("store.similar", _found())
+    def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
+        """Memories that have any of the rare terms among their own words, best first, ties by id.
+
+        The rarest that several memories have, as many as bring SCORED rows; if there is none,
+        every term counts.
+        """
+        visible = self._visibility.of(filter_)
+        rare = self._rare(terms, visible, SCORED)
+        query = Query(sentences=(Sentence(rare or tuple(terms)),))
+        index_query = IndexQuery.of(Tier.ANY, query, visible, limit)
+        index_query = replace(index_query, own=True, gaining=0)  # whatever follows them
+        return self._memories.loaded(id_ for _, id_ in self._best(index_query, limit))
+
+    def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
+        """The rarest of a memory's terms that others have, as many as bring at most so many rows.
+
+        The memory itself is in the index.
+        """
+        counts = self._counts(terms, visible, most)
+        shared = sorted((count, place) for place, count in enumerate(counts) if count > 1)
+        sums = accumulate(count for count, _ in shared)
+        places = [place for (_, place), total in zip(shared, sums, strict=True) if total <= most]
+        every = tuple(terms)
+        return tuple(every[place] for place in sorted(places))
+
+    def similarities(self, text: str, others: Sequence[str]) -> list[float]:
+        """How alike a text and each of the others are (`similarity`), by stems without stop words.
+
+        No statistics count, so that a score is the same in any project and in every engine.
+        """
+        return self._stems.similarities([text, *others])
+
+    def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
+        """The full ranking of a tier, at most PLACES long.
+
+        Sentence depth is that of the limit; a single sentence contributes all.
+        """
+        if tier is Tier.KEY:
+            keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
+            return [(KEYED_RANK, id_) for id_ in keyed]
+        index_query = self._index_query(tier, query, filter_, limit)
+        return self._best(index_query.without_limit, PLACES)
+
+    def parts(
+        self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
+    ) -> Mapping[MemoryId, Parts]:
+        """The score parts of these memories; those that are invisible are left out.
+
+        One beyond the limit of the tier has its matched terms, too.
+        """
+        index_query = self._index_query(tier, query, filter_, limit)
+        parts = self._parts(index_query, ids)
+        if not index_query.gaining:
+            return parts
+        gained = followers(self._candidates(index_query, index_query.gaining)[0])
+        return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
+
+    def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
+        terms = list(dict.fromkeys(query.terms))
+        parts: dict[MemoryId, Parts] = {}
+        for number, rows in self._lookup.places(ids, query.visible).items():
+            sentences, added = self._scores(query, number, terms, rows)
+            scores = [{id_: score for score, id_ in it} for it in sentences]
+            for id_ in rows:
+                counted = tuple(it.get(id_) for it in scores)
+                parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
+        return parts
+
+    def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
+        """The best of all partitions; the first of them gain by those that follow them."""
+        first, others = self._candidates(query, limit)
+        return [*with_gains(first), *others][:limit]
+
+    def _candidates(self, query: IndexQuery, limit: int) -> tuple[list[Candidate], list[Scored]]:
+        """The first of the best, with what tells who follows whom, and the others."""
+        with self._by_words.found(query) as here:
+            if here is None:
+                best, sessions = self._by_words.best(query), None
+            else:
+                found, sessions = here
+                best = combined(sentences(query, found, self._lookup), query.sentence_weights)
+            best = best[: max(limit, query.gaining)]
+            first, others = best[: query.gaining], best[query.gaining :]
+            return self._placed(first, sessions or self._lookup), others
+
+    def _placed(self, best: Sequence[Scored], known: Sessions) -> list[Candidate]:
+        if not best:
+            return []
+        sessions = known.sessions([id_ for _, id_ in best])
+        counts = Counter(sessions.values())
+        shared = [id_ for id_, it in sessions.items() if it is not None and counts[it] > 1]
+        second = known.seconds(shared)
+        return [
+            Candidate(score, id_, sessions[id_], second.get(id_))
+            for score, id_ in best
+            if id_ in sessions  # a damaged index may hold more than there is
+        ]
+
+    @step("store.backfill", _found())
+    def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
+        """The newest memories that are not among `but`."""
+        memories = self._memories.newest(filter_, limit + len(but))
+        found = [memory for memory in memories if memory.id not in but][:limit]
+        return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
+
+    def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
+        return IndexQuery.of(tier, query, self._visibility.of(filter_), limit)

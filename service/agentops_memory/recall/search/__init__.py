@@ -1,1 +1,0 @@
-"""Recall, of whichever engine: what is visible, how it is ranked, what was misspelt."""

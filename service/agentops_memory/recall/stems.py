@@ -1,0 +1,373 @@
+"""The words of the full-text index, and their stems: of a text, of a memory, of a database."""
+
+import re
+import sqlite3
+import unicodedata
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import chain
+from threading import Lock
+from typing import NamedTuple
+
+from ..memory.ranking import PRIOR_MEMORIES, PRIOR_WORDS, frequency
+from ..memory.search import Field
+from .features import ALL, INDEXED, Features
+from .query import STOPWORDS, Remembered, is_compared, is_one_edit, similarity
+from .text import INDEX_FORMAT, unified
+
+TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
+_WORD = re.compile(r"[^\W_]+")
+_PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
+_ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
+KNOWN = 4_096  # words whose stems, or forms, each connection remembers: 0.2 KiB a word
+
+
+def rules(features: Features = ALL) -> str:
+    """What the index's words depend on; an index by other rules is built again."""
+    without = sorted(INDEXED - features)
+    prior = f"prior {PRIOR_MEMORIES} of {PRIOR_WORDS}"
+    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER, prior]
+    return ", ".join([*parts, *(f"without {feature}" for feature in without)])
+
+
+class Stems:
+    """What words are in the index, by a full-text table in memory; opened on first use."""
+
+    def __init__(self) -> None:
+        self.known = Remembered(self._stemmed, KNOWN)
+        self._forms = Remembered(self._found, KNOWN)
+        self.compared = Remembered(self._compared, KNOWN)  # forms, empty for what is not compared
+        self._scratch: sqlite3.Connection | None = None
+
+    def forms(self, words: Iterable[str]) -> dict[str, str]:
+        """For each word what to look for to find its stem, the same for all that share it.
+
+        That is the stem itself, or the shortest word found that has it; the empty
+        string for a word that the index takes apart.
+        """
+        return self._forms.of(words)
+
+    def _compared(self, words: Iterable[str]) -> dict[str, str]:
+        return {word: it if is_compared(it) else "" for word, it in self.forms(words).items()}
+
+    def _found(self, words: Iterable[str]) -> dict[str, str]:
+        stems = self.of(words)
+        forms = self.forms_of(filter(None, stems.values()))
+        return {word: forms.get(stem, "") for word, stem in stems.items()}
+
+    def forms_of(self, stems: Iterable[str]) -> dict[str, str]:
+        """The same for each of some stems."""
+        again = self.of(stems)
+        # Stemming "nois" again gives "noi", and "noise" gives "nois".
+        changing = {stem for stem, found in again.items() if stem != found}
+        likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
+        return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
+
+    def near(self, form: str, stems: Iterable[str]) -> list[str]:
+        """The forms of some stems that are one edit from a form and begin with its letter."""
+        size, half = len(form), len(form) // 2
+        # One edit leaves the first or the second half as it is; a form may end behind its stem.
+        head, tail, endings = form[:half], form[half + 1 :], ("", *_ENDINGS)
+        tails = tuple(
+            tail[: max(len(tail) - len(it), 0)]
+            for it in endings
+            if tail.endswith(it) or it.endswith(tail)
+        )
+        likely = [
+            stem
+            for stem in stems
+            if (stem.startswith(head) or stem.endswith(tails))
+            and stem[0] == form[0]
+            and size - 3 <= len(stem) <= size + 1
+            and any(is_one_edit(form, f"{stem}{ending}") for ending in endings)
+        ]
+        found = self.forms_of(likely).values()
+        return sorted({it for it in found if is_compared(it) and is_one_edit(form, it)})
+
+    def similarities(self, texts: Iterable[str]) -> list[float]:
+        said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
+        stem_of = self.of(chain.from_iterable(said))
+        own, *others = ({stem_of[word] or word for word in words} for words in said)
+        return [similarity(own, other) for other in others]
+
+    def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
+        stems: list[list[str]] = [[] for _ in texts]
+        plain = {at: _PREPARED_WORD.findall(it) for at, it in enumerate(texts) if it.isascii()}
+        known = self.known.of(chain.from_iterable(plain.values()))
+        for at, words in plain.items():
+            stems[at] = [known[word] for word in words]
+        others = [at for at in range(len(texts)) if at not in plain]
+        for place, token in self._tokens([texts[at] for at in others]) if others else ():
+            stems[others[place]].append(token)
+        return stems
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+
+    def of(self, words: Iterable[str]) -> dict[str, str]:
+        return self.known.of(words)
+
+    def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
+        if self._scratch is None:
+            self._scratch = _opened()
+        rows = enumerate(texts)
+        self._scratch.execute("BEGIN")
+        try:
+            self._scratch.executemany("INSERT INTO words (rowid, word) VALUES (?, ?)", rows)
+            return _read(self._scratch)
+        finally:
+            self._scratch.execute("ROLLBACK")
+
+    def _stemmed(self, words: Sequence[str]) -> dict[str, str]:
+        tokens: dict[int, list[str]] = {}
+        for place, token in self._tokens(list(words)):
+            tokens.setdefault(place, []).append(token or "")  # of a lone mark
+        return {
+            word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
+            for place, word in enumerate(words)
+        }
+
+
+def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
+    r"""The tokens there, empty for a lone mark; the last bytes of a broken one as `\xe6`."""
+    statement = "SELECT doc, {} FROM tokens"
+    try:
+        return scratch.execute(statement.format("coalesce(term, '')")).fetchall()
+    except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
+        rows = scratch.execute(statement.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
+        return [(place, token.decode(errors="backslashreplace")) for place, token in rows]
+
+
+def _form(stem: str, likely: Mapping[str, str]) -> str:
+    words = (f"{stem}{ending}" for ending in _ENDINGS)
+    return next((word for word in words if likely[word] == stem), "")
+
+
+def _opened() -> sqlite3.Connection:
+    scratch = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    scratch.execute(
+        f"""CREATE VIRTUAL TABLE words USING fts5 (word, content = '', tokenize = "{TOKENIZER}")"""
+    )
+    scratch.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab (words, instance)")
+    return scratch
+
+
+Packed = int
+"""How often a stem stands in each field, `COUNT` bits a field, the title lowest."""
+
+COUNT = 24  # bits: no stored text has so many words
+_OWN = tuple(it is not Field.CONTEXT for it in Field)  # a memory borrows its context
+
+
+class Entry(NamedTuple):
+    """The stems of a memory by their counts, and its length in words."""
+
+    length: int
+    stems: Sequence[tuple[Packed, Sequence[str]]]
+
+    @classmethod
+    def of_fields(cls, fields: Sequence[Sequence[str]]) -> "Entry":
+        """The entry of the stems of each field, in their order."""
+        counts: dict[str, Packed] = {}
+        for at, stems in enumerate(fields):
+            one = 1 << COUNT * at
+            for stem in stems:
+                counts[stem] = counts.get(stem, 0) + one
+        return cls.of_counts(sum(map(len, fields)), counts)
+
+    @classmethod
+    def of_counts(cls, length: int, counts: Mapping[str, Packed]) -> "Entry":
+        by_count: dict[Packed, list[str]] = {}
+        for stem, packed in counts.items():
+            by_count.setdefault(packed, []).append(stem)
+        return cls(length, list(by_count.items()))
+
+    @property
+    def stored(self) -> str:
+        """As it is stored: a line for each of the counts, with its stems."""
+        return "\n".join(f"{packed:x} {' '.join(stems)}" for packed, stems in self.stems)
+
+    @classmethod
+    def loaded(cls, stored: str) -> "Entry":
+        """The entry that was stored; a ValueError if it is none."""
+        stems: list[tuple[Packed, list[str]]] = []
+        length = 0
+        for line in stored.split("\n") if stored else ():
+            counts, *of_line = line.split(" ")
+            packed = int(counts, 16)
+            stems.append((packed, of_line))
+            length += _total(packed) * len(of_line)
+        return cls(length, stems)
+
+    @property
+    def counts(self) -> dict[str, Packed]:
+        return {stem: packed for packed, stems in self.stems for stem in stems}
+
+    def all_stems(self) -> Iterator[str]:
+        for _, stems in self.stems:
+            yield from stems
+
+
+def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:
+    """How often a stem stands in a memory, by the weights of the fields; and in its own words."""
+    counts, weights = _counts(packed), tuple(weights)
+    own = tuple(it * is_own for it, is_own in zip(counts, _OWN, strict=True))
+    return frequency(counts, weights), frequency(own, weights)
+
+
+@lru_cache(65_536)  # a few counts are those of most stems
+def _total(packed: Packed) -> int:
+    return sum(_counts(packed))
+
+
+def _counts(packed: Packed) -> tuple[int, ...]:
+    return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
+
+
+UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
+MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
+
+TermsOf = Callable[[Iterable[str]], Mapping[str, str]]
+"""The term that stands for each of some stems where typos are looked for, if one does."""
+
+
+class Vocabulary:
+    """Numbers for stems and for how often one stands in the fields of a memory.
+
+    A stem is forgotten when no project in memory has it, so that erased words leave with it.
+    All but `code` is used under the lock of the index.
+    """
+
+    def __init__(self, terms_of: TermsOf, weights: tuple[float, ...]) -> None:
+        self.numbers: dict[str, int] = {}
+        self.codes: dict[Packed, int] = {}
+        self.often, self.often_own = array("d"), array("d")  # by code
+        self.gone = 0  # how often stems were forgotten
+        self.unknown: dict[str, list[int]] = {}  # words of prompts, by their stems without number
+        self.came: list[tuple[int, int]] = []  # those of them whose stems have numbers since
+        self._terms_of = terms_of
+        self._weights = weights
+        self._stems: list[str] = []  # by number
+        self._terms: list[str] = []  # by number
+        self._uses = array("I")  # how many areas have the stem, by number
+        self._free: list[int] = []
+        self._coding = Lock()  # projects are read by other threads
+        self._by_start: dict[tuple[str, int], set[int]] = {}  # first letter and length of the term
+        self._near: dict[str, tuple[int, ...]] = {}
+        self._near_before: dict[str, tuple[int, ...]] = {}
+
+    def number(self, stem: str) -> int:
+        return self.numbers.get(stem, UNKNOWN)
+
+    def code(self, packed: Packed) -> int:
+        code = self.codes.get(packed)
+        if code is not None:
+            return code
+        often, own = frequencies(packed, self._weights)
+        with self._coding:
+            if packed not in self.codes:
+                self.often.append(often)
+                self.often_own.append(own)
+                self.codes[packed] = len(self.codes)
+            return self.codes[packed]
+
+    def add(self, stems: Iterable[str], terms: Mapping[str, str] | None = None) -> list[int]:
+        """The numbers of an area's stems, in their order; new ones for those that have none.
+
+        The terms that are known need not be looked up here.
+        """
+        numbers, new, found = self.numbers, list[str](), list[int]()
+        for stem in stems:
+            number = numbers.get(stem)
+            if number is None:
+                number = self._new(stem)
+                new.append(stem)
+            self._uses[number] += 1
+            found.append(number)
+        if new:
+            known = terms or {}
+            looked_up = self._terms_of([it for it in new if it not in known])
+            for stem in new:
+                term = known.get(stem) or looked_up.get(stem)
+                if not term:
+                    continue
+                number = numbers[stem]
+                self._terms[number] = term
+                self._by_start.setdefault((term[0], len(term)), set()).add(number)
+            self._near, self._near_before = {}, {}
+        return found
+
+    def pairs(self, entry: Entry) -> list[tuple[int, int]]:
+        """The number and the code of each stem of an entry; all have numbers."""
+        numbers = self.numbers
+        return [
+            (numbers[stem], code)
+            for packed, stems in entry.stems
+            for code in (self.code(packed),)
+            for stem in stems
+        ]
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """An area has these stems no longer."""
+        uses, gone = self._uses, []
+        for number in numbers:
+            uses[number] -= 1
+            if not uses[number]:
+                gone.append(number)
+        for number in gone:
+            del self.numbers[self._stems[number]]
+            if term := self._terms[number]:
+                self._by_start[term[0], len(term)].discard(number)
+            self._stems[number] = self._terms[number] = ""
+        self._free += gone
+        if gone:
+            self.gone += 1
+            self._near, self._near_before = {}, {}
+
+    def near(self, form: str) -> tuple[int, ...]:
+        """The stems whose term is one edit from a word with the same first letter."""
+        near = self._near.get(form)
+        if near is None:
+            near = self._near_before.get(form)
+            if near is None:
+                near = self._one_edit_away(form)
+            if len(self._near) >= MOST_FORMS:
+                self._near, self._near_before = {}, self._near
+            self._near[form] = near
+        return near
+
+    def term(self, number: int) -> str:
+        return self._terms[number]
+
+    @property
+    def size(self) -> int:
+        return 260 * len(self.numbers) + 150 * (len(self._near) + len(self._near_before))
+
+    def _one_edit_away(self, form: str) -> tuple[int, ...]:
+        length = len(form)
+        # One edit leaves the first or the second half as it is.
+        head, tail = form[: length // 2], form[length // 2 + 1 - length :]
+        return tuple(
+            number
+            for size in (length - 1, length, length + 1)
+            for number in self._by_start.get((form[0], size), ())
+            if ((term := self._terms[number]).startswith(head) or term.endswith(tail))
+            and is_one_edit(form, term)
+        )
+
+    def _new(self, stem: str) -> int:
+        if self._free:
+            number = self._free.pop()
+            self._stems[number] = stem
+        else:
+            number = len(self._stems)
+            self._stems.append(stem)
+            self._terms.append("")
+            self._uses.append(0)
+        self.numbers[stem] = number
+        if stem in self.unknown:
+            self.came += [(word, number) for word in self.unknown.pop(stem)]
+        return number

@@ -1,0 +1,435 @@
+"""Text: normalized for storage, comparison, truncation and the index; JSON that is stored. Pure."""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from itertools import islice, pairwise
+from math import isfinite
+from typing import Any, NamedTuple
+
+from .features import ALL, Feature, Features
+
+# Regular forms need no list: the stemmer joins them. Left out are forms that are as often another
+# word (`left`, `saw`, `ground`, `spoke`, `halves`), a name (`drew`), or a plain word of another
+# language (`theses`); and `won`, of which `won't` is made.
+_VERBS = """
+arise arose arisen, awake awoke awoken, beat beaten, become became, begin began begun, bend bent,
+blow blew blown, break broke broken, breed bred, bring brought, build built, burn burnt,
+buy bought, catch caught, choose chose chosen, cling clung, come came, creep crept, deal dealt,
+dig dug, draw drawn, dream dreamt, drink drank drunk, drive drove driven, eat ate eaten,
+feed fed, fight fought, find found, flee fled, fly flew flown, forbid forbade forbidden,
+forget forgot forgotten, forgive forgave forgiven, freeze froze frozen, get got gotten,
+give gave given, go went gone, grow grew grown, hang hung, hear heard, hold held, keep kept,
+kneel knelt, know knew known, lean leant, leap leapt, learn learnt, lend lent, lose lost, make made,
+meet met, mistake mistook mistaken, overcome overcame, override overrode overridden,
+oversee oversaw overseen, overwrite overwrote overwritten, pay paid, rebuild rebuilt, rerun reran,
+ rewrite rewrote rewritten, ride rode ridden, rise risen, run ran,
+say said, seek sought, sell sold, send sent, shake shook shaken, shine shone,
+show shown, shrink shrank shrunk, sing sang sung, sink sank sunk, sleep slept, slide slid,
+speak spoken, spend spent, spill spilt, spin spun, stand stood, steal stole stolen,
+stick stuck, sting stung, strike struck, swear swore sworn, sweep swept, swim swam swum,
+swing swung, take took taken, teach taught, tear tore torn, tell told, think thought thoughts,
+throw threw thrown, undergo underwent undergone, understand understood, undertake undertook
+undertaken, undo undid undone, wake woke woken, wear wore worn, weave wove woven, weep wept,
+withdraw withdrew withdrawn, withhold withheld, write wrote written
+"""
+_NOUNS = """
+child children, man men, woman women, person people peoples, foot feet, tooth teeth, goose geese,
+mouse mice, wife wives, knife knives,
+wolf wolves, thief thieves, loaf loaves,
+index indices, matrix matrices, vertex vertices, appendix appendices
+"""
+
+BASE_FORMS = {
+    form: base
+    for base, *forms in map(str.split, f"{_VERBS.strip()},{_NOUNS.strip()}".split(","))
+    for form in forms
+}
+"""For each irregular form its base form, both in lower case."""
+WITH_FORMS = frozenset(BASE_FORMS.values())
+
+
+def base_form(word: str) -> str:
+    """The base form of a case-folded word, accents ignored; the word itself if it has none."""
+    plain = word if word.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", word))
+    return BASE_FORMS.get(plain, word)
+
+
+_ACCENTS = re.compile("[\u0300-\u036f]")
+
+
+REPLACEMENT = "\ufffd"
+INDEX_FORMAT = 3  # of what `indexed` returns
+CACHED, MAX_CACHED = 4096, 64  # identifiers whose expansion is cached, and their length
+
+NEIGHBOURS = 2  # preceding memories of the same session, project and scope
+LONGEST = 80  # words of a memory that borrows
+BORROWED = 30  # words from the end of each neighbour
+REACH = 1200  # characters at a neighbour's end that are searched for them
+
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+
+
+def clean(text: str) -> str:
+    """The text as it may be stored: NUL and lone surrogates become U+FFFD."""
+    if text.isascii() and "\x00" not in text:
+        return text
+    return _UNSTORABLE.sub(REPLACEMENT, text)
+
+
+def sha256_of(content: str) -> str:
+    """The SHA-256 of a content's bytes in UTF-8, in lower-case hexadecimal."""
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def content_hash(content: str) -> str:
+    """SHA-256 of the content, lower-cased and with whitespace collapsed; hexadecimal."""
+    return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
+
+
+_quoted = json.encoder.encode_basestring_ascii
+
+
+def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
+    """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
+    parts = ("null" if key is None else _quoted(key), *map(_quoted, (type_, title, content_hash)))
+    said = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
+    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
+
+
+def cut(text: str, limit: int) -> str:
+    """The text truncated to `limit` code points, followed by three dots if it was longer."""
+    return text if len(text) <= limit else text[:limit] + "..."
+
+
+def indexed(text: str, features: Features = ALL) -> str:
+    """The text as it is tokenized by the full-text index.
+
+    Words are unified and case-folded, an irregular form becomes its base form, a run of an
+    unspaced script becomes bigrams and its last character, and an identifier is followed by
+    its parts and its joined forms. A change to the result requires a new `INDEX_FORMAT`, which
+    rebuilds the index: FTS5 deletes an entry by the text that was inserted.
+    """
+    has_pairs, has_identifiers, has_base_forms = _steps(features)
+    if not text.isascii():
+        text = unified(text)
+        if has_pairs:
+            text = _UNSPACED_RUN.sub(_paired, text)
+    if has_identifiers:
+        text = _IDENTIFIER.sub(_with_parts, text)
+    text = text.casefold()
+    return _in_base_forms(text) if has_base_forms else text
+
+
+@lru_cache
+def _steps(features: Features) -> tuple[bool, bool, bool]:
+    of = Feature.PAIRS, Feature.IDENTIFIERS, Feature.IRREGULAR_FORMS
+    return tuple(it in features for it in of)  # type: ignore[return-value]
+
+
+def borrows(content: str, features: Features = ALL) -> bool:
+    """Whether a memory with this content is short enough to be indexed with such context."""
+    if Feature.CONTEXT not in features:
+        return False
+    if Feature.CONTEXT_GUARD not in features:
+        return True
+    if content.isascii():
+        return len(content.split(None, LONGEST)) <= LONGEST
+    return next(islice(words(content), LONGEST, None), None) is None
+
+
+def borrowed(neighbours: Iterable[str]) -> str:
+    """The text to index beside a memory: the ends of its neighbours' contents."""
+    return "\n".join(map(end_of, neighbours))
+
+
+def unified(text: str) -> str:
+    """The text in NFKC; beyond ASCII, signs become spaces and silent marks are dropped."""
+    if text.isascii():
+        return text
+    if not unicodedata.is_normalized("NFKC", text):
+        text = unicodedata.normalize("NFKC", _PILE.sub(r"\1", text))
+    return text.translate(_SIGNS)
+
+
+def spaced(text: str) -> str:
+    """The unified text with spaces around each run of an unspaced script."""
+    text = unified(text)
+    return text if text.isascii() else _UNSPACED_RUN.sub(r" \g<0> ", text)
+
+
+def pairs(run: str) -> list[str]:
+    """The character bigrams of a run of an unspaced script; a single character is itself."""
+    return ["".join(pair) for pair in pairwise(run)] or [run]
+
+
+@cache
+def piece_pattern(features: Features = ALL) -> re.Pattern[str]:
+    """A pattern for the pieces of spaced text; the matched group's name is the kind."""
+    kinds = {Feature.PAIRS: _RUN_PIECE, Feature.IDENTIFIERS: _IDENTIFIER_PIECE}
+    chosen = [kind for feature, kind in kinds.items() if feature in features]
+    return re.compile("|".join([*chosen, _WORD_PIECE]))
+
+
+def words(text: str) -> Iterator[re.Match[str]]:
+    return _COUNTED.finditer(text)
+
+
+def parts(identifier: str) -> list[str]:
+    """The words in an identifier: `a/b.c`, `max_connections`, `HTTPServer`, `v1.2`."""
+    return [
+        part
+        for word in _CONNECTOR.split(_VERSION.sub("", identifier))
+        for part in _HUMP.split(word)
+        if part
+    ]
+
+
+def joined_forms(identifier: str) -> list[str]:
+    """The identifier without connectors, and so each compound name in it."""
+    if identifier.isidentifier():  # whose one connector is an underscore, as most have
+        return [identifier.replace("_", "")]
+    if "v" in identifier or "V" in identifier:
+        identifier = _VERSION.sub("", identifier)
+    names = [identifier]
+    if "_" in identifier or "-" in identifier:
+        names += [name for name in _PATH_SIGN.split(identifier) if "_" in name or "-" in name]
+    return ["".join(_CONNECTOR.split(name)) for name in dict.fromkeys(names)]
+
+
+def end_of(content: str) -> str:
+    """The end of a content that the next memories of its session borrow."""
+    reached = content[-REACH:]
+    skipped = 1 if len(content) > REACH else 0  # the first may be cut off
+    if reached.isascii():
+        return " ".join(reached.split()[skipped:][-BORROWED:])
+    starts = [word.start() for word in words(reached)][skipped:][-BORROWED:]
+    return reached[starts[0] :] if starts else ""
+
+
+# Scripts that set no spaces between words: Chinese, Japanese, Korean (whose words carry
+# their particles), Thai, Lao, Burmese, Khmer.
+_UNSPACED = (
+    "\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
+    "\U00020000-\U0003ffff"
+    "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
+)
+# In unified text all that is left beyond ASCII belongs to words. A set of signs is compiled in a
+# fifth of the time that the set of all other characters takes: 4 ms of every start against 20.
+_SIGN = r"\x00-/:-@\[-`{-\x7f"
+_WORD = f"[^{_SIGN}]"
+
+_TOKEN = re.compile(f"{_WORD}+")
+_PIECE = re.compile(f"{_WORD}+|[{_SIGN}]+")
+_SEPARATED = {point: " " for point in range(128) if not _TOKEN.match(chr(point))}
+_ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
+_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
+_COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
+_CONNECTOR = re.compile(r"[-_./:@\\]")
+_PATH_SIGN = re.compile(r"[./:@\\]")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
+_VERSION = re.compile(rf"(?<!{_WORD})[vV](?=[0-9]+\.[0-9])")
+
+# Possessive throughout: each word is read once, so hostile text costs no more than prose.
+_IDENTIFIER = re.compile(
+    rf"(?<!{_WORD})(?:"
+    rf"{_WORD}++(?>(?:[-_./:@\\]{_WORD}++)+)"
+    rf"|[A-Z]*+[a-z0-9]++[A-Z]{_WORD}*+"
+    rf"|[A-Z]{{2,}}+[a-z]{{2,}}+{_WORD}*+"
+    rf")"
+)
+
+_RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
+_IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
+_WORD_PIECE = rf"(?P<word>{_WORD}+)"
+
+# Normalising sorts piled-up marks in quadratic time, and no word has so many.
+_PILE = re.compile(r"([\W\uff9e\uff9f]{30})[\W\uff9e\uff9f]+")
+
+# Soft hyphen, grapheme joiner, Hebrew and Arabic vowel points, tatweel, variation selectors.
+_SILENT = re.compile(
+    "[\u00ad\u034f\u0591-\u05bd\u05bf\u05c1-\u05c2\u05c4-\u05c5\u05c7\u0640\u064b-\u0652\u0670"
+    "\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+_LETTERS_AND_NUMBERS, _MARKS = ("L", "N"), ("Mn", "Mc", "Co")
+_CACHED_SIGNS = 16_384  # characters
+
+
+class _Signs(dict[int, str]):
+    """A cached translation table to unified text: a character, a space, or nothing."""
+
+    def __missing__(self, point: int) -> str:
+        unified_sign = _unified_sign(chr(point))
+        if len(self) < _CACHED_SIGNS:
+            self[point] = unified_sign
+        return unified_sign
+
+
+def _unified_sign(character: str) -> str:
+    if _SILENT.match(character):
+        return ""
+    category = unicodedata.category(character)
+    in_words = category.startswith(_LETTERS_AND_NUMBERS) or category in _MARKS
+    return character if in_words else " "
+
+
+_SIGNS = _Signs({point: chr(point) for point in range(128)})
+
+
+def _in_base_forms(text: str) -> str:
+    if text.isascii():
+        if BASE_FORMS.keys().isdisjoint(text.translate(_SEPARATED).split()):
+            return text
+        return "".join([BASE_FORMS.get(piece, piece) for piece in _PIECE.findall(text)])
+    is_accented = _ACCENTED.search(text)
+    if not is_accented and BASE_FORMS.keys().isdisjoint(_TOKEN.findall(text)):
+        return text
+    return _TOKEN.sub(lambda token: base_form(token.group()), text)
+
+
+def _paired(run: re.Match[str]) -> str:
+    # The last character stands alone too, so that every single character is the start of a token.
+    text = run.group()
+    return f" {' '.join(pairs(text))} {text[-1] if len(text) > 1 else ''} "
+
+
+def _with_parts(match: re.Match[str]) -> str:
+    identifier = match[0]
+    return (_expanded if len(identifier) <= MAX_CACHED else _expand)(identifier)
+
+
+def _expand(identifier: str) -> str:
+    is_split = not identifier.islower() and _HUMP.search(identifier)
+    split = " ".join(parts(identifier)) if is_split or _VERSION.search(identifier) else ""
+    joined = " ".join(joined_forms(identifier)) if _CONNECTOR.search(identifier) else ""
+    return f"{identifier} {split} {joined} "
+
+
+_expanded = lru_cache(CACHED)(_expand)
+
+
+class Columns(NamedTuple):
+    title: str
+    content: str
+    context: str
+    tags: str
+
+
+class End:
+    """The end of a memory's content, which the next ones in its session may borrow."""
+
+    __slots__ = ("_prepared", "text")
+
+    def __init__(self, content: str) -> None:
+        self.text = borrowed([content]) if content else None
+        self._prepared: str | None = None
+
+    def prepared(self, features: Features) -> str:
+        if self._prepared is None:
+            self._prepared = indexed(self.text or "", features)
+        return self._prepared
+
+
+def columns(
+    title: str, content: str, tags: Iterable[str], before: Iterable[End], features: Features
+) -> Columns:
+    """The entry of a memory, with the ends of those before it in the session, oldest first.
+
+    They are read only if it borrows from them.
+    """
+    return Columns(
+        title=indexed(title, features),
+        content=indexed(content, features),
+        context=context(before, features) if borrows(content, features) else "",
+        tags=tags_column(tags, features),
+    )
+
+
+def context(before: Iterable[End], features: Features) -> str:
+    ends = [it for it in before if it.text is not None]
+    # Beyond ASCII, what is prepared may depend on the text before it.
+    if all(it.text.isascii() for it in ends if it.text):
+        return "\n".join(it.prepared(features) for it in ends)
+    return indexed("\n".join(it.text or "" for it in ends), features)
+
+
+def tags_column(tags: Iterable[str], features: Features) -> str:
+    return indexed("\n".join(tags), features) if Feature.TAGS in features else ""
+
+
+def content_with_end(content: str, features: Features) -> tuple[str, End]:
+    """A content as it is tokenized, and its end.
+
+    In ASCII no word reaches over white space: so the end is prepared once, for both.
+    """
+    end = End(content)
+    text, stripped = end.text or "", content.rstrip()
+    if not (content.isascii() and stripped.endswith(text)):
+        return indexed(content, features), end
+    head = stripped[: len(stripped) - len(text)]
+    start = indexed(head, features) if head else ""
+    return f"{start}{end.prepared(features)}{content[len(stripped) :]}", end
+
+
+MAX_DEPTH = 100  # of what is taken
+
+
+def words_of(value: str) -> str:
+    """A line for each of them, in their order; what is no JSON is taken as it is."""
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return "\n".join(
+        str(it)
+        for it in leaves(found)
+        if isinstance(it, str | int | float) and type(it) is not bool
+    )
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """The object in a row; ValueError if it is damaged, or could not be written again."""
+    found = _DECODER.decode(text)
+    if not isinstance(found, dict):
+        raise ValueError
+    if "\\u" in text:  # which may say half of a character
+        json.dumps(found, ensure_ascii=False).encode()
+    if text.count("{") + text.count("[") > MAX_DEPTH and depth_of(found) > MAX_DEPTH:
+        raise ValueError
+    return found
+
+
+def _finite(said: str) -> float:
+    number = float(said)
+    if not isfinite(number):
+        raise ValueError
+    return number
+
+
+_DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+
+
+def depth_of(value: object) -> int:
+    depth, level = 0, [value]
+    while level := [item for item in level if isinstance(item, list | dict)]:
+        depth += 1
+        level = [
+            inner for item in level for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+    return depth
+
+
+def leaves(value: object) -> Iterator[object]:
+    """Every name in a value of JSON, and every value that holds no other, in their order."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner)
+    else:
+        yield value

@@ -1,0 +1,341 @@
+"""Rows of the full-text index: which a caller may see, a query to them, and the groups of areas."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from ..errors import DamagedRow
+from ..memory.access import Patterns
+from ..memory.memory import MemoryId, Moment, expired, indexed
+from ..memory.ranking import PLACES, gaining, sentence_depth, sentence_weights, weights_of
+from ..memory.search import Filter, Tier
+from ..memory.space import (
+    FIRST,
+    GLOBAL_AREA,
+    GLOBAL_SCOPE,
+    MOST_MEMORIES,
+    MOST_PROJECTS,
+    MOVABLE,
+    NUMBERS,
+    OVERSIZED,
+    UNINDEXED_AREA,
+    IndexGroup,
+    Project,
+    project_or_this,
+    require_place,
+)
+from ..memory.table import Connection, Dialect, FilteredTable, Table
+from .query import Query, Term
+from .text import NEIGHBOURS
+
+AREA = 40  # bits of a row number below its area: room for the ids of memories
+MOST_IDS = 1 << AREA  # a thousand saves a second for 34 years
+ID = MOST_IDS - 1  # the bits of a row number that are a memory's id
+
+Row = int
+"""Where a memory lies in the index: its area, which is its project's, and its id."""
+
+
+def row_number(area: int, memory: int) -> Row:
+    return area << AREA | memory
+
+
+def span_of(area: int) -> tuple[Row, Row]:
+    return row_number(area, 0), row_number(area + 1, 0) - 1
+
+
+def area_of(row: Row) -> int:
+    return row >> AREA
+
+
+def memory_of(row: Row) -> MemoryId:
+    return MemoryId(row & ID)
+
+
+Span = tuple[int, int]
+"""The first and the last row number of a range."""
+
+PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
+_GLOBALS = span_of(GLOBAL_AREA)
+PROJECTS = (row_number(GLOBAL_AREA + 1, 0), PRIOR - 1)
+
+Hides = Callable[[str], str]
+"""The condition under which the memory with an id is hidden."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibleRows:
+    """Ranges of row numbers in partitions, a condition on `memories m`, and what is hidden there.
+
+    The conditions name some of the values.
+    """
+
+    spans: dict[int, list[Span]]
+    condition: str
+    hidden: tuple[Hides, ...]
+    is_alone: bool  # whether words are weighed within the ranges alone
+    values: Mapping[str, object]
+
+
+class Visibility(FilteredTable):
+    """Which rows are visible in one transaction.
+
+    `of_projects` tells the partitions that hold projects, with the first; `is_made` whether there
+    is a partition with a number.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sql: Dialect,
+        projects: Patterns,
+        moment: Moment,
+        of_projects: Callable[[], Iterable[int]],
+        is_made: Callable[[int], bool] = lambda _: True,
+    ) -> None:
+        super().__init__(connection, sql, projects, moment)
+        self._is_made = is_made
+        self._of_projects = of_projects
+        self._known: dict[Filter, VisibleRows] = {}
+
+    def of(self, filter_: Filter) -> VisibleRows:
+        """The rows of a filter. A project lies in one partition, and so do all global memories."""
+        if filter_ not in self._known:
+            self._known[filter_] = VisibleRows(
+                spans=self._spans(filter_), condition=self._condition(filter_),
+                hidden=self._hidden(filter_), is_alone=filter_.is_of_agents,
+                values=self._values(filter_),
+            )  # fmt: skip
+        return self._known[filter_]
+
+    def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
+        if filter_.is_elsewhere:  # which has an area of its own
+            row = self._execute(
+                f"""SELECT s.id, s.area, s.partition
+                      FROM spaces s
+                     WHERE {self._on_spaces(filter_)} AND s.area <> {UNINDEXED_AREA}
+                     LIMIT 1""",
+                **self._values(filter_),
+            ).fetchone()
+            if row is None:
+                return {}
+            self._require_place(*row)
+            return {row[2]: [span_of(row[1])]}
+        if filter_.scope == GLOBAL_SCOPE:
+            return {FIRST: [_GLOBALS]}
+        if filter_.project is None:
+            return {
+                it: [PROJECTS, _GLOBALS] if it == FIRST else [PROJECTS]
+                for it in self._of_projects()
+            }
+        place = self._place(filter_.project)
+        if place is None:
+            return {FIRST: [_GLOBALS]}
+        area, number, has_globals = place
+        # A range without memories is left out: each costs a search.
+        globals_too = has_globals and filter_.scope is None
+        return {number: [span_of(area), _GLOBALS] if globals_too else [span_of(area)]}
+
+    def _place(self, project: Project) -> tuple[int, int, bool] | None:
+        """The project's area and partition, and whether there are global memories.
+
+        None if the project never had a memory of its own, or the caller does not
+        act on it: not even the ranks of global memories tell the two apart.
+        """
+        if not self._projects.match(project):
+            return None
+        row = self._execute(
+            f"""SELECT id, area, partition,
+                       EXISTS (SELECT 1
+                                 FROM spaces s
+                                WHERE s.area = {GLOBAL_AREA}
+                                      AND (SELECT m.id
+                                             FROM memories m {self._sql.hint("memories_in_space")}
+                                            WHERE m.space_id = s.id AND {indexed("m")}
+                                            LIMIT 1) IS NOT NULL)
+                  FROM spaces
+                 WHERE project = :project AND area <> {GLOBAL_AREA}
+                 LIMIT 1""",
+            project=project,
+        ).fetchone()
+        if row is None:
+            return None
+        space, area, number, has_globals = row
+        self._require_place(space, area, number, project)
+        return area, number, has_globals
+
+    def _require_place(
+        self, space: int, area: int, number: int, project: Project | None = None
+    ) -> None:
+        """DamagedRow for a space that is in no partition of the index."""
+        require_place(space, area, number, project)
+        if not self._is_made(number):
+            raise DamagedRow("spaces", space, "partition", project_or_this(project))
+
+    def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
+        """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""
+        hides = expired if self._moment.has.unswept else None, self._hides_superseded(filter_)
+        return tuple(filter(None, hides))
+
+    def _condition(self, filter_: Filter) -> str:
+        """What the ranges do not say already."""
+        on_memories = self._on_memories(filter_, "m")
+        if filter_.is_elsewhere:
+            return on_memories
+        are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
+        if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):
+            return on_memories
+        spaces = f"SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)}"
+        return f" AND m.space_id IN ({spaces}){on_memories}"
+
+
+ALL = -1  # a limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexQuery:
+    """A tier's query to each visible partition; how deep it looks, and how many gain.
+
+    With `own` it looks for the own words of memories alone.
+    """
+
+    tier: Tier
+    query: Query
+    own: bool
+    gaining: int
+    depth: int
+    visible: VisibleRows
+
+    @classmethod
+    def of(cls, tier: Tier, query: Query, visible: VisibleRows, limit: int) -> "IndexQuery":
+        """The query of a tier whose best `limit` memories are looked for."""
+        first = gaining(tier, query)
+        is_alone = tier is Tier.EVERY or len(query.sentences) == 1
+        depth = max(limit, first) if is_alone else sentence_depth(query, limit)
+        return cls(
+            tier=tier, query=query, own=tier is Tier.EVERY, gaining=first,
+            depth=ALL if depth is None else depth, visible=visible,
+        )  # fmt: skip
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return weights_of(self.query.features)
+
+    @property
+    def sentence_weights(self) -> tuple[float, ...]:
+        return sentence_weights(self.tier, self.query)
+
+    @property
+    def terms(self) -> list[Term]:
+        pieces = self.query.every if self.tier is Tier.EVERY else self.query.sentences
+        return [term for it in pieces for term in it.terms]
+
+    @property
+    def without_limit(self) -> "IndexQuery":
+        """The same, where a single sentence contributes all; several are as deep as ever."""
+        return replace(self, depth=PLACES) if len(self.sentence_weights) == 1 else self
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What the index holds of one live memory: prepared text, by column."""
+
+    area: int
+    title: str
+    content: str
+    context: str
+    tags: str
+
+    @property
+    def own(self) -> str:
+        """The memory's own words, without those that it borrows."""
+        return "\n".join((self.title, self.content, self.tags))
+
+
+class Borrowing(Table):
+    """Which memories borrow from each other, in one transaction."""
+
+    def borrowers(self, memory: MemoryId) -> list[MemoryId]:
+        """The memories that borrow from a memory: its next ones in the session."""
+        return self._scalars(
+            f"""SELECT n.id
+                  FROM memories m
+                  JOIN memories n {self._sql.hint("memories_in_session")}
+                    ON n.session_id = m.session_id AND n.space_id = m.space_id
+                 WHERE m.id = :id AND n.id > m.id AND {indexed("n")}
+              ORDER BY n.id
+                 LIMIT {NEIGHBOURS}""",
+            id=memory,
+        )
+
+
+class Groups(Table):
+    """The groups of one transaction, by the numbers that spaces have as `partition`."""
+
+    def place(self, group: IndexGroup) -> int:
+        """The number for a new area.
+
+        Several areas share one until it has enough of them or of their memories: the more
+        memories, the better is known what a word is worth, and the more a search costs.
+        """
+        first, last = NUMBERS[group][0], NUMBERS[group][-1]
+        found = self._execute(
+            """SELECT partition, count(DISTINCT area)
+                 FROM spaces
+                WHERE partition = (SELECT max(partition)
+                                     FROM spaces
+                                    WHERE partition BETWEEN :first AND :last)
+             GROUP BY partition""",
+            first=first,
+            last=last,
+        ).fetchone()
+        if found is None:
+            return first
+        newest, areas = found
+        if areas < MOST_PROJECTS and not self.holds(newest, MOST_MEMORIES):
+            return int(newest)
+        if newest < last:
+            return int(newest) + 1
+        rows = self._execute(
+            """SELECT partition, count(DISTINCT area)
+                 FROM spaces
+                WHERE partition BETWEEN :first AND :last
+             GROUP BY partition""",
+            first=first, last=last,
+        )  # fmt: skip
+        used: dict[int, int] = dict(rows.fetchall())
+        return min(range(first, last + 1), key=lambda number: (used.get(number, 0), number))
+
+    def holds(self, number: int, count: int) -> bool:
+        """Whether the projects of a group have so many live memories, or more."""
+        return self._exists(
+            f"""SELECT 1
+                  FROM spaces s
+                  JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
+                 WHERE s.partition = :number AND {indexed("m")}
+                 LIMIT 1 OFFSET :count - 1""",
+            number=number,
+            count=count,
+        )
+
+    def oversized(self) -> list[tuple[int, int, int]]:
+        """For each group that is too large, the area of its smallest project or store.
+
+        With the group, and how many memories the others there have; none whose move would
+        take long.
+        """
+        rows = self._execute(
+            f"""SELECT area, partition, beside - memories
+                  FROM (SELECT s.area, s.partition, count(*) AS memories,
+                               sum(count(*)) OVER (PARTITION BY s.partition) AS beside,
+                               count(*) OVER (PARTITION BY s.partition) AS areas,
+                               row_number() OVER (PARTITION BY s.partition
+                                                  ORDER BY count(*), s.area) AS place
+                          FROM spaces s
+                          JOIN memories m {self._sql.hint("memories_in_space")}
+                            ON m.space_id = s.id
+                         WHERE s.partition IS NOT NULL AND {indexed("m")}
+                      GROUP BY s.area, s.partition) sizes
+                 WHERE areas > 1 AND beside > {OVERSIZED} AND place = 1 AND memories <= {MOVABLE}
+              ORDER BY memories, area"""
+        )
+        return rows.fetchall()

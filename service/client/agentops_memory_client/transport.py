@@ -1,0 +1,409 @@
+"""Calls over HTTP: their URLs, requests, answers and retries; files up and down."""
+
+import asyncio
+import inspect
+import json
+import logging
+import os
+import random
+import re
+import ssl
+import time
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, BinaryIO, Generic, ParamSpec, Protocol, TypeVar
+from urllib.parse import quote, urlencode
+
+import httpx
+
+from .contract import errors, reading
+from .contract.errors import (
+    Invalid,
+    MemoryServiceError,
+    Misconfigured,
+    Refused,
+    UnexpectedAnswer,
+    Unreachable,
+    refused,
+)
+from .contract.models import Progress
+from .contract.service import Call
+from .tracing import inject
+
+PORTS = range(1, 1 << 16)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
+
+
+def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
+    """The base URL without its userinfo, and the key: the argument, or the password in the url.
+
+    Misconfigured, without quoting the url or the key, for an invalid url, or one with another key.
+    """
+    base = _parsed(url)
+    if not base.userinfo:
+        return base, key
+    if b":" not in base.userinfo:
+        raise Misconfigured("The service URL has a user but no key; write user:key@.")
+    if key and base.password and key != base.password:
+        raise Misconfigured("The service URL contains a key other than the one that was passed.")
+    return base.copy_with(username="", password=""), key or base.password or None
+
+
+def _parsed(url: str) -> httpx.URL:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        # The cause is left out: it repeats what may be a key.
+        raise Misconfigured("The service URL is not a valid URL.") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host or "%" in parsed.host:
+        raise Misconfigured("The service URL must begin with http:// or https:// and name a host.")
+    if parsed.port is not None and parsed.port not in PORTS:
+        raise Misconfigured("The port of the service URL is not valid.")
+    if parsed.query or parsed.fragment:
+        raise Misconfigured("The service URL must end with its path, with no query or fragment.")
+    return parsed
+
+
+def tls_context(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
+    """What httpx verifies with; empty for plain http, as loading the authorities takes 17 ms."""
+    return verify if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
+    """The URL of the call; Invalid if it is too long."""
+    path = base.raw_path.partition(b"?")[0].rstrip(b"/").decode("ascii")
+    path += "".join(f"/{_DOTS.get(step) or quote(_utf8(step), safe='')}" for step in call.path)
+    query = urlencode([(name, _utf8(it)) for name, values in call.query.items() for it in values])
+    try:
+        return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
+    except httpx.InvalidURL as error:
+        raise Invalid("The arguments are too long for the URL of a request.") from error
+
+
+def _utf8(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, as the service stores it."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+TIMEOUT = timedelta(seconds=10)  # the service refuses after 5 s, with a reason
+MAX_TIMEOUT = timedelta(days=1)
+RETRIES = 2
+FIRST_BACKOFF = 0.25  # seconds; the longest pause before the first retry
+MAX_BACKOFF = 5.0  # seconds, unless the service asks for more
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing(Generic[T]):
+    """The clock, sleep and randomness of a client; a test has its own."""
+
+    sleep: Callable[[float], T]  # for so many seconds
+    clock: Callable[[], float] = time.monotonic  # seconds
+    random: Callable[[], float] = random.random  # from 0 to 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """The timeout and the retries of every call; Misconfigured if they are out of range."""
+
+    timeout: timedelta
+    retries: int
+    timing: Timing[Any]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.timeout, timedelta) or not timedelta() < self.timeout <= MAX_TIMEOUT:
+            raise Misconfigured("timeout must be a timedelta longer than 0, and at most a day.")
+        if self.retries < 0:
+            raise Misconfigured("retries must be a whole number, 0 or more.")
+
+    def attempts(self, timeout: timedelta | None = None) -> "Attempts":
+        """Those of one call, beginning now; its own timeout counts if it is longer."""
+        return Attempts(self, max(self.timeout, timeout or self.timeout))
+
+
+class Attempts:
+    """The attempts of one call, which together take at most `timeout` times their number."""
+
+    def __init__(self, policy: RetryPolicy, timeout: timedelta) -> None:
+        self._policy = policy
+        self._timeout = timeout.total_seconds()
+        self._deadline = policy.timing.clock() + self._timeout * (policy.retries + 1)
+        self._retries = 0
+
+    @property
+    def seconds_left(self) -> float:
+        return self._deadline - self._policy.timing.clock()
+
+    @property
+    def seconds_for_answer(self) -> float:
+        """The read timeout of this attempt."""
+        return max(min(self._timeout, self.seconds_left), 0.001)
+
+    def pause(self, retry_after: timedelta | None) -> float | None:
+        """Seconds until the next attempt, at least `retry_after`; None if there is none left.
+
+        Exponential backoff with full jitter, so that many clients do not return at once.
+        """
+        if self._retries >= self._policy.retries:
+            return None
+        bound = min(FIRST_BACKOFF * 2 ** min(self._retries, 10), MAX_BACKOFF)
+        self._retries += 1
+        least = retry_after.total_seconds() if retry_after else 0.0
+        pause = self._policy.timing.random() * bound + least
+        return pause if pause < self.seconds_left else None
+
+
+P = ParamSpec("P")
+
+PACKAGE = __name__.partition(".")[0]
+
+log = logging.getLogger("agentops_memory.client")
+log.addHandler(logging.NullHandler())  # a program without logging has the warning on stderr once
+
+CHUNK = 64 * 1024  # bytes of a file that are in memory at once
+MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
+NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+START = "Is it running? `agentops-memory serve` starts it."
+_CUT = ("disconnected", "closed connection")  # as httpcore words it
+_SECONDS = re.compile(r"[0-9]{1,9}")
+
+
+class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
+    """A file as the body of a request, read in chunks, for each attempt from its start."""
+
+    def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
+        self._file = file
+        self._progress = progress
+        self.size = os.fstat(file.fileno()).st_size
+
+    def __iter__(self) -> Iterator[bytes]:
+        sent = 0
+        while chunk := self._chunk(sent):
+            yield chunk
+            sent = self._report(sent + len(chunk))
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        sent = 0
+        while chunk := await asyncio.to_thread(self._chunk, sent):
+            yield chunk
+            sent = self._report(sent + len(chunk))
+
+    def _chunk(self, offset: int) -> bytes:
+        self._file.seek(offset)
+        chunk = self._file.read(min(CHUNK, self.size - offset))
+        if not chunk and offset < self.size:
+            raise OSError("The file became shorter while it was sent; nothing is stored.")
+        return chunk
+
+    def _report(self, sent: int) -> int:
+        if self._progress:
+            self._progress(sent, self.size)
+        return sent
+
+
+class Backend(Protocol):
+    """How a client sends bytes, sleeps and runs blocking work.
+
+    One that blocks never suspends, so that its coroutines finish in one step.
+    """
+
+    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        """The response, its body unread; httpx's ReadTimeout after so many seconds.
+
+        One that blocks cannot enforce them while a head arrives byte by byte.
+        """
+
+    def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        """The body, as it arrives."""
+
+    async def close(self, response: httpx.Response) -> None:
+        """Discard the rest of the response."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep so long."""
+
+    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do work that may block on a disk, without blocking an event loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """The service at one address, for the owner of one key."""
+
+    base: httpx.URL
+    headers: httpx.Headers  # whose repr hides the key
+    policy: RetryPolicy
+    backend: Backend
+
+    @property
+    def url(self) -> str:
+        return str(self.base)
+
+    async def send(self, call: Call[T], upload: Upload | None = None) -> T:
+        """The answer, as the call reads it; sent again as often as the policy permits."""
+
+        async def attempt(attempts: Attempts) -> tuple[T, str | None]:
+            response = await self._opened(call, attempts, upload)
+            answer = call.read(await self._body(response, attempts), response.headers)
+            return answer, response.headers.get(reading.WARNING)
+
+        answer, warning = await self._with_retries(call, attempt)
+        if warning:
+            _warn(warning)
+        return answer
+
+    async def opened(self, call: Call[object]) -> httpx.Response:
+        """A successful response, its body unread; `chunks` reads and closes it."""
+        return await self._with_retries(call, lambda attempts: self._opened(call, attempts))
+
+    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        """The body as it arrives; Unreachable if it is incomplete. Closes the response."""
+        try:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
+            with translated(self.url):
+                async with aclosing(self.backend.chunks(response)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+        finally:
+            await self.backend.close(response)
+
+    async def _with_retries(
+        self, call: Call[object], attempt: Callable[[Attempts], Awaitable[T]]
+    ) -> T:
+        attempts = self.policy.attempts(call.within)
+        while True:
+            try:
+                return await attempt(attempts)
+            except MemoryServiceError as failure:
+                if not is_retryable(failure, is_idempotent=call.is_idempotent):
+                    raise
+                pause = attempts.pause(getattr(failure, "retry_after", None))
+                if pause is None:
+                    raise
+            await self.backend.sleep(pause)
+
+    async def _opened(
+        self, call: Call[object], attempts: Attempts, upload: Upload | None = None
+    ) -> httpx.Response:
+        with translated(self.url):
+            request = self._request(call, attempts, upload)
+            response = await self.backend.send(request, attempts.seconds_left)
+        if response.is_success:
+            return response
+        body = await self._body(response, attempts)
+        raise refusal(self.url, response.status_code, response.headers, body)
+
+    def _request(
+        self, call: Call[object], attempts: Attempts, upload: Upload | None
+    ) -> httpx.Request:
+        headers = httpx.Headers(self.headers)
+        headers.update(call.headers)
+        if upload:
+            headers["Content-Length"] = str(upload.size)
+        inject(headers)
+        seconds = attempts.seconds_for_answer
+        usual = min(seconds, self.policy.timeout.total_seconds())
+        return httpx.Request(
+            call.method,
+            call_url(self.base, call),
+            headers=headers,
+            content=None if call.body is None else json.dumps(call.body).encode("ascii"),
+            stream=upload,
+            extensions={"timeout": httpx.Timeout(usual, read=seconds).as_dict()},
+        )
+
+    async def _body(self, response: httpx.Response, attempts: Attempts) -> bytes:
+        body = bytearray()
+        async with aclosing(self.chunks(response)) as chunks:
+            async for chunk in chunks:
+                body += chunk
+                if len(body) > MAX_ANSWER:
+                    raise UnexpectedAnswer(f"{self.url} answered with too much data.")
+                if attempts.seconds_left <= 0:
+                    raise timed_out(self.url)
+        return bytes(body)
+
+
+def _warn(text: str) -> None:
+    """Log the service's warning, and issue it at the line that called the client."""
+    log.warning("the service warns", extra={"warning": text})
+    level, frame = 1, inspect.currentframe()
+    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, errors.MemoryServiceWarning, stacklevel=level)
+
+
+@contextmanager
+def translated(url: str) -> Iterator[None]:
+    """Inside, an error of httpx becomes Unreachable or UnexpectedAnswer."""
+    try:
+        yield
+    except httpx.HTTPError as error:
+        raise _failure(error, url) from error
+
+
+def timed_out(url: str) -> Unreachable:
+    return _may_be_done(f"{url} did not answer in time.")
+
+
+def refusal(
+    url: str, status: int, headers: Mapping[str, str], body: bytes
+) -> Refused | UnexpectedAnswer:
+    """The error for an unsuccessful response."""
+    if 300 <= status < 400:
+        return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
+    try:
+        problem = reading.problem(body)
+    except UnexpectedAnswer:
+        failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
+        failure.retry_after = _retry_after(headers)
+        return failure
+    request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
+    return refused(
+        status, problem.sentence, code=problem.code, details=problem.details,
+        request_id=request_id, retry_after=retry_after,
+    )  # fmt: skip
+
+
+def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
+    """Whether the same call may succeed if sent again, without being executed twice."""
+    if isinstance(failure, Unreachable):
+        return is_idempotent or not failure.may_be_done
+    return getattr(failure, "status", 0) in (429, 503)
+
+
+def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer:
+    if isinstance(error, NOT_SENT):
+        reason = str(error) or "no connection in time"
+        if isinstance(error, httpx.PoolTimeout):
+            reason = "every connection is in use"
+        return Unreachable(f"{url} cannot be reached ({reason}). {START}")
+    if isinstance(error, httpx.TimeoutException):
+        return timed_out(url)
+    if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
+        return _may_be_done(f"{url} closed the connection before it answered.")
+    return UnexpectedAnswer(f"{url} answered, but not as the service does.")
+
+
+def _may_be_done(sentence: str) -> Unreachable:
+    failure = Unreachable(sentence)
+    failure.may_be_done = True
+    return failure
+
+
+def _unexpected(status: int, sentence: str) -> UnexpectedAnswer:
+    failure = UnexpectedAnswer(sentence)
+    failure.status = status
+    return failure
+
+
+def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
+    seconds = headers.get("retry-after", "")
+    return timedelta(seconds=int(seconds)) if _SECONDS.fullmatch(seconds) else None
