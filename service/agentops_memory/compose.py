@@ -376,8 +376,7 @@ class _Wiring(Wiring):
             folder=settings.db_path.parent,
         )
         discovery = Discovery(
-            is_consolidating=bool(settings.consolidate_every),
-            keep_archives=settings.keep_archives,
+            is_consolidating=bool(settings.consolidate_every), keep_archives=settings.keep_archives
         )
         operations = (
             services.memory_stores,

@@ -112,7 +112,8 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
         if name in lists:
             return
         count += place is None  # and else an item of the member before
-        if place is None and len(names) < NAMED and _is_safe_name(name):
+        # A refusal may name what looks like a field, and holds no secret.
+        if place is None and len(names) < NAMED and _FIELD.fullmatch(name) and hidden(name) == name:
             names[name] = None
         hint = hint or _BY_MEMBER.get(name, "")
     if not count:
@@ -121,11 +122,6 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
     others = f"{more:,} more" if names else "1 member" if more == 1 else f"{more:,} members"
     has = ", ".join([*names, *([others] if more else [])])
     raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
-
-
-def _is_safe_name(name: str) -> bool:
-    """Whether a refusal may name a member: it looks like a field, and holds no secret."""
-    return bool(_FIELD.fullmatch(name)) and hidden(name) == name
 
 
 def _is_json_lines(head: bytes) -> bool:
@@ -369,10 +365,6 @@ def _imported(
     return importing.tally
 
 
-def has_quota(tx: Transaction) -> bool:
-    return tx.room is not None
-
-
 def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
     """The characters of the memories that are new; Denied if a row may not be stored."""
     memories = [it for it in rows if isinstance(it, Memory)]
@@ -435,7 +427,9 @@ class Transfer:
         first, second = await _next(chunks), await _next(chunks)
         if second:
             chunks = chain([first, second], chunks)
-            if not caller.projects.are_everything or await self.engine.read(caller, has_quota):
+            if not caller.projects.are_everything or await self.engine.read(
+                caller, lambda tx: tx.room is not None
+            ):
                 await self._require_storable(caller, chunks_of(Redactor(rules), document))
                 redactor = Redactor(rules)
                 chunks = chunks_of(redactor, document)  # both read the same file

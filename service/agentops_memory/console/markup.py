@@ -51,7 +51,8 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
     for match in WORD.finditer(text):
         if match[0] not in matched:
             continue
-        parts += [_escaped(text[at : match.start()], BROKEN_LINES), _mark(match[0])]
+        word = Markup("<mark>{}</mark>").format(_escaped(match[0], ""))
+        parts += [_escaped(text[at : match.start()], BROKEN_LINES), word]
         at = match.end()
         size += sum(map(_size, parts[-2:]))
         if size > most:
@@ -160,10 +161,6 @@ def _common(old: list[str], new: list[str]) -> int:
 def _around(text: str, *, is_first: bool, is_last: bool) -> str:
     head, tail = ("" if is_first else text[:AROUND]), ("" if is_last else text[-AROUND:])
     return text if len(text) <= len(head) + len(tail) + 1 else f"{head} … {tail}"
-
-
-def _mark(word: str) -> Markup:
-    return Markup("<mark>{}</mark>").format(_escaped(word, ""))
 
 
 def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:

@@ -318,11 +318,6 @@ def _remove_tasks(tx: Transaction, found: Sequence[TaskId], until: datetime) -> 
     return forget_tasks(tx, found, until)
 
 
-def _empty_spaces(tx: Transaction, _: datetime, most: int) -> list[int]:
-    """Those of agents: the name of a namespace stays no longer than what lay in it."""
-    return agents.empty_spaces(tx, most)
-
-
 def _drop_spaces(tx: Transaction, found: Sequence[int], _: datetime) -> int:
     add_receipt(tx)
     return agents.drop_spaces(tx, found)
@@ -364,7 +359,9 @@ STEPS = (
     Sweeping(Kind.EVENTS, past_events, _remove_events),
     Sweeping(Kind.LOG, partial(past_events, of_log=True), _remove_events),
     Sweeping(Kind.LOG, past_tasks, _remove_tasks),
-    Sweeping(Kind.EVENTS, _empty_spaces, _drop_spaces, at_once),
+    # Spaces of agents: the name of a namespace stays no longer than what lay in it.
+    Sweeping(Kind.EVENTS, lambda tx, _, most: agents.empty_spaces(tx, most), _drop_spaces,
+             at_once),
     Sweeping(Kind.EVENTS, lambda tx, until, most: tx[RunTable].silent(until, most), _cancel_runs),
     Sweeping(Kind.EVENTS,
              lambda tx, until, most: tx[RunTable].past(until, most, with_events=True),

@@ -116,8 +116,8 @@ def context(answer: m.Context, *, order: str) -> str:
         parts.append("\n".join(["Recent sessions:", *summaries]))
     if answer.observations:
         lines = [
-            f"{_id(line.explain)}{_head(line.type, line.title)}{_age(line.age)}\n"
-            f"{_cut(line.content)}"
+            f"{_id(line.explain)}{_head(line.type, line.title)}"
+            f"{'' if line.age is None else age_suffix(line.age)}\n{_cut(line.content)}"
             for line in answer.observations
         ]
         parts.append("\n\n".join([f"Memories, {order}:", *lines]))
@@ -191,10 +191,6 @@ def _life(of: m.Observation) -> str:
         "confirmed": of.confirmed_at and _at(of.confirmed_at),
     }
     return "; ".join(f"{name}: {text}" for name, text in parts.items() if text)
-
-
-def _age(seconds: int | None) -> str:
-    return "" if seconds is None else age_suffix(seconds)
 
 
 def stats(of: m.Stats, project: str) -> str:

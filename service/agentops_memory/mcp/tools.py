@@ -98,8 +98,7 @@ MOST_MESSAGES = 1000
 Id = Annotated[int, Field(ge=1, le=(1 << 63) - 1, description="The id of a memory.")]
 Type = Annotated[str, Field(min_length=1, max_length=redactor.MAX_TYPE, description=f"{TYPES}.")]
 Title = Annotated[
-    str,
-    Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that sums it up."),
+    str, Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that sums it up.")
 ]
 Content = Annotated[
     str,

@@ -127,10 +127,6 @@ def _is_placed(row: Mapping[str, Any]) -> bool:
     return is_found and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)
 
 
-def _is_bound(row: Mapping[str, Any]) -> bool:
-    return row["binding"] != Binding.TASK or row["attempt"] is not None
-
-
 def _has_value(row: Mapping[str, Any]) -> None:
     if row["content"] is not None:
         sight.require_value(row["content"], row["sensitivity"])
@@ -138,7 +134,8 @@ def _has_value(row: Mapping[str, Any]) -> None:
 
 ROWS: Mapping[str, Mapping[str, Check]] = {
     "spaces": {"partition": _is_placed},
-    "agent_memories": {"attempt": _is_bound, "content": _has_value},
+    "agent_memories": {"attempt": lambda row: row["binding"] != Binding.TASK
+                       or row["attempt"] is not None, "content": _has_value},
     "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()
                   == row["checksum"]},
 }  # fmt: skip

@@ -264,7 +264,7 @@ class Projects:
 
     async def list(self, caller: Caller) -> list[Listed]:
         """The non-empty projects that the caller has access to, by name."""
-        names = await self.engine.read(caller, names_of_projects)
+        names = await self.engine.read(caller, lambda tx: tx[ProjectTable].names())
         return [await self.engine.read(caller, listed, name) for name in names]
 
     async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
@@ -322,10 +322,6 @@ class Projects:
             self.audit, caller, action, project=project, observations=extent.memories,
             revisions=extent.revisions, sessions=extent.sessions, **fields,
         )  # fmt: skip
-
-
-def names_of_projects(tx: Transaction) -> list[Project]:
-    return tx[ProjectTable].names()
 
 
 def listed(tx: Transaction, project: Project) -> Listed:

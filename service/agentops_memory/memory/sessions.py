@@ -256,7 +256,9 @@ async def hear(rules: Rules, messages: Iterable[Message]) -> Transcript:
 async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
     """End the sessions idle for so long, each at its last message; how many. With 0 none ends."""
     ended, is_any = 0, bool(idle)
-    while is_any and await engine.read(caller, is_any_idle, idle):
+    while is_any and await engine.read(
+        caller, lambda tx: bool(tx[TranscriptTable].idle(tx.now - idle, 1))
+    ):
         now_ended = await engine.write(caller, end_idle_sessions, idle)
         ended, is_any = ended + now_ended, now_ended > 0
     return ended
@@ -335,10 +337,6 @@ def close_session(
     opened = _entered_late(tx, session, project)
     digest = said if said.messages else tx[TranscriptTable].get(session)
     return _ended(tx, opened, digest, tx.now)
-
-
-def is_any_idle(tx: Transaction, idle: timedelta) -> bool:
-    return bool(tx[TranscriptTable].idle(tx.now - idle, 1))
 
 
 def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:

@@ -199,7 +199,7 @@ class Firing:
         await self.step(caller)
         operator = Caller(tenant=caller.tenant)
         while await self.engine.read(operator, _orphans, 1):
-            await self.engine.write(operator, cancel_orphans)
+            await self.engine.write(operator, lambda tx: cancel_of(tx, _orphans(tx, STEP)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -391,11 +391,6 @@ def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> None:
                    AND memory_id IN (SELECT value FROM {dialect.ids("listed")})""",
         ids=json.dumps(list(sources)),
     )
-
-
-def cancel_orphans(tx: Transaction) -> None:
-    """Cancel those whose sources are gone, at most a step of them."""
-    cancel_of(tx, _orphans(tx, STEP))
 
 
 def tags_of(tx: Transaction, source: MemoryId) -> list[str]:

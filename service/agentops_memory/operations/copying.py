@@ -277,10 +277,7 @@ def to_files(
     progress: Progress = noop,
 ) -> Iterator[Copied]:  # fmt: skip
     """Copy the tenants of a database to the files of a service, as above."""
-    with (
-        Database.opened(url, files.features, is_source=True) as database,
-        service_lock(files.path),
-    ):
+    with Database.opened(url, files.features, is_source=True) as database, service_lock(files.path):
         make_folder(files.path.parent)
         yield from _all_copied(database, files, named, progress, at, by)
 

@@ -66,16 +66,14 @@ def likely_places(
         values[place] = 0
     upper = values.tobytes()[_UPPER::2]
     # The largest byte that so many lanes reach; the others need not be looked at, but for the next.
-    at = bisect_left(range(255, -1, -1), depth, key=lambda it: _reaching(upper, it))
+    at = bisect_left(
+        range(255, -1, -1), depth, key=lambda byte: len(upper.translate(None, _BYTES[:byte]))
+    )
     byte = max(254 - at, 0)
     places = [it.start() for it in _at_least(byte).finditer(upper)] if byte else range(size)
     reached = sorted([values[it] for it in places], reverse=True)
     least = max(reached[min(depth, len(reached)) - 1] - terms, 1)
     return [it for it in places if values[it] >= least]
-
-
-def _reaching(upper: bytes, byte: int) -> int:
-    return len(upper.translate(None, _BYTES[:byte]))
 
 
 LARGE = 500  # memories of an area, of which the likely ones are selected first

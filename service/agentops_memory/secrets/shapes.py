@@ -49,10 +49,6 @@ def _is_option(value: str) -> bool:
     return not (is_reference(value) or _PORTS.fullmatch(value))
 
 
-def _is_credential(secret: str) -> bool:
-    return is_random(secret) or re.fullmatch(UUID, secret) is not None
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Label:
     """A pattern for a label with its secret, and a predicate on the match."""
@@ -197,7 +193,7 @@ LABELS = {
         _label(
             "authorization",
             rf"{_HEADER}(?:[a-z][\w-]{{1,30}}{_GAP})?(?!credential=){_CREDENTIAL}",
-            _is_credential,
+            lambda secret: is_random(secret) or re.fullmatch(UUID, secret) is not None,
         ),
         _label(
             "authorization",

@@ -50,27 +50,11 @@ from .connection import (
     token_of,
 )
 from .damage import damaged
-from .dialect import (
-    DAMAGED,
-    REMEDY,
-    Decoding,
-    IndexBehind,
-    Undecodable,
-    is_damage,
-    translated,
-)
+from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
 from .documents import Pending
 from .index import STEMMED
 from .migrate import OnUpgrade, has_newest_format, migrated, tables
-from .open_files import (
-    OpenFiles,
-    checkpointed,
-    copies_of,
-    file_id,
-    in_use,
-    protect_log,
-    size_at,
-)
+from .open_files import OpenFiles, checkpointed, copies_of, file_id, in_use, protect_log, size_at
 from .partitions import Purge
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
@@ -305,9 +289,7 @@ class SqliteMaintenance:
         with suppress(OSError):
             free = shutil.disk_usage(path.parent).free
         return Sizes(
-            database=size_at(path),
-            log=size_at(path.with_name(f"{path.name}-wal")),
-            free=free,
+            database=size_at(path), log=size_at(path.with_name(f"{path.name}-wal")), free=free
         )
 
     async def count(self, caller: Caller) -> RowCounts:

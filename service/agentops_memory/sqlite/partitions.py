@@ -101,7 +101,7 @@ class Partitions(SqliteTable, Groups):
                   FROM index_rules
                  CROSS JOIN memories m ON m.id > indexed_to
                  CROSS JOIN spaces s ON s.id = m.space_id
-                 WHERE ({_lies_in(number)}) AND {indexed("m")}""",
+                 WHERE ({_lies_in(number)}) AND {indexed("m")}"""
         )
 
     def of_area(self, area: int) -> list[int]:

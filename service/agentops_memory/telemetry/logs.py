@@ -333,14 +333,7 @@ def _fields_of(who: tuple[str, ...]) -> By:
 
 
 def _write_request(
-    method: str,
-    path: str,
-    status: int,
-    seconds: float,
-    span: Span,
-    by: By,
-    *,
-    request_id: str = "",
+    method: str, path: str, status: int, seconds: float, span: Span, by: By, *, request_id: str = ""
 ) -> None:
     """The line of a request, mostly made by hand in a fraction of the time of the formatter,
     and as it would write it.
