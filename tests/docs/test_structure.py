@@ -150,3 +150,13 @@ def test_the_report_ends_with_the_rooms(capsys: pytest.CaptureFixture[str]) -> N
     main()
 
     assert "import cycles of modules             0" in capsys.readouterr().out
+
+
+def test_a_vague_name_counts_wherever_it_is_a_name() -> None:
+    source = """
+def found(query):  # what was found
+    hits = run("SELECT found", given=query)
+    return [hit for hit in hits if found_before(hit)]
+"""
+
+    assert budget.vague_names([Module(Path("one/search.py"), source)]) == 2
