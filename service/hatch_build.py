@@ -1,4 +1,4 @@
-"""How the server's distribution comes by the client's, which it requires, and by Swagger UI."""
+"""The build hook: requires the client's distribution, and copies Swagger UI into the server's."""
 
 import shutil
 import tomllib
@@ -10,11 +10,11 @@ from typing import Any
 from hatchling.builders.config import BuilderConfig
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# Built in: a service that required the package would have Flask, for which that was made.
+# Copied, as requiring flask-swagger-ui would install Flask.
 VIEWER = Path("service", "agentops_memory", "http", "docs_page", "viewer")
 VIEWER_FILES = ("swagger-ui.css", "index.css", "swagger-ui-bundle.js")
 LINK = "agentops_memory_client_sources.pth"
-# Before site-packages, where an installation that was no editable one may have left a copy.
+# Before site-packages, where an earlier installation may have left a copy.
 BEFORE_PACKAGES = (
     "import sys; sys.path.insert(next((at for at, path in enumerate(sys.path)"
     " if path.endswith('-packages')), 0), {!r})\n"
@@ -22,9 +22,9 @@ BEFORE_PACKAGES = (
 
 
 class ClientRequirement(BuildHookInterface[BuilderConfig]):
-    """In a checkout the client beside the server, elsewhere the one of the same version.
+    """Requires the client: in a checkout the one beside the server, elsewhere the same version.
 
-    A source distribution holds no client, so what is built from it names no path.
+    A source distribution lacks the client, so a wheel built from it names no path.
     """
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What all is kept in: files beside SQLite, or a PostgreSQL database."""
+"""The storage that the settings choose: SQLite with files beside it, or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from .settings.settings import Settings
 if TYPE_CHECKING:
     from .memory.keys import By, KeyRegistry, KeyStore
     from .operations.files import audit, keys, seals
-else:  # which a command has no use for that reads
+else:  # which a command that only reads does not need
     audit, keys, seals = (
         Lazy(__package__, f".operations.files.{it}") for it in ("audit", "keys", "seals")
     )
@@ -25,9 +25,9 @@ else:  # which a command has no use for that reads
 async def opened_engine(
     settings: Settings, tenant: TenantId, clock: Callable[[], datetime], *, is_limited: bool = False
 ) -> AsyncIterator[Engine]:
-    """The engine of a tenant's storage for one command: the service may be running.
+    """The engine of a tenant's storage for one command; a service may be running.
 
-    With limits it saves as a service does.
+    With `is_limited` it has a service's quota and index cache.
     """
     sealer = sealer_of(settings, clock).sealer
     quota = settings.tenant_quota if is_limited else None
@@ -65,7 +65,7 @@ async def opened_engine(
 
 
 def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "seals.SealFile":
-    """The keys of confidential values; what several machines use is there before they do."""
+    """The keys of confidential values; those that several machines share must already exist."""
     return seals.SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
 
 

@@ -81,10 +81,10 @@ class LocalService(MemoryService):
     async def export(
         self, project: str | None = None, *, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
-        with _refusing():  # and no span: one cannot lie around what is handed out in between
+        with _refusing():  # and no span: it cannot enclose what a generator yields
             done, named = 0, project_name(clean(project or "")) or None
             async for piece in self.agentops.export(self.caller(), named):
-                self.caller()  # refuses by now, perhaps: then nothing more is sent
+                self.caller()  # refuses if the key was revoked: then nothing more is sent
                 yield piece
                 done += len(piece)
                 if progress:
@@ -124,7 +124,7 @@ class LocalService(MemoryService):
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """What a call asks, whose steps are a noun, its id, and perhaps what of it is meant."""
+    """The request of a call, whose path is a noun, its id, and perhaps a part of it."""
 
     call: Call[Any]
     asking: Caller
@@ -153,7 +153,7 @@ class _Question:
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Inside, what the domain refuses is refused as the contract has it."""
+    """Inside, a refusal of the domain becomes an error of the contract."""
     try:
         yield
     except Refusal as refusal:
@@ -170,7 +170,7 @@ def _opened(path: Path) -> BinaryIO:
 
 @dataclass(slots=True)
 class _WatchedFile:
-    """A file that tells how far it has been read, of all readings."""
+    """A file that reports how far it has been read, over all readings."""
 
     file: BinaryIO
     size: int
@@ -188,7 +188,7 @@ class _WatchedFile:
         return piece
 
     def stored(self, rows: int, of: int) -> None:
-        """Tell that so many of its rows are stored, after it was read."""
+        """Report that so many of its rows are stored, after it was read."""
         self.tell(self.size * (IMPORT * of + STORING * rows) // (self.readings * of))
 
     def tell(self, done: int) -> None:
@@ -197,7 +197,7 @@ class _WatchedFile:
 
 
 def redaction_of(settings: Settings) -> Redaction:
-    """The redaction with the exceptions of the file, which is read."""
+    """The redaction, with the exceptions read from the file."""
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
     return Redaction(exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets))
@@ -213,8 +213,8 @@ async def opened_here(
 ) -> AsyncIterator[LocalService]:
     """A tenant's memories without a service: all of them, for anyone who may read the file.
 
-    The file may be in use by others meanwhile. What is erased here loses its bytes when a service
-    next looks after the file.
+    The file may be in use by others meanwhile. The bytes of what is erased here leave the file
+    when a service next maintains it.
     """
     rules = redaction_of(settings).rules
     async with opened_engine(settings, tenant, clock, is_limited=True) as opened:

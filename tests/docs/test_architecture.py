@@ -14,7 +14,7 @@ from benchmarks.structure.sources import modules as sources
 
 PACKAGE, CLIENTS = "agentops_memory", "agentops_memory_client"
 
-APP = {"__main__", "server", "compose", "wiring", "backend", "local", "jobs", "operations"}
+APP = {"__main__", "server", "compose", "backend", "local", "jobs", "operations"}
 PROTOCOLS = {"agentops", "stores", "openintent", "openwop", "mcp"}
 ENGINES = {"sqlite", "postgresql"}
 CORE = {"memory", "recall", "secrets"}

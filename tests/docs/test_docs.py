@@ -227,12 +227,36 @@ def sources() -> str:
     )
 
 
+@cache
+def class_names() -> set[str]:
+    texts = (path.read_text("utf-8") for path in (ROOT / "service").rglob("*.py"))
+    return {name for text in texts for name in re.findall(r"^class (\w+)", text, re.MULTILINE)}
+
+
 @for_each("document", DOCUMENTS)
 def test_every_source_that_a_document_names_exists(document: Path) -> None:
     """A name stands for the end of a path: `handlers.py` for that of any protocol."""
     named = re.findall(r"`([\w/]+\.py)`", document.read_text("utf-8"))
 
     assert [name for name in named if f"/{name}\n" not in sources()] == []
+
+
+OF_THE_SOURCES = [
+    it for it in DOCUMENTS if it.stem in {"architecture", "development"} or it.parent.name != "docs"
+]
+
+
+@for_each("document", OF_THE_SOURCES)
+def test_every_folder_and_class_that_a_document_of_the_sources_names_exists(document: Path) -> None:
+    """A folder has a slash in it or at its end; a class has two capitals."""
+    spans = re.findall(r"`([^`\n]+)`", document.read_text("utf-8"))
+    folders = [it.rstrip("/") for it in spans if re.fullmatch(r"[a-z_]+(/[a-z_]+)*/?", it)
+               if "/" in it]  # fmt: skip
+    paths = [f"/{it.relative_to(ROOT)}" for it in ROOT.glob("[a-z]*/**/") if it.is_dir()]
+    classes = {name for span in spans for name in re.findall(r"\b(?:[A-Z][a-z]+){2,}\b", span)}
+
+    assert [it for it in folders if not any(path.endswith(f"/{it}") for path in paths)] == []
+    assert classes - class_names() == set()
 
 
 def test_every_route_is_documented(tmp_path: Path) -> None:

@@ -95,6 +95,18 @@ def test_all_of_the_ref_that_is_the_subjects_goes(host: Host) -> None:
     assert own.put("anew") in own.entries()
 
 
+@requirement("OW-93")
+def test_what_is_put_into_a_forgotten_ref_is_found_there(host: Host) -> None:
+    own = replace(host, ref=f"user:{ADA}")
+    for text in ("tea", "more tea"):
+        own.put(text)
+
+    forgotten(host, own.ref)
+
+    new = own.put("anew")
+    assert own.entries() == [new]
+
+
 @pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host) -> None:

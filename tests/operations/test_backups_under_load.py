@@ -21,8 +21,8 @@ MEMORIES = 3_000
 SAVES = 300
 OFTEN = f"""
 from datetime import timedelta
-from agentops_memory.jobs import backups as backing_up
-backing_up.LOOK = timedelta(milliseconds=20)
+from agentops_memory.jobs import schedule
+schedule.LOOK_AT_FOLDER = timedelta(milliseconds=20)
 {PROGRAM}
 """
 

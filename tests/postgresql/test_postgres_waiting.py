@@ -86,7 +86,7 @@ def test_writers_that_wait_for_all_places_are_refused_in_time_and_readers_served
     assert {it.status_code for it in answers[1::2]} == {200}
     assert len(refused) == 12
     assert {(it.status_code, it.headers["retry-after"]) for it in refused} == {(503, "1")}
-    assert {it.json()["error"] for it in refused} == {HELD, WAITED}
+    assert {it.json()["error"] for it in refused} <= {HELD, WAITED}
     assert save(small.http, 99).status_code == 201
 
 

@@ -1,4 +1,4 @@
-"""What a body of AgentOps REST may hold, and how it is read: every fault is named."""
+"""The bodies of AgentOps REST: their fields, and a validation that names every fault."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -78,35 +78,35 @@ class AgentOps(RecallOperations):
 
     async def append_messages(self, request: Question) -> c.Appended:
         session, project = _session(request)
-        said = await self._heard(request, wire.messages(await request.body()))
-        grown, redacted = await self._add_messages(request, APPEND, session, said, project)
+        added = await self._digest(request, wire.messages(await request.body()))
+        grown, redacted = await self._add_messages(request, APPEND, session, added, project)
         return c.Appended(redacted=redacted, warning=warning_of(grown, project))
 
     async def end_session(self, request: Question) -> c.SessionEnd:
         session, project = _session(request)
         async with request.transcript() as messages:
-            said = await self._heard(request, messages)
-        ended, redacted = await self._add_messages(request, CLOSE, session, said, project)
+            added = await self._digest(request, messages)
+        ended, redacted = await self._add_messages(request, CLOSE, session, added, project)
         return c.SessionEnd(
             session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
             redacted=redacted, warning=warning_of(ended, project),
         )  # fmt: skip
 
-    async def _heard(self, request: Question, messages: Iterable[Message]) -> Transcript:
+    async def _digest(self, request: Question, messages: Iterable[Message]) -> Transcript:
         caller = request.caller()
         caller.require(Role.WRITER)
         return await hear(self.rules(caller), messages)
 
     async def _add_messages(
         self, request: Question, work: Callable[..., Session], session: SessionId,
-        said: Transcript, project: Project | None,
+        added: Transcript, project: Project | None,
     ) -> tuple[Session, int]:  # fmt: skip
         """The session with the new messages, and how many secrets were removed."""
         caller = await _writer(request)
         redactor = Redactor(self.rules(caller))
-        stored = await self.engine.write(caller, work, redactor.session_id(session), said, project)
+        stored = await self.engine.write(caller, work, redactor.session_id(session), added, project)
         annotate(_session_span(stored))
-        return stored, redactor.count + said.redacted
+        return stored, redactor.count + added.redacted
 
     async def recent_sessions(self, request: Reading) -> Rows[c.Session]:
         before = parameter(request.query, "before_id")
@@ -139,9 +139,9 @@ class AgentOps(RecallOperations):
     async def _similar(
         self, caller: Caller, saved: Saved, most: int
     ) -> tuple[Lookalike, ...] | None:
-        """What a saved memory looks like; None if that cannot be found out in time.
+        """The near duplicates of a saved memory; None if finding them takes too long.
 
-        It is looked for once the save is durable, and answered again as it was found.
+        The search starts once the save is durable; a repeated request gets what it found.
         """
         id_ = saved.memory.id
         if caller.is_replay:
@@ -201,7 +201,7 @@ class AgentOps(RecallOperations):
         return wire.observation(memory)
 
     async def delete_observation(self, request: Question) -> str | None:
-        """The id of the receipt, of what was erased."""
+        """The id of the receipt, if the observation was erased."""
         memory_id, hard = _memory_id(request), is_true(request.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
         if not hard:

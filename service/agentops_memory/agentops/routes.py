@@ -32,14 +32,14 @@ ERASURE_ID = "X-Erasure-Id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """The handlers of the protocol. A long body lies in the folder while it is read."""
+    """The handlers of the protocol. A long body is spooled to the folder."""
 
     agentops: AgentOps
     max_upload: int
     folder: Path
 
     def of(self, operation: Callable[[Question], Awaitable[object]]) -> Handler:
-        """The handler of an operation of which the answer is all there is to say."""
+        """The handler of an operation whose answer is the whole response."""
 
         async def handle(request: Request) -> Response:
             return response(await operation(self._question(request)), admission(request).status)
@@ -120,7 +120,7 @@ async def _continued(
 ) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
-        current_caller(request)  # refuses by now, perhaps: then nothing more is sent
+        current_caller(request)  # refuses if the key was revoked: then nothing more is sent
         yield piece
 
 
@@ -132,7 +132,7 @@ WARNS = {
 }
 
 PROJECT = Parameter(name="project", help="Only this project; the name is normalized.")
-LATE = Parameter(name="project", help="The project of a session that does not exist yet.")
+IF_NEW = Parameter(name="project", help="The project of a session that does not exist yet.")
 SCOPE = Parameter(
     name="scope", help="Only this scope; `global` means the global memories of all projects."
 )
@@ -194,7 +194,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
     deleted = (200, a.Deleted) if delete_answer == "json" else (204, None)
 
     def op(method: str, path: str, name: str, summary: str, **more: Any) -> Operation:
-        """A row; unless it says otherwise, its handler is of the operation that is called so."""
+        """A row; by default its handler calls the operation of the same name."""
         if "handler" not in more:
             more["handler"] = handlers.of(getattr(handlers.agentops, name))
         role = Role.READER if method == "GET" else Role.WRITER
@@ -212,11 +212,11 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         op("POST", "/sessions/{id:path}/messages", "append_messages",
            "Add messages to a session as they arrive; ending it without a transcript summarizes "
            "them.", status=204,
-           body=m.AppendBody, query=(LATE,), headers=WARNS, takes_key=True),
+           body=m.AppendBody, query=(IF_NEW,), headers=WARNS, takes_key=True),
         op("POST", "/sessions/{id:path}/end", "end_session",
            "End a session with its transcript; the latest transcript replaces earlier ones.",
            is_limited=False, body=m.EndBody, body_required=False, answer=a.SessionEnded,
-           query=(LATE,), headers=WARNS, takes_key=True),
+           query=(IF_NEW,), headers=WARNS, takes_key=True),
         op("POST", "/observations", "add_observation",
            "Save an observation: by topic key, as a duplicate, or as new.", status=201,
            body=m.ObservationBody, answer=a.ObservationSaved, query=(SIMILAR,), headers=WARNS,

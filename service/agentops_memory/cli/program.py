@@ -1,4 +1,4 @@
-"""The commands: where each is, what the help says of it, and the process that runs one."""
+"""The program: its command line, its signals, and what it does with uncaught errors."""
 
 import gc
 import io
@@ -23,7 +23,7 @@ from ..secrets.sanitizing import message_of, trace
 from .catalog import COMMANDS, GROUPS, OF_MEMORIES, LazyCommand, suggested
 from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
-TIMEOUT = 5  # seconds for what SIGTERM undoes; a write that blocks could hold it up forever
+TIMEOUT = 5  # seconds for the cleanup after SIGTERM, which a blocked write could delay forever
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, SIGTERM is as Ctrl-C but raises Terminated, and ends the process if that does not.
+    """Inside, SIGTERM acts as Ctrl-C but raises Terminated, and after TIMEOUT ends the process.
 
-    One that is ignored, or that somebody handles already, is left alone.
+    If SIGTERM is ignored, or already handled, nothing changes.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -72,14 +72,14 @@ def log_uncaught() -> None:
 
 
 def escape_what_cannot_be_encoded() -> None:
-    """Let an output that has no UTF-8 spell out what it cannot show."""
+    """Escape the characters that an output without UTF-8 cannot encode."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
             stream.reconfigure(errors="backslashreplace")
 
 
 def drop_unwritten_output() -> None:
-    """Leave nothing to Python's own last flush, whose failure has words and an exit code."""
+    """Leave nothing to Python's last flush, which fails with a message and exit code of its own."""
     with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
         try:
             sys.stdout.flush()
@@ -141,7 +141,7 @@ WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 class _Program(click.Group):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Be the program of this process."""
+        """Run as the program of this process."""
         gc.set_threshold(ALLOCATIONS)
         log_uncaught()
         return super().__call__(*args, **kwargs)
@@ -166,7 +166,7 @@ class _Program(click.Group):
                 formatter.write_dl([(it, entry.help) for it, entry in entries.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a reader that has left and signals end it in the way of shells."""
+        """Run the command; a closed pipe or a signal ends it with the exit code that shells use."""
         try:
             with terminable():
                 return self._invoke(ctx)

@@ -27,7 +27,7 @@ from .page import PREFIX, View, Visit, address, project_names
 
 PATH = f"{PREFIX}/memories"
 SHOWN = 25  # memories of a page
-FOUND = 200  # that a search offers at most, and that a change of all changes
+FOUND = 200  # at most, by a search, or by a change of all that match
 COUNTED = 1000  # of the newest, in facets: as many as a list of REST has
 LISTED = 20  # values of a facet, each of which is an address with the whole query
 OF_FACET = 20_000  # bytes of those addresses
@@ -113,7 +113,7 @@ def _tags(array: object) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a change of many does, or did, to one of them."""
+    """What a bulk change does, or did, to one memory."""
 
     id: int
     revision: int
@@ -123,7 +123,7 @@ class Step:
 
 
 async def change(visit: Visit) -> Response:
-    """What a change of many would do to each; once that was seen, the change."""
+    """A preview of a bulk change; if the form comes from the preview, the change itself."""
     action, tag = visit.form.get("action", ""), visit.form.get("new_tag", "").strip()
     if action not in ACTIONS:
         raise Invalid("The form must say what to do.")
@@ -172,7 +172,7 @@ def _step(action: str, tag: str, memory: c.Observation) -> Step:
 
 
 async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
-    """What became of one, which was seen at a revision."""
+    """Change one memory, if it is still at the revision that was shown; what became of it."""
     number, seen = at_revision(item, "item")
     title = f"Memory #{number}"
     try:

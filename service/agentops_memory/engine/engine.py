@@ -184,7 +184,7 @@ class Transaction(ABC):
         return self._uids.make(at) if at == self.now else uid_of(at)
 
     def __getitem__(self, table: type[T], /) -> T:
-        """The table of a noun, as in `tx[CommitmentTable]`, made on first use."""
+        """The table of a noun, as in `tx[MemoryTable]`, made on first use."""
         made = self._tables.get(table)
         if made is None:
             attributes, tables = _parts(cast("Any", table))

@@ -47,7 +47,7 @@ class Refused(Exception):
 class Framing:
     """Cuts the bytes of a connection where requests end, however the network has cut them.
 
-    A parser that is fed part by part, and tells of heads and ends, cannot meet
+    A parser that is fed part by part, and reports heads and ends, never reads the
     bytes of one request in a state that another one left.
     """
 
@@ -57,7 +57,7 @@ class Framing:
     _left: int | None = None  # bytes of the body; None where an end is looked for
 
     def parts(self, data: bytes) -> Iterator[bytes]:
-        """The data, each part of one request, with request lines as a client that escapes has them.
+        """The data, cut so that each part is of one request; request lines are percent-encoded.
 
         The outcome is reported by head_ended and request_ended before the next part.
         """
@@ -97,7 +97,7 @@ class Framing:
         return len(data) - next(size for size in (3, 2, 1, 0) if tail.endswith(_END[:size]))
 
     def _escaped(self, part: bytes) -> bytes:
-        """The part, in the request line as a client that escapes would have sent it."""
+        """The part, with its share of the request line percent-encoded."""
         if part.isascii():
             self._in_line = b"\n" not in part
             return part
@@ -107,7 +107,7 @@ class Framing:
 
 
 def require_clear(headers: Headers, version: Callable[[], str]) -> None:
-    """Refused for a head that two readers could understand in two ways."""
+    """Raise Refused for an ambiguous head, which two servers could read differently."""
     found: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in _SINGLE:
@@ -293,11 +293,11 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             return
         super().on_headers_complete()
         if self.expect_100_continue:
-            # Answered early, the client may leave out the body or send it: nobody could tell.
+            # After an early answer the client may send the body or not, and nobody can tell which.
             self.cycle.keep_alive = False
 
     def _answered_early(self) -> bool:
-        """Whether the request is answered; only one that waits for no other, and continues."""
+        """Whether the request is answered now: it waits for no other, and the connection stays."""
         if (
             self.parser.get_method() != b"GET"
             or self.parser.get_http_version() != "1.1"
@@ -311,7 +311,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         try:
             address = self.client[0] if self.client else ""
             answer = self._early(self.url, self.headers, date, address)
-        except Exception:  # else the parser would take it for a request that is none
+        except Exception:  # else the parser would report an invalid request
             log.exception("the fast path failed; the request takes the slow one")
             answer = None
         if answer is None:
@@ -355,7 +355,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     def _parse(self, part: bytes) -> None:
         is_offer = False
         if self._has_trailers and not self._is_receiving():
-            self._reset_parser()  # for the parser `Connection: close` among them is an end
+            self._reset_parser()  # to the parser, `Connection: close` in trailers is the end
         try:
             self.parser.feed_data(part)
         except httptools.HttpParserUpgrade:
@@ -367,7 +367,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self._decline()
 
     def _decline(self) -> None:
-        """Read the head as if it had not offered another protocol, whose body would be left out."""
+        """Read the head again without its offer to upgrade, for which the parser skips the body."""
         version = self.parser.get_http_version().encode()
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
         headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
@@ -470,7 +470,7 @@ async def _run(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Run the application. Why its answer ends early it has logged, and so has the server."""
+    """Run the application. If its answer ends early, it or the server has logged why."""
     try:
         if await _is_posted_early(early_post, cycle, scope):
             return
@@ -486,7 +486,7 @@ async def _run(
 async def _is_posted_early(
     early_post: EarlyPost, cycle: httptools_impl.RequestResponseCycle, scope: Scope
 ) -> bool:
-    """Whether the request is answered in front of the application, which happens here."""
+    """Answer the request in front of the application if possible; whether it was."""
     if not _is_plain_post(cycle, scope):
         return False
     answer = await early_post(scope, partial(_body, cycle))

@@ -60,9 +60,9 @@ class LargeAnswers:
         return Slot(self, key)
 
     async def made(self, key: KeyId | None, make: Callable[[], Awaitable[Response]]) -> Response:
-        """The list that is read and rendered: LISTS_OF_A_KEY at a time, one of all large ones.
+        """Read and render a list: LISTS_OF_A_KEY of a key at a time, of large ones one of all keys.
 
-        Raises TooMany when a key has so many of them that this one does not get its turn.
+        Raises TooMany if the key's other lists leave no place within LISTS_TIMEOUT.
         """
         lists = self._lists.get(key) or self._lists.setdefault(key, _Lists())
         try:
@@ -84,17 +84,17 @@ class LargeAnswers:
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Inside, one list is made; the next comes after a rest, in which others have the loop."""
+        """Inside, one list is made; the next waits half as long, while others have the loop."""
         await self._large.acquire()
         began = time.monotonic()
         try:
             yield
         finally:
-            rest = (time.monotonic() - began) / 2
-            asyncio.get_running_loop().call_later(rest, self._large.release)
+            pause = (time.monotonic() - began) / 2
+            asyncio.get_running_loop().call_later(pause, self._large.release)
 
     def refusal(self, key: KeyId | None, count: int, own: int = 0) -> Refusal | None:
-        """Why an answer, which has its `own` slots, may not have so many; any may go alone."""
+        """Why an answer that has `own` slots may not have `count`; None if it is the only one."""
         others_of_key, others = self._taken[key] - own, self._taken.total() - own
         if others_of_key and others_of_key + count > SLOTS_OF_A_KEY:
             return TooMany(UNREAD if key is None else UNREAD_OF_KEY)
@@ -150,8 +150,8 @@ class Slot:
     async def send(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
         """Send an answer by pieces, with the slots that its size needs.
 
-        Without a slot what was read is refused, with TooMany or Unavailable. What was done is
-        not, as its client would do it again: it gets as much as it takes without delay.
+        Without a slot a read is refused, with TooMany or Unavailable. A write is answered, as its
+        client would repeat it, but only with what the client takes without delay.
         """
         body, timeout = getattr(answer, "body", None), PIECE_TIMEOUT
         size = SLOT if body is None else len(body)  # none of an answer that is streamed
@@ -173,7 +173,7 @@ class Slot:
 
 
 class Bounded(Response):
-    """An answer to a key that is sent as an operation's own, where nothing else does that."""
+    """An answer to a key that takes slots as an operation's does, for other routes."""
 
     def __init__(self, answer: Response, slot: Slot) -> None:
         super().__init__()
@@ -204,7 +204,7 @@ async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T
 
 
 def row_counts(operation: Operation) -> re.Pattern[bytes] | None:
-    """What finds the numbers of rows in a query that reads; None where there are none."""
+    """A pattern for the row counts in a query that reads; None if there are none."""
     names = "|".join(each.name for each in operation.query if each.is_row_count)
     reads = names and operation.method == "GET"
     return re.compile(rf"(?:^|&)(?:{names})=(\d{{1,18}})".encode()) if reads else None

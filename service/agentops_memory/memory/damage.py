@@ -147,12 +147,12 @@ BESIDE = {("agent_memories", "content"): "(SELECT content FROM memories WHERE id
 BY_PLACE = frozenset(
     {"tasks", "agents", "namespaces", "namespace_access", "intents", "coordinators", "grants"}
 )
-"""The tables whose keys are names of a user's: a row is named by where it lies."""
+"""The tables whose keys are names that users chose: a row is named by its position."""
 
 DERIVED = frozenset(
     "partitions index_rules purges remains memory_stems database_state areas postings".split()
 )
-"""The tables that are made of the others: of the index, and what goes with it."""
+"""The tables derived from the others: the index and its bookkeeping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ class TableCheck:
 
 
 def named(key: object) -> str:
-    """The key of a row in reports: a digest in hexadecimal digits, no sign that is damaged."""
+    """The key of a row in reports: a digest in hexadecimal, without unprintable characters."""
     if type(key) is bytes:
         return key.hex()
     text = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
@@ -249,7 +249,7 @@ def _passes(check: Check, value: object) -> bool:
 
 
 class KnownDamage:
-    """The damaged rows that are known of one tenant. Any thread may tell."""
+    """The known damaged rows of one tenant. Thread-safe."""
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -11,7 +11,6 @@ from typing import NamedTuple, cast
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
-from . import memory as liveness
 from .erasure import MAX_STEP
 from .memories import MemoryTable
 from .memory import (
@@ -31,6 +30,7 @@ from .memory import (
     live,
     undeleted,
 )
+from .memory import superseded as superseded_sql
 from .rows import instant, micros, portion, reads
 from .search import Filter
 from .space import GLOBAL_SCOPE, Project, Space
@@ -437,7 +437,7 @@ _NOTHING = f"SELECT 0 AS at, '' AS reason, 0 AS id, 0 AS other, {_NO_SCORE} WHER
 
 
 def _to_look_at(alias: str) -> str:
-    return f"{live(alias)} AND NOT {liveness.superseded(alias + '.id')}"
+    return f"{live(alias)} AND NOT {superseded_sql(alias + '.id')}"
 
 
 _NEVER = micros(datetime.max.replace(tzinfo=instant(0).tzinfo))

@@ -162,7 +162,7 @@ class Unset(Enum):
 
 
 UNSET = Unset.UNSET
-Given = datetime | Literal[Unset.UNSET] | None
+InstantOrUnset = datetime | Literal[Unset.UNSET] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +182,13 @@ class Lifecycle:
 class LifecycleChange:
     """What a save or a change sets; an absent field stays. `ttl` counts from the transaction."""
 
-    expires_at: Given = UNSET
+    expires_at: InstantOrUnset = UNSET
     ttl: timedelta | None = None
     pinned: bool | None = None
     supersedes: tuple[Reference, ...] | None = None
-    review_at: Given = UNSET
+    review_at: InstantOrUnset = UNSET
 
-    def end(self, now: datetime) -> Given:
+    def end(self, now: datetime) -> InstantOrUnset:
         return self.expires_at if self.ttl is None else now + self.ttl
 
 

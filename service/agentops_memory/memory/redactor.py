@@ -34,13 +34,13 @@ def require_room(tx: Transaction, size: int = 0) -> None:
 def require_margin(tx: Transaction) -> None:
     """The same for a session or an idempotency record, which may exceed the quota a little.
 
-    Without a session an agent's messages are lost; and what makes room needs its record.
+    Without a session an agent's messages are lost, and a request that frees space needs its record.
     """
     require_room(tx, -QUOTA_MARGIN)
 
 
 def faults_of(names: Mapping[str, str]) -> dict[str, str]:
-    """By field, what keeps a text from being a new name.
+    """Why the text of a field cannot be a new name, by field.
 
     A project whose name is a pattern could be taken for all that match it.
     """
@@ -56,7 +56,7 @@ def named_tags(tags: Collection[str]) -> dict[str, str]:
 
 
 def refuse(faults: Mapping[str, str], known: Collection[str] = ()) -> None:
-    """InvalidFields for the faults, but for those of names that are known already."""
+    """Raise InvalidFields for the faults, except those of names that are already in use."""
     named = [f"{field} {fault}" for field, fault in faults.items() if field not in known]
     if named:
         raise InvalidFields(f"validation failed: {'; '.join(named)}")
@@ -209,19 +209,19 @@ class Registry:
             pairs = chain.from_iterable(self._tenants.get(tenant, {}).values())
             return any(value in text for _, value in pairs)
 
-    def rules(self, tenant: str, without: Rules) -> Rules:
-        """The rules with each distinct pair of a tenant's runs; the same until one changes.
+    def rules(self, tenant: str, base: Rules) -> Rules:
+        """The base rules with the values of a tenant's runs; the same object until one changes.
 
-        They are kept here, and nowhere else: a value that is forgotten leaves the memory.
+        They are cached here alone, so that a forgotten value leaves memory.
         """
         with self._lock:
             if tenant not in self._tenants:
-                return without
+                return base
             known = self._rules.get(tenant)
-            if known is None or known[0] != without:
+            if known is None or known[0] != base:
                 runs = self._tenants[tenant].values()
                 values = tuple(dict.fromkeys(chain.from_iterable(runs)))
-                known = self._rules[tenant] = without, replace(without, values=values)
+                known = self._rules[tenant] = base, replace(base, values=values)
             return known[1]
 
 
@@ -237,7 +237,7 @@ class Redaction:
     registry: Registry = field(default_factory=Registry)
 
     def rules(self, caller: Caller) -> Rules:
-        """The rules for what a caller writes, and for what is said of its requests."""
+        """The rules for what a caller writes, and for logs and spans of its requests."""
         return self.registry.rules(caller.tenant, self.exceptions(caller.tenant))
 
     def echo(self, caller: Caller, text: str) -> str:
@@ -249,7 +249,7 @@ class Redaction:
 
 @dataclass(slots=True)
 class Redactor:
-    """Takes secrets out of what one request writes: nouns come out as they may be stored."""
+    """Removes secrets from what one request writes, before it is stored."""
 
     rules: Rules
     kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
@@ -286,7 +286,7 @@ class Redactor:
         )  # fmt: skip
 
     def draft(self, draft: Draft) -> Draft:
-        return draft if self.are_clean(_texts_of(draft)) else replace(draft, **self._said(draft))
+        return draft if self.are_clean(_texts_of(draft)) else replace(draft, **self._clean(draft))
 
     def change(self, change: Change) -> Change:
         limits = {"type": MAX_TYPE, "title": MAX_TITLE, "content": MAX_CONTENT}
@@ -298,7 +298,7 @@ class Redactor:
         return replace(self.summary(session), id=self.session_id(session.id))
 
     def summary(self, session: Session) -> Session:
-        """The session with a summary without secrets; one of ours stays one of ours."""
+        """The session with its summary redacted; a generated summary keeps its form."""
         clean = self.text(session.summary, MAX_SUMMARY)
         if clean != session.summary:  # both messages are cleaned, then cut, unless one is left
             digest = Redactor(self.rules).transcript(parsed_summary(session.summary))
@@ -312,29 +312,29 @@ class Redactor:
         return replace(digest, first=first, last=last)
 
     def memories(self, memories: Sequence[Memory]) -> Iterator[Memory]:
-        """The memories without secrets, which most have none of: that is found in few passes."""
+        """The memories without secrets. Most have none, so TOGETHER of them are checked at once."""
         for start in range(0, len(memories), TOGETHER):
             some = memories[start : start + TOGETHER]
             texts = chain.from_iterable(map(_texts_of, some))
             yield from some if self.are_clean(texts) else map(self.memory, some)
 
     def memory(self, memory: Memory) -> Memory:
-        before, said = self.count, self._said(memory)
+        before, fields = self.count, self._clean(memory)
         promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
         is_clean = self.count == before
-        return memory if is_clean else replace(memory, **said, promoted_to=promoted_to)
+        return memory if is_clean else replace(memory, **fields, promoted_to=promoted_to)
 
     def are_clean(self, texts: Iterable[str | None]) -> bool:
-        """Whether there is no secret in any of them, found in one pass over all.
+        """Whether no text has a secret, checked in one pass over all of them joined.
 
-        No pattern reaches over what separates the texts, or takes it for anything but the end of a
-        line; what is found only in company is looked for again, text by text. So is a private key:
-        the end of a line tells its headers from what is left of it.
+        No pattern matches across the separator, which counts as the end of a line. False means
+        only that each text must be checked alone: the joined text may match where none of them
+        does, and a private key's headers are told from its remains by the end of a line.
         """
         every = APART.join(filter(None, texts))
         return "PRIVATE KEY" not in every and not self.rules.redacted(every).count
 
-    def _said(self, of: Draft | Memory) -> dict[str, Any]:
+    def _clean(self, of: Draft | Memory) -> dict[str, Any]:
         return {
             "session": of.session and self.session_id(of.session),
             "space": replace(of.space, scope=self.text(of.space.scope, MAX_SCOPE)),
@@ -347,7 +347,7 @@ class Redactor:
 
 
 async def aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What work makes of texts of this size; others are served meanwhile, unless it is brief."""
+    """Run work on texts of this size, in a thread unless they are short."""
     if size < BRIEF:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)

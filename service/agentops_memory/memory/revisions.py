@@ -92,7 +92,7 @@ class RevisionTable(Table):
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
         )
-        # None is left out: the texts of the older ones would be others.
+        # No row is left out: older ones would get a wrong text.
         return list(_with_texts(map(_revision, rows), memory))
 
     def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:

@@ -1,4 +1,4 @@
-"""Agents' memory over HTTP: entries made, read, listed, changed, deleted; and who has read them."""
+"""Agents' memory over HTTP: entries made, read, listed, changed, deleted; when owners read them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ TOTAL_TOLD = {api.TOTAL: "How many there are in all."}
 
 
 class EntryConvertor(StringConvertor):
-    """An id in a path, which is none of the words that have a route of their own."""
+    """An entry's id in a path: none of the words that have a route of their own."""
 
     regex = "(?!(?:batch|namespaces|search)$)[^/]+"
 
@@ -223,7 +223,7 @@ def _made_room(caller: Caller, done: Written[Any]) -> None:
 class Accesses:
     """When owners last read their episodic entries, which decides what is evicted (§2.2).
 
-    It is noted until it is written with the next change; a crash loses it. Thread-safe.
+    Reads are noted until the next change writes them; a crash loses them. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -233,7 +233,7 @@ class Accesses:
     def note(
         self, caller: Caller, viewer: Viewer, at: datetime, entries: Iterable[AgentEntry]
     ) -> None:
-        """Note that entries were read; access is that of an owner to its episodic ones."""
+        """Note that entries were read; only an owner's reads of its episodic ones count."""
         own = (
             it.memory
             for it in entries
@@ -242,7 +242,7 @@ class Accesses:
         self.note_memories(caller.tenant, own, at)
 
     def note_memories(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
-        """Note that their owner read memories; of others nothing is kept."""
+        """Note that the owner of memories read them; reads by others are not noted."""
         self._put(tenant, dict.fromkeys(memories, at))
 
     def _put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
@@ -261,9 +261,9 @@ class Accesses:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """What work answers, in whose transaction the accesses are written that were noted.
+        """Run work in a transaction that also writes the accesses noted until then.
 
-        They are taken when it is its turn: what is refused before it leaves them to it.
+        They are taken when the transaction begins: a refusal before that leaves them noted.
         """
         tenant, taken = caller.tenant, dict[MemoryId, datetime]()
         if not self._noted.get(tenant):
@@ -293,7 +293,7 @@ class Accesses:
             raise
 
     def tenants(self) -> list[TenantId]:
-        """Those of which something is noted."""
+        """The tenants of which accesses are noted."""
         with self._lock:
             return list(self._noted)
 
@@ -302,8 +302,8 @@ class Accesses:
 class AgentEntries:
     """Agents' memory of one service.
 
-    NotFound for what an agent may not see, as for what is not there; Denied for what it may
-    read alone; Taken, Outdated and OverCapacity tell of the state that refuses.
+    NotFound for what an agent may not see, as for what does not exist; Denied for what it may
+    only read; Taken, Outdated and OverCapacity have the state that conflicts.
     """
 
     engine: Engine
@@ -315,13 +315,13 @@ class AgentEntries:
     async def create(
         self, caller: Caller, viewer: Viewer, body: AgentEntryBody
     ) -> Written[AgentEntry]:
-        """Make an entry at a place that is free; episodic ones make room for it."""
+        """Create an entry at a free key; a full episodic memory evicts others."""
         return await self._made(changes.CREATE, caller, viewer, body)
 
     async def put(
         self, caller: Caller, viewer: Viewer, body: AgentEntryBody
     ) -> Written[AgentEntry]:
-        """Let the entry at a place have a value and a ttl; it is made if there is none."""
+        """Set the value and ttl of the entry at a key, or create it."""
         return await self._made(changes.PUT, caller, viewer, body)
 
     async def _made(
@@ -387,7 +387,7 @@ class AgentEntries:
         body: AgentChangeBody,
         version: int,
     ) -> Written[AgentEntry]:
-        """Change an entry that is at this version; each change that is accepted makes another."""
+        """Change an entry that is at this version; each accepted change makes a new version."""
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
         done = await self._write(
@@ -425,9 +425,9 @@ class AgentEntries:
     async def delete_batch(
         self, caller: Caller, viewer: Viewer, filter_: AgentFilter, most: int = MOST_DELETED
     ) -> tuple[int, bool]:
-        """Delete what the agent may write of what a filter matches; Invalid without a condition.
+        """Delete the matching entries that the agent may write; Invalid without a condition.
 
-        How many have gone, and whether there are more.
+        Returns how many are deleted, and whether more match.
         """
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
@@ -440,15 +440,15 @@ class AgentEntries:
         return done
 
     async def summary(self, caller: Caller, viewer: Viewer, agent: AgentId) -> AgentSummary:
-        """What an agent has in each tier, and which namespaces may be read by who asks.
+        """What an agent has in each tier, and the namespaces that the viewer may read.
 
-        Of another agent, its coordinators get what they may read; others Denied.
+        The coordinators of another agent get what they may read; others get Denied.
         """
         caller.require(Role.READER)
         return await self.engine.read(caller, agents.summary, agent, viewer, self.capacities)
 
     async def flush(self) -> None:
-        """Write what was noted of accesses and not written yet."""
+        """Write the accesses that are noted and not written yet."""
         for tenant in self.accesses.tenants():
             await self._write(Caller(tenant=tenant), lambda _: None)
 
@@ -462,7 +462,7 @@ class AgentEntries:
         return await self.accesses.write(self.engine, caller, work, *args, **kwargs)
 
     def _seal_soon(self, caller: Caller, *said: AgentChangeBody | AgentBatchItem) -> None:
-        """Let the plain bytes of what may be sealed from now on leave the files within seconds."""
+        """Have the plain bytes of values that are now sealed leave the files within seconds."""
         if any(each.sensitivity in SEALED for each in said):
             self.on_erased(caller)
 

@@ -1,4 +1,4 @@
-"""OpenIntent as a protocol: its operations, what it tells of itself, and who may ask."""
+"""OpenIntent as a protocol: its operations, its discovery, its search, and who may call it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -67,7 +67,7 @@ Hit = tuple[float, AgentEntry]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFound:
-    """What was found, best first, and where it was looked for."""
+    """The entries found, best first, and where the search looked."""
 
     hits: Sequence[Hit]
     own: bool
@@ -191,7 +191,7 @@ def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, found: Found) -
             yield ranks[entry.memory], entry
 
 
-# The protocol: its operations, what it tells of itself, and who may ask.
+# The protocol: its operations, its discovery, and who may call it.
 
 CAPABILITIES = [
     "agent-memory", "agent-memory-search", "tasks", "events", "coordinators", "access-control",
@@ -289,7 +289,7 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
 
 
 def require(request: Request, caller: Caller) -> None:
-    """Refuse whom this is not for; the span of whom it is for tells the agent that asks."""
+    """Refuse a caller that speaks for no agent; the span names the agent that asks."""
     annotate({"memory.agent.id": api.require_agent(request, caller)})
 
 

@@ -103,7 +103,7 @@ class ListedRef(NamedTuple):
 def added(
     tx: Transaction, draft: RefDraft, *, ends: datetime | None = None, like: Memory | None = None
 ) -> RefEntry:
-    """A new entry; in place of another one, when it was put, and seen as often."""
+    """Store a new entry; `like` another one, it keeps when that was put, and how often seen."""
     memory = Memory(
         uid=tx.new_uid(tx.now), session=None, space=_space_of(tx, draft.ref), key=None,
         text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
@@ -129,7 +129,7 @@ def added(
 
 
 def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
-    """The ref's space, which is made where nothing was ever put there."""
+    """The ref's space, which is made with its first entry."""
     if (known := tx[SpaceTable].at(ref)) is not None:
         return known
     row = tx[Sql].first(
@@ -152,7 +152,7 @@ def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
 
 
 def measure(tx: Transaction, memory: Memory) -> None:
-    """Update what lies beside a memory whose text was redacted."""
+    """Update the size and tags of an entry whose text was redacted."""
     tx[Sql].run(
         "UPDATE ref_entries SET size = :size, length = :length WHERE memory_id = :id",
         id=memory.id, **_measures(memory),
@@ -194,7 +194,7 @@ _NEWER = """SELECT newer_id
 class RefTable(Table):
     """The entries of refs. With a snapshot, as they were then; without one, as they are.
 
-    What has expired is never there.
+    Expired entries are never among them.
     """
 
     _now: datetime
@@ -276,7 +276,7 @@ class RefTable(Table):
     def _row(
         self, columns: str, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None
     ) -> Any:
-        """An entry's row, or None, by one statement whatever there is: its time tells nothing."""
+        """An entry's row, or None, always by one statement, so that timing reveals nothing."""
         return self._execute(
             f"""SELECT {columns}
                   FROM {_named(id_)}

@@ -126,11 +126,11 @@ class RunForkBody(BaseModel):
 
 
 class RunConflict(Conflict):
-    code = "run_conflict"  # the run is there already, and is another one, or continues
+    code = "run_conflict"  # the id is that of a different run, or of one that has ended
 
 
 def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> Sequence[Operation]:
-    """Those of runs and of their events; what is due fires before a log is read."""
+    """The operations of runs and their events; due commitments fire before a log is read."""
 
     def up_to_date(read: Callable[..., Awaitable[Page]]) -> Callable[..., Awaitable[Page]]:
         async def work(caller: Caller, **values: Any) -> Page:
@@ -177,9 +177,9 @@ class Runs:
     redaction: Redaction
 
     async def open(self, caller: Caller, body: RunBody) -> Written[OpenedRun]:
-        """Open a run; the same one again is the first.
+        """Open a run; repeating it returns the first.
 
-        RunConflict for another one, and for one that has ended.
+        RunConflict if the id is that of a different run, or of one that has ended.
         """
         screen = screen_of(self.redaction, caller)
         require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
@@ -197,21 +197,21 @@ class Runs:
         return await self.engine.read(caller, lambda tx: tx[RunTable].known(run_id))
 
     async def register(self, caller: Caller, run_id: str, body: RunSecretBody) -> RegisteredSecret:
-        """Let a value be a secret in all that the tenant writes until the run ends.
+        """Redact a value in all that the tenant writes until the run ends.
 
-        Not one so short that it stands in words. What is put once this has answered is
-        without it, whenever it was sent. RunEnded; Invalid, OverQuota, TooMany.
+        A value so short that words contain it is not registered. What is stored after this
+        has answered is without the value. RunEnded, BadFields, OverQuota, TooMany.
         """
         secret, value = body.secret_id, body.value
         key = RunKey(tenant=caller.tenant, run=run_id)
-        # Lest it is idle when the value comes.
+        # So that it is not idle when the value is registered.
         await self.engine.write(caller, lambda tx: tx[RunTable].hear(open_run(tx, run_id)))
         registry = self.redaction.registry
         if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
             raise BadFields([("secretId", "holds a registered value")])
         if len(value.strip()) < SHORTEST_VALUE:
             return RegisteredSecret(secret_id=secret, registered=False)
-        # Both stand in answers, one of them in place of the value.
+        # Answers contain both, and one replaces the value.
         names = {"secretId": secret, "runId": run_id}
         if faults := [(name, "holds the value") for name, it in names.items() if value in it]:
             raise BadFields(faults)
@@ -231,7 +231,7 @@ class Runs:
         return RegisteredSecret(secret_id=secret, registered=True)
 
     async def end(self, caller: Caller, run_id: str, body: RunEndBody) -> Run:
-        """End a run, whose values are no secrets any more; RunEnded if it did otherwise."""
+        """End a run and forget its values; RunEnded if it ended with another status."""
         ended = await self.engine.write(caller, once(end_run), run_id, RunStatus(body.status))
         self.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
         return ended
@@ -253,9 +253,9 @@ class Runs:
         return Page("events", events, beside)
 
     async def fork(self, caller: Caller, run_id: str, body: RunForkBody) -> ForkedRun:
-        """A copy of a run, which is over, or a run that begins where another one was.
+        """Replay a run that has ended, or open one that begins at an event of another.
 
-        InvalidSequence; SnapshotLost if it is not known any more what it saw.
+        InvalidSequence; SnapshotLost if what the run saw is not known any more.
         """
         kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
         run = await self.engine.write(caller, once(fork_run), run_id, kind, from_sequence)
@@ -265,7 +265,7 @@ class Runs:
         )  # fmt: skip
 
     async def drop_idle(self, caller: Caller, idle: timedelta) -> None:
-        """Forget the values of runs in which nothing was done for so long, or that have ended."""
+        """Forget the values of runs that have ended, or were idle for so long."""
         registry = self.redaction.registry
         if keys := registry.runs(caller.tenant):
             for key in await self.engine.read(caller, over, keys, idle):
@@ -328,7 +328,7 @@ def read_events(
 def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
     found = []
     for key in keys:
-        with suppress(DamagedRow):  # nobody can tell: its values stay secrets
+        with suppress(DamagedRow):  # its state is unknown: its values stay secrets
             run = tx[RunTable].get(key.run)
             if run is None or not run.is_open or (idle and run.heard_at <= tx.now - idle):
                 found.append(key)

@@ -384,6 +384,9 @@ _TRIGGERS = """
     CREATE TEMP TRIGGER note_space_end AFTER DELETE ON main.spaces BEGIN
         SELECT note_change(OLD.partition, OLD.area, 0);
     END;
+    CREATE TEMP TRIGGER note_ref AFTER UPDATE OF ref ON main.refs BEGIN
+        SELECT note_change(partition, area, 0) FROM spaces WHERE id = NEW.space_id;
+    END;
     CREATE TEMP TRIGGER note_session AFTER INSERT ON main.sessions WHEN NEW.summary <> '' BEGIN
         SELECT note_summary(CAST(NEW.project AS BLOB));
     END;

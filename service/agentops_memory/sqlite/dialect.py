@@ -85,11 +85,11 @@ def refusing(path: Path) -> Iterator[None]:
         raise StartRefused(sentence) from error
 
 
-def is_damage(error: Exception) -> bool:
+def is_damage(error: BaseException) -> bool:
     return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def primary_code(error: Exception) -> int:
+def primary_code(error: BaseException) -> int:
     """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
 

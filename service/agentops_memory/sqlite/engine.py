@@ -489,6 +489,7 @@ class SqliteEngine:
             finally:
                 self.damage.known.add(caller, taken_damage(database))
 
+        self._writer.on_damage = partial(self.damage.report, caller)
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 

@@ -19,6 +19,7 @@ from secrets import randbits
 from typing import Any, TypeVar, cast
 
 from ..engine.engine import Failed, Outcome, Succeeded, outcome_of, settle
+from ..engine.maintenance import noop
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..recall.cache import DatabaseIndex
@@ -33,6 +34,7 @@ from .connection import (
     noted_by,
     token_of,
 )
+from .dialect import is_damage
 from .documents import AT_ONCE, MOST_WAITING, Pending
 from .open_files import OpenFiles, WriteAheadLog
 
@@ -88,6 +90,7 @@ class Writer:
         self._is_shared = False  # whether the last batch had several changes
         self._is_closing = False
         self._is_closed = False
+        self.on_damage: Callable[[], object] = noop  # of the index, that no caller meets
 
     @property
     def waiting(self) -> int:
@@ -156,6 +159,8 @@ class Writer:
         outcome = await self._connection.run(run)
         self._index.apply_commits()
         await self._after()
+        if isinstance(outcome, Failed) and is_damage(outcome.error):
+            self.on_damage()
         return isinstance(outcome, Succeeded) and outcome.answer is True
 
     @property

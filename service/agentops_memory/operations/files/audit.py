@@ -1,6 +1,6 @@
-"""The audit: who changed what an operator answers for, one line of JSON each, only ever added.
+"""The audit: who changed what an operator is responsible for; lines of JSON, append-only.
 
-It tells, too, whether keys were made, and what was revoked and erased since a backup.
+It also shows whether keys were made, and what was revoked and erased since a backup.
 """
 
 import json
@@ -21,9 +21,9 @@ from ...memory.keys import KEYS_RESET, By, Key
 from ...memory.retention import Held, Kind
 from ...recall.instants import rendered
 
-DRAFT = ".part"  # what follows the file's name while another is written in its place
+DRAFT = ".part"  # the suffix of the file that is written to replace it
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
-AUDIT_RESTORED = "audit.restored"  # the audit was lost, and is what an archive had of it
+AUDIT_RESTORED = "audit.restored"  # the audit was lost, and restored from an archive
 
 
 def by_key(caller: Caller) -> By:
@@ -44,8 +44,8 @@ class AuditFile:
     def trim(self, until: datetime) -> int:
         """Remove the lines that are as old as that, or older; how many. Unavailable if it cannot.
 
-        What is no line of ours stays, and so does what was written after a line that stays,
-        whatever the clock said then: what is left tells all that has happened since its first line.
+        Lines that are not ours stay, and so does every line after the first that is too young,
+        whatever its time: from that line on the audit is complete.
         """
         path = self.path
         if not path.exists():
@@ -95,11 +95,11 @@ def line(at: datetime, action: str, by: By, **fields: object) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Since:
-    """What has happened since, as far as it is known."""
+    """What happened since the archive was made, as far as the audit shows."""
 
     is_known: bool = False  # the audit reaches back to the archive
     ended: frozenset[KeyId] = frozenset()  # revoked, or with another secret since
-    were_reset: bool = False  # all keys that there were
+    were_reset: bool = False  # all keys were revoked
     erased: frozenset[TenantId] = frozenset()
 
     def has_ended(self, key: Key) -> bool:
@@ -146,10 +146,10 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
 
 
 class KeysMade:
-    """That a service has keys, known apart from their file: to lose that opens it to nobody.
+    """Whether keys were made, noted apart from their file: losing it must not open the service.
 
-    The audit tells, but its lines go with time, and keys may be made elsewhere and mounted. So
-    it is noted by an empty file, too, which only a reset removes. Each method may raise an OSError.
+    The audit shows it, but its lines expire, and keys made elsewhere may be mounted. So an empty
+    file notes it, too, which only a reset removes. Each method may raise an OSError.
     """
 
     def __init__(self, audit: Path) -> None:
