@@ -210,7 +210,8 @@ class Pending(SqliteTable):
             borrowed = context(before, features) if borrows(text.content, features) else ""
             title = prepared_text(text.title, features)
             prepared = Columns(title, content, borrowed, tags_column(text.tags, features))
-            self._wait(id_, area, prepared)
+            self.known.waiting[id_] = area, prepared
+            self.known.waiting_size += sum(map(len, prepared))
             self._note_new(id_, memory, space, area, prepared)
             self._follow(memory, space, area, end)
 
@@ -218,10 +219,6 @@ class Pending(SqliteTable):
         self._made, self._last_new = self._made + 1, id_
         if memory.space.traits.index is not IndexGroup.PROJECTS:
             self._most = 0  # as memory does not have it, who asks for it would wait
-
-    def _wait(self, id_: MemoryId, area: int, said: Columns) -> None:
-        self.known.waiting[id_] = area, said
-        self.known.waiting_size += sum(map(len, said))
 
     def _last_indexed(self) -> MemoryId:
         if self.known.last_indexed is None:
