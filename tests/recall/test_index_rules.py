@@ -286,7 +286,7 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.sqlite.fts import partitions
+from agentops_memory.sqlite import partitions
 from agentops_memory.sqlite import migrate
 
 def kill(*_, **__):
