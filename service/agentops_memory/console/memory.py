@@ -50,7 +50,7 @@ async def _existing(visit: Visit, id_: int) -> c.Observation | None:
 
 
 async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
-    """Those that were found when it was saved; if the page asks for them, all of now.
+    """The near duplicates found when it was saved; those of now, if the page asks for them.
 
     To look for them takes a large project five times as long as everything else of the page.
     """
@@ -64,7 +64,7 @@ async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
 
 
 def _change(revisions: list[c.Revision], of: c.Revision) -> Mapping[str, Markup]:
-    """What a revision changed, by field; of the first one nothing, of a deletion neither."""
+    """What a revision changed, by field; nothing for the first one and for a deletion."""
     older = (it for it in revisions if it.revision < of.revision and it.title is not None)
     before = next(older, None)
     if before is None or of.title is None:

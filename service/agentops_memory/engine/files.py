@@ -1,4 +1,4 @@
-"""Files that change as a whole: locked, written as drafts, on disk before they have their place."""
+"""Files replaced as a whole: locked, written as drafts, on disk before they move into place."""
 
 import fcntl
 import logging
@@ -106,13 +106,13 @@ def placed(draft: Path, path: Path) -> None:
 
 
 def owned_like(made: Path, like: Path) -> None:
-    """Give what root has made to whom another file or folder belongs."""
+    """Give what root has made the owner of another file or folder."""
     if os.geteuid() == 0:
         os.chown(made, *_owner(like))
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, unless it is there, that belongs to whom the one above it belongs."""
+    """Make a folder, unless it exists, with the owner of the one above it."""
     with os_errors_as(Unavailable, f"The folder {folder} cannot be created"):
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -185,13 +185,13 @@ def drafts(folder: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """The folders for drafts whose processes live no more."""
+    """The folders for drafts whose processes have ended."""
     with _left_over(folder) as found:
         return found
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove those folders; which they were."""
+    """Remove those folders; returns them."""
     with _left_over(folder) as found:
         for left in found:
             shutil.rmtree(left, ignore_errors=True)
@@ -220,7 +220,7 @@ def _made(folder: Path) -> tuple[Path, int]:
 
 @contextmanager
 def _left_over(folder: Path) -> Iterator[list[Path]]:
-    """The folders that are left over, locked inside, so that each is of nobody else's use."""
+    """The folders that are left over, each locked inside, so that nobody else uses it."""
     with ExitStack() as locks:
         found = []
         for left in sorted(folder.glob(f"{PREFIX}*{SUFFIX}")):

@@ -83,7 +83,7 @@ class Labels:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Who may do what in a namespace; those who are named have what is said of them (§2.3)."""
+    """Who may do what in a namespace; named agents have an access of their own (§2.3)."""
 
     default: Access = Access.READ
     allow: Mapping[AgentId, Access] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """The agent that looks; an administrator has every access in every namespace."""
+    """The agent that a request acts as; an administrator has every access in every namespace."""
 
     agent: AgentId
     is_admin: bool = False

@@ -127,7 +127,7 @@ class MemoryLists(FilteredTable):
         return listed(self._intact(self._by_ids(_loading(self._sql), ids), memory_of))
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
-        """As `loaded`, without what most answers do not tell."""
+        """As `loaded`, without the fields that most answers omit."""
         return portion(
             self._intact(self._by_ids(_showing(self._sql), ids), memory_text), MAX_LIST, _size
         )

@@ -223,7 +223,7 @@ CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a clien
 
 
 class VersionRequired(Refusal):
-    """A change must say of which version it is."""
+    """A change must name the version that it changes."""
 
     code = "version_required"
 
@@ -232,7 +232,7 @@ class VersionRequired(Refusal):
 
 
 def require_agent(request: Request, caller: Caller) -> AgentId:
-    """The agent that asks; Denied or Invalid if nobody may ask so.
+    """The agent that asks; Denied or Invalid if the caller may not ask as it.
 
     A path is cut before its escapes are read: an escaped slash is no cut.
     """
@@ -269,7 +269,7 @@ async def writer(request: Request, bodies: Bodies = BODIES) -> tuple[Caller, Vie
 
 
 def own(request: Request) -> tuple[Caller, Viewer]:
-    """Who asks for its own; Denied for another agent's."""
+    """Who asks for its own memory; Denied for another agent's."""
     caller, viewer = whose(request)
     require_own(agent_in_path(request), viewer)
     return caller, viewer
@@ -286,7 +286,7 @@ def agent_in_path(request: Request) -> AgentId:
 
 
 def names_in_path(request: Request, number: int) -> list[str]:
-    """The last parts of a path, which are names; an escaped slash is a letter of one."""
+    """The last parts of a path, which are names; an escaped slash belongs to a name."""
     raw: bytes = request.scope["raw_path"]
     found = _NAMES.search(raw)
     parts = raw[found.end() :].split(b"/") if found else []
@@ -312,7 +312,7 @@ def chosen_id(request: Request, name: str, sentence: str) -> str:
 
 
 def version(request: Request) -> int:
-    """The version that is to be changed; VersionRequired if none is said."""
+    """The version that If-Match names; VersionRequired without that header."""
     said = version_if_any(request)
     if said is None:
         raise VersionRequired

@@ -250,7 +250,7 @@ async def _counted(
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The pieces; what goes wrong after the first of them is NotWhole."""
+    """The pieces; a failure after the first of them is NotWhole."""
     is_begun = False
     try:
         async with aclosing(pieces):
@@ -264,7 +264,7 @@ async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
 
 
 async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Print JSON; what a terminal would obey can stand in its strings alone, and is escaped."""
+    """Print JSON; control characters can only be in its strings, and are escaped."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     async for piece in pieces:
         letters = decoder.decode(piece)
@@ -306,7 +306,7 @@ def _document(file: str, target: Target) -> Iterator[Path]:
 
 @contextmanager
 def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
-    """The file, and where it is; of what can be read only once, a copy."""
+    """The file and its path; a copy, if it can be read only once."""
     with ExitStack() as stack:
         if file != "-":
             with os_errors_as(FileRefused, f"{file} cannot be read"):
