@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import writer
+from agentops_memory.sqlite import documents, writer
 from agentops_memory.sqlite.connection import connect
 
 from ..support.another import another
@@ -37,6 +37,19 @@ def test_saves_enter_the_index_together_once_many_wait(
 
     assert indexed(service.path) == 6
     assert_index_is_whole(service.path)
+
+
+def test_what_waits_is_bounded_in_characters_though_the_first_are_short(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "MAX_STEP", 500)
+    for number in range(50):
+        service.save(f"apple {number}")
+    assert indexed(service.path) == 0
+
+    service.save("pie " * 1000)
+
+    assert indexed(service.path) == 51
 
 
 def test_what_waits_enters_the_index_by_and_by_when_no_change_comes(

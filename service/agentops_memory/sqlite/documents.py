@@ -238,11 +238,10 @@ class Pending(SqliteTable):
             return
         if not self._most:
             self.flush()
-        elif (
-            self._last_new - self._last_indexed() > self._most
-            or self.known.waiting_size >= 8 * MAX_STEP
-        ):
+        elif self._last_new - self._last_indexed() > self._most:
             self.flush(self._made + FEW)
+        while self.known.waiting_size >= 8 * MAX_STEP and self.flush(self._made + FEW):
+            pass  # the first ones may be short
 
     def flush(self, most: int = -1) -> bool:
         """Put in what waits, or the first of it; what follows may change what is known."""
