@@ -9,6 +9,7 @@ import pytest
 
 from agentops_memory.sqlite import documents, writer
 from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.index import Index
 
 from ..support.another import another
 from ..support.database import assert_index_is_whole, imported, put_in_index
@@ -60,6 +61,20 @@ def test_what_waits_enters_the_index_by_and_by_when_no_change_comes(
         service.save(f"apple {number}")
 
     until(lambda: indexed(service.path) == 6)
+    assert_index_is_whole(service.path)
+
+
+def test_statements_that_put_in_what_waits_have_few_sizes(service: Service) -> None:
+    statements: list[str] = []
+    for many in (3, 5, 7):
+        for number in range(many):
+            service.save(f"apple {many} {number}")
+        with closing(connect(service.path)) as database, database:
+            database.set_trace_callback(statements.append)
+            Index(database).flush()
+
+    inserts = [it for it in statements if it.startswith("INSERT INTO memories_fts")]
+    assert {it.count("), (") + 1 for it in inserts} == {1, 2, 4}
     assert_index_is_whole(service.path)
 
 

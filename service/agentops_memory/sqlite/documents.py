@@ -74,12 +74,16 @@ class Documents(SqliteTable, Borrowing):
             self._insert_into(number, rows)
 
     def _insert_into(self, number: int, rows: Sequence[Row]) -> None:
-        """Many by one statement: other threads run meanwhile, and between two they must wait."""
-        for start in range(0, len(rows), AT_ONCE):
-            some = rows[start : start + AT_ONCE]
+        """Many by one statement: other threads run meanwhile, and between two they must wait.
+
+        They have few sizes, as each that is cached holds the texts that it was last given.
+        """
+        while rows:
+            size = min(AT_ONCE, 1 << len(rows).bit_length() - 1)
+            some, rows = rows[:size], rows[size:]
             self._connection.execute(
                 f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    VALUES {", ".join(["(?, ?, ?, ?, ?)"] * len(some))}""",
+                    VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)}""",
                 tuple(chain.from_iterable(some)),
             )
 
@@ -198,7 +202,9 @@ class Pending(SqliteTable):
         """
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
-            self._note(id_, memory)
+            self._made, self._last_new = self._made + 1, id_
+            if memory.space.traits.index is not IndexGroup.PROJECTS:
+                self._most = 0  # as memory does not have it, who asks for it would wait
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
             text = memory.text
@@ -214,11 +220,6 @@ class Pending(SqliteTable):
             self.known.waiting_size += sum(map(len, prepared))
             self._note_new(id_, memory, space, area, prepared)
             self._follow(memory, space, area, end)
-
-    def _note(self, id_: MemoryId, memory: Memory) -> None:
-        self._made, self._last_new = self._made + 1, id_
-        if memory.space.traits.index is not IndexGroup.PROJECTS:
-            self._most = 0  # as memory does not have it, who asks for it would wait
 
     def _last_indexed(self) -> MemoryId:
         if self.known.last_indexed is None:
