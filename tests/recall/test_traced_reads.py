@@ -209,6 +209,18 @@ def test_the_sampler_of_the_environment_decides(
     assert {it.trace for it in collector.spans} == {"9" * 32}
 
 
+@pytest.mark.slow
+def test_a_disabled_sdk_sends_no_span_of_memory_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
+    with traced(tmp_path) as (service, received):
+        fill(service)
+        for _ in range(3):
+            service.http.get(url("/context", {"query": "rollback"})).raise_for_status()
+        assert received().spans == []
+
+
 @pytest.mark.heavy
 def test_spans_of_memory_reach_every_collector(
     path: Path, counted: Counted, each_collector: Collector

@@ -35,8 +35,8 @@ INTERVAL = timedelta(seconds=60)  # between two messages of measurements
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
 PAIRS = 1024  # attributes whose bytes are remembered
-# Settings of the SDK that change what a span holds, or how spans are counted.
-_CHANGING = re.compile("OTEL_.*_LIMIT|OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED")
+# Settings of the SDK that change what a span holds, how spans are counted, or if any is sent.
+_CHANGING = re.compile("OTEL_(.*_LIMIT|PYTHON_SDK_INTERNAL_METRICS_ENABLED|SDK_DISABLED)")
 
 # Before a field stands its key: its number, three bits to the left, and how its value is written.
 # Those of a Span, of an Event in it, and of the attributes of both.
