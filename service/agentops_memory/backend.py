@@ -25,10 +25,7 @@ else:  # which a command that only reads does not need
 async def opened_engine(
     settings: Settings, tenant: TenantId, clock: Callable[[], datetime], *, is_limited: bool = False
 ) -> AsyncIterator[Engine]:
-    """The engine of a tenant's storage for one command; a service may be running.
-
-    With `is_limited` it has a service's quota and index cache.
-    """
+    """The engine of a tenant for one command; `is_limited` has a service's quota and cache."""
     sealer = sealer_of(settings, clock).sealer
     quota = settings.tenant_quota if is_limited else None
     index_cache = IndexCache(settings.index_cache) if is_limited else None

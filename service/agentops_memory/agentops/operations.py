@@ -139,10 +139,7 @@ class AgentOps(RecallOperations):
     async def _similar(
         self, caller: Caller, saved: Saved, most: int
     ) -> tuple[Lookalike, ...] | None:
-        """The near duplicates of a saved memory; None if finding them takes too long.
-
-        The search starts once the save is durable; a repeated request gets what it found.
-        """
+        """The near duplicates of a memory, sought once it is saved; None if that takes too long."""
         id_ = saved.memory.id
         if caller.is_replay:
             return await self.engine.read(caller, kept_lookalikes, id_, most)
