@@ -4,20 +4,30 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
+import psycopg
 import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
-from agentops_memory.memory.access import OPERATOR, Caller, TenantId
+from agentops_memory.memory import saves as memories
+from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
 from agentops_memory.memory.memories import MemoryTable
+from agentops_memory.memory.memory import SessionId
+from agentops_memory.memory.projects import rename
+from agentops_memory.memory.space import Project
 from agentops_memory.postgresql import transaction
 from agentops_memory.postgresql.engine import PostgresEngine
+from agentops_memory.postgresql.index import FIRST
+from agentops_memory.postgresql.migrate import schema_of
+from agentops_memory.postgresql.transaction import Lock, number_of
+from agentops_memory.postgresql.transactions import Transactions
 from agentops_memory.sqlite import SqliteEngine
 
-from ..support.engine import SOON, cancel, saving, together, turns
+from ..support.engine import SOON, Work, cancel, draft, raising, saving, together, turns
 from ..support.service import Clock
 
 Test = Callable[[PostgresEngine], Awaitable[None]]
@@ -70,6 +80,81 @@ def test_what_raises_after_it_wrote_leaves_nothing_and_harms_no_other(postgresql
 
     run(postgresql, test, committed=lambda count, _: commits.append(count))
     assert commits == [1, 1, 1]
+
+
+def test_what_is_no_exception_is_raised_to_those_who_share_it(postgresql: str) -> None:
+    """Else they would wait for ever, and so would who comes after them."""
+
+    class Torn(BaseException):
+        pass
+
+    async def test(engine: PostgresEngine) -> None:
+        for error in (Torn(), asyncio.CancelledError(), Torn()):
+            works = [raising(error), saving("two")]
+            answers = await together(cast("SqliteEngine", engine), works)
+            assert [type(it) for it in answers] == [type(error)] * 2
+        assert await engine.write(OPERATOR, saving("three")) == "three"
+
+    run(postgresql, test)
+
+
+def test_what_is_saved_after_a_rename_in_a_group_is_of_the_old_name(postgresql: str) -> None:
+    old, new = Project("demo"), Project("other")
+
+    async def test(engine: PostgresEngine) -> None:
+        works: list[Work] = [saving("one"), lambda tx: rename(tx, old, new), saving("two")]
+        first, _, last = await together(cast("SqliteEngine", engine), works)
+        assert (first, last) == ("one", "two")
+        for project in (old, new):
+            assert await engine.read(OPERATOR, lambda tx, it: tx[MemoryTable].count(it), project)
+
+    run(postgresql, test)
+
+
+def test_what_waits_for_the_index_beside_a_rebuild_is_counted_once(postgresql: str) -> None:
+    async def test(engine: PostgresEngine) -> None:
+        await engine.write(OPERATOR, saving("one"))
+        area = max(await engine.maintenance.drifts(OPERATOR))
+        rebuild = await engine.write(OPERATOR, lambda tx: tx.upkeep.begin_rebuild(area))
+        portion = await engine.read(OPERATOR, lambda tx: tx.upkeep.portion(area, FIRST))
+        rest = cast("Work", lambda tx: tx.upkeep.rebuild(rebuild, portion))
+        wordless = replace(draft("..."), session=SessionId("t"))  # no word of it is there twice
+        works = [lambda tx: memories.save(tx, wordless, timedelta()), rest]
+        _, goes_on = await together(cast("SqliteEngine", engine), works)
+        assert goes_on is False
+        assert (await engine.maintenance.drifts(OPERATOR))[area] == 0
+
+    run(postgresql, test)
+
+
+def test_who_missed_groups_waits_for_its_project_with_others(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By itself each would hold a connection meanwhile."""
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(0))  # of a group one is made
+    sizes, began, write = list[int](), threading.Event(), Transactions.write
+    number = number_of(schema_of(DEFAULT_TENANT), "project", "demo")
+
+    def noted(self: Transactions, lock: Lock, *rest: Any) -> Any:
+        if lock.project is not None:
+            sizes.append(len(rest[0]))
+            began.set()
+        return write(self, lock, *rest)
+
+    async def test(engine: PostgresEngine) -> None:
+        with psycopg.connect(postgresql) as stranger:
+            stranger.execute("SELECT pg_advisory_xact_lock(%s)", (number,))
+            drafts = [draft(f"herons {it}") for it in range(4)]
+            writing = [
+                asyncio.create_task(engine.write(OPERATOR, memories.save, it, timedelta()))
+                for it in drafts
+            ]
+            await asyncio.to_thread(began.wait, SOON)
+        await asyncio.gather(*writing)
+
+    monkeypatch.setattr(Transactions, "write", noted)
+    run(postgresql, test)
+    assert sizes == [4, 3, 2, 1]
 
 
 def test_what_its_caller_has_left_keeps_its_connection_until_it_ends(

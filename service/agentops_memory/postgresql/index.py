@@ -288,6 +288,7 @@ class Index(Table):
 
     def forget(self, area: int) -> None:
         """Something else is done to an area: nobody can follow that."""
+        self.flush()
         self._erased.add(area)
 
     def _count(
@@ -444,7 +445,6 @@ class Upkeep(Table):
 
         One that has begun before ends. Refused where areas must have others.
         """
-        self._index.flush()
         self._index.forget(area)
         return self._number(
             f"""INSERT INTO areas (area, rules, version, memories, words, rebuild)

@@ -451,7 +451,7 @@ class Line:
             raise Busy("Too many writes are waiting; try again.")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome | None] = loop.create_future()
-        change.answer = answer
+        change.answer, change.misses = answer, 0
         self._waiting[change] = None
         if len(self._tasks) < AT_A_TIME:
             self._tasks.add(asyncio.create_task(self._serve(make)))
@@ -476,18 +476,16 @@ class Line:
     async def _gathered(self) -> list[Change]:
         for _ in range(TURNS if self._is_shared else 1):
             await asyncio.sleep(0)
-        free = (it for it in self._waiting if it.project not in self._busy)
-        return list(islice(free, MEMBERS))
+        return [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
 
     async def _make(self, group: Sequence[Change], make: Make) -> None:
         for it in group:
             del self._waiting[it]
         busy = {it.project for it in group}
         self._busy |= busy
-        outcomes: Outcomes
         try:
-            outcomes = await make(group)
-        except Exception as error:  # noqa: BLE001 - raised where it is awaited
+            outcomes: Outcomes = await make(group)
+        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             outcomes = dict.fromkeys(group, Failed(error))
         finally:
             self._busy -= busy

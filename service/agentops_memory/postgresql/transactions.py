@@ -241,6 +241,8 @@ class Transactions:
             )
 
         def make(change: Change) -> object:
+            if lock.alone:
+                first.known.forget()  # one before it may have renamed or erased that
             tx = begun(change).beside(first)
             return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
 
