@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (65_406, 46_000),
+    "lines": (65_405, 46_000),
     "files": (232, 180),
     "types of a noun": (4, 4),
     "places of an optional field": (18, 5),
     "protocols with one implementation": (1, 0),
     "modules imported by one other": (37, 30),
     "percent of lines that import": (6.9, 5.0),
-    "vague names": (3_032, 300),
+    "vague names": (3_014, 300),
 }
 
 

@@ -157,7 +157,7 @@ def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[Mem
 # memories wait for the index, as those after the last one that it has, and enter together, by
 # partition. What reads or changes the index before then puts them in first.
 MOST_WAITING = 4096  # memories; a transaction that makes more puts in the first of them
-FEW = 16
+FEW = 16  # more than a transaction made, so that less and less waits
 AT_ONCE = 256  # put in by a transaction of its own, when so many wait and no change does
 
 # A number beyond all memories, as of a damaged row, is none.

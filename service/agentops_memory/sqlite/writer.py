@@ -144,18 +144,17 @@ class Writer:
                 if self._queue or self._is_closing:
                     return
                 self._wake_up.clear()
-            if not await self._put_in(AT_ONCE):
+            if not await self._put_in():
                 return
 
     def _is_much(self, times: int) -> bool:
         count, size = self._connection.waiting
         return count >= times * AT_ONCE or size >= times * MAX_STEP
 
-    async def _put_in(self, most: int) -> bool:
+    async def _put_in(self) -> bool:
         """Whether the first new memories are in the index now; else the next change tells why."""
         deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-        put = partial(_put_in, most)
-        run = partial(alone, put, deadline, self._check, self._index, MOST_WAITING)
+        run = partial(alone, _put_in, deadline, self._check, self._index, MOST_WAITING)
         outcome = await self._connection.run(run)
         self._index.apply_commits()
         await self._after()
@@ -279,8 +278,8 @@ class _Queued:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-def _put_in(most: int, _: sqlite3.Connection, batch: Pending) -> bool:
-    return batch.flush(most)
+def _put_in(_: sqlite3.Connection, batch: Pending) -> bool:
+    return batch.flush(AT_ONCE)
 
 
 def alone(
