@@ -17,7 +17,7 @@ from agentops_memory.http import middleware as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.memory.access import OPERATOR, Caller
-from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite import SqliteEngine, writer
 from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
@@ -82,6 +82,17 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
         assert titles(search(service, "pear")) == ["pear"]
     assert rows(service.path, "SELECT * FROM remains") == []
     assert_sound(service.path, live=4)
+
+
+def test_damage_that_is_met_while_no_caller_waits_is_mended(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "AT_ONCE", 3)
+    with serving_with_a_damaged_index(path) as service:
+        for number in range(3):
+            service.save(f"pear {number}")
+        until(lambda: told(caplog, "index was damaged and has been rebuilt"))
+        assert_index_is_whole(service.path)
 
 
 def test_who_only_searches_lets_a_damaged_index_be_mended_too(
