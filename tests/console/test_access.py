@@ -181,7 +181,7 @@ def test_what_comes_back_is_still_a_decision_on_what_was_seen(service: Service) 
 def test_an_open_service_says_nothing_of_keys_at_the_foot(service: Service) -> None:
     page = get(service.http, "/ui/memories")
 
-    assert "401" not in page.text
+    assert "answers 401" not in page.text
     twins = page.texts[page.texts.index("The same as JSON") :]
     assert [service.http.get(it).status_code for it in twins if it.startswith("/")] == [200, 200]
 
