@@ -445,7 +445,11 @@ def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
 
 def test_a_change_from_the_future_is_noticed(path: Path) -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    running(f"UPDATE revisions SET at = {tomorrow.timestamp() * 1_000_000:.0f}")(path)
+    at = f"{tomorrow.timestamp() * 1_000_000:.0f}"
+    running(
+        "INSERT INTO revisions (memory_id, number, deed, at) "
+        f"SELECT min(id), 1, 'created', {at} FROM memories"
+    )(path)
 
     assert [it.code for it in wrong(findings_of(patient(path)))] == ["clock"]
 

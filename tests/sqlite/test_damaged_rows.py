@@ -198,6 +198,7 @@ def test_what_is_made_of_a_row_goes_with_it(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path, MEMORY_SWEEP_EVERY="5ms") as service, closing(connect(path)) as database:
         service.save("apple")
+        assert service.http.patch("/observations/1", json={"content": "plum"}).is_success
         service.save("pear")
         stems = "SELECT count(*) FROM memory_stems"
         until(lambda: database.execute(stems).fetchone() == (2,))

@@ -300,7 +300,7 @@ class RetentionTable(Table):
         first: list[Erasable] = []
         room, size = MAX_ROWS, MAX_STEP
         for one, revisions, length in self._intact(rows, _sized):
-            room -= 1 + revisions
+            room -= 1 + max(1, revisions)
             size -= length
             if first and (one.is_long or room < 0 or size < 0):
                 break
@@ -387,7 +387,8 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
         Kind.DELETED: f"""
         SELECT count(*) + {_total("revisions")}, {_total("size")}, min(deleted_at),
                {_total("1 + revisions", "deleted_at <= :until AND NOT is_seen")}
-          FROM (SELECT m.deleted_at, {seen_by_a_run("m")} AS is_seen, count(r.id) AS revisions,
+          FROM (SELECT m.deleted_at, {seen_by_a_run("m")} AS is_seen,
+                       {latest}(count(r.id), 1) AS revisions,
                        {whole} AS size
                   FROM memories m {sql.hint("memories_in_session")}
                   LEFT JOIN revisions r ON r.memory_id = m.id
@@ -397,8 +398,8 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
         Kind.EXPIRED: f"""
         SELECT {_total("1 + revisions", "counts")}, {_total("size", "counts")},
                min(CASE WHEN counts THEN expires_at END), {_total("1 + revisions", "is_past")}
-          FROM (SELECT l.expires_at, {undeleted("m")} AS counts, count(r.id) AS revisions,
-                       {whole} AS size,
+          FROM (SELECT l.expires_at, {undeleted("m")} AS counts,
+                       {latest}(count(r.id), 1) AS revisions, {whole} AS size,
                        ({latest}(l.expires_at, m.updated_at) <= :until
                         OR m.id IN (SELECT memory_id FROM agent_memories))
                        AND {UNDELETED_BY} AS is_past
@@ -412,10 +413,11 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
         SELECT {_total("number", "live")}, {_total("size", "live")},
                min(CASE WHEN live THEN first END),
                {_total("number - :keep", "number > :keep AND :keep > 0")}
-          FROM (SELECT count(*) AS number, min(r.at) AS first, {live("m")} AS live,
-                       {_total(texts("r"))} + {REVISION_BYTES} * count(*) AS size
-                  FROM revisions r
-                  JOIN memories m ON m.id = r.memory_id
+          FROM (SELECT count(*) AS number, min(coalesce(r.at, m.updated_at)) AS first,
+                       {live("m")} AS live,
+                       {_total(texts("r"))} + {REVISION_BYTES} * count(r.id) AS size
+                  FROM memories m
+                  LEFT JOIN revisions r ON r.memory_id = m.id
                  WHERE {in_a_session("m")} AND {UNDELETED_BY}
                        AND NOT EXISTS (SELECT 1
                                          FROM lifecycles l

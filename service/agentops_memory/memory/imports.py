@@ -362,7 +362,7 @@ def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
     if memory.updated_at > held.updated_at:
         return RowOutcome.LATER
     most = tx.retention.revisions
-    is_full = most and tx[RevisionTable].count(held) >= most
+    is_full = most and len(tx[RevisionTable].newest(held)) >= most
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
@@ -420,9 +420,7 @@ def _store(tx: Transaction, decided: Decision) -> Memory | None:
     if existing is None:
         return created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     if decided.outcome is RowOutcome.EARLIER:
-        revisions, number = tx[RevisionTable], existing.revision
-        revisions.keep(replace(existing, revision=number - 1))  # it may have no text
-        revisions.absorb(existing.id, number, memory.updated_at, memory.text)
+        tx[RevisionTable].absorb(existing, memory)
     elif decided.outcome is RowOutcome.RESTORED:
         restored = replace(existing, text=memory.text, deleted_at=None, lifecycle=memory.lifecycle)
         return revised(tx, existing, restored)

@@ -15,8 +15,8 @@ from .memory import (
     LIFECYCLE,
     MEMORY,
     NO_LIFECYCLE,
+    REVISIONS_OF,
     SHOWN,
-    ChangeKind,
     Memory,
     MemoryId,
     Shown,
@@ -357,17 +357,10 @@ class MemoryTable(MemoryLists):
         return stored
 
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
-        """The same of many, each with the revision that says so, by few statements; their ids."""
+        """The same of many, by few statements; their ids."""
         placed = [(it, *self._spaces.placed(it.space)) for it in memories]
         rows = [{"space_id": at, **memory_row(it), "key": self._key(it)} for it, at, _ in placed]
         ids = [MemoryId(it) for it in self._inserted_all("memories", rows)]
-        self._execute(
-            f"""INSERT INTO revisions (memory_id, number, deed, at)
-                SELECT m.id, m.revision, '{ChangeKind.CREATED}', m.updated_at
-                  FROM {self._sql.ids("listed")}
-                 {self._sql.leads} memories m ON m.id = listed.value""",
-            ids=json.dumps(ids),
-        )
         for id_, it in zip(ids, memories, strict=True):
             if it.lifecycle != NO_LIFECYCLE:
                 self._put_lifecycle(replace(it, id=id_))
@@ -431,11 +424,14 @@ class MemoryTable(MemoryLists):
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories from which no other borrows context; returns the count of revisions."""
-        ids, chosen = json.dumps(memories), f"(SELECT value FROM {self._sql.ids('listed')})"
+        ids, listed = json.dumps(memories), self._sql.ids("listed")
         self._index.remove(sorted(memories))
-        counted = f"SELECT count(*) FROM revisions WHERE memory_id IN {chosen}"
-        revisions = self._number(counted, ids=ids)
-        self._execute(f"DELETE FROM memories WHERE id IN {chosen}", ids=ids)
+        revisions = self._number(
+            f"""SELECT coalesce(sum({REVISIONS_OF.format(self._sql.greatest, "listed.value")}), 0)
+                  FROM {listed}""",
+            ids=ids,
+        )
+        self._execute(f"DELETE FROM memories WHERE id IN (SELECT value FROM {listed})", ids=ids)
         return revisions
 
     def total(self) -> int:

@@ -15,7 +15,15 @@ from .idempotency import IdempotencyTable
 from .imports import merge_at_key
 from .lifecycles import LifecycleTable
 from .memories import MemoryTable
-from .memory import ChangeKind, MemoryId, indexed, live, undeleted
+from .memory import (
+    ALL_REVISIONS,
+    REVISIONS_OF,
+    ChangeKind,
+    MemoryId,
+    indexed,
+    live,
+    undeleted,
+)
 from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
 from .revisions import revised
 from .rows import micros, optional_instant, portion
@@ -225,7 +233,7 @@ class ProjectTable(FilteredTable):
 _BESIDE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
 _ROWS = f"""
     SELECT (SELECT count(*) FROM memories),
-           (SELECT count(*) FROM revisions),
+           (SELECT count(*) FROM {ALL_REVISIONS}),
            (SELECT count(*) FROM sessions),
            (SELECT count(*) FROM sessions WHERE ended_at IS NULL),
            ({_BESIDE} AND pinned_at IS NOT NULL),
@@ -346,14 +354,12 @@ def listed(tx: Transaction, project: Project) -> Listed:
 
 def extent_of(tx: Transaction, project: Project) -> Extent:
     held = f"FROM memories m WHERE m.space_id IN {SPACES}"
+    revisions = REVISIONS_OF.format(tx[Sql].dialect.greatest, "m.id")
     elsewhere = f"m.session_id = sessions.id AND m.space_id NOT IN {SPACES}"
     row = tx[Sql].run(
         f"""SELECT (SELECT count(*) {held}),
                    (SELECT count(m.deleted_at) {held}),
-                   (SELECT count(*)
-                      FROM memories m
-                      JOIN revisions r ON r.memory_id = m.id
-                     WHERE m.space_id IN {SPACES}),
+                   (SELECT coalesce(sum({revisions}), 0) {held}),
                    (SELECT count(*) FROM sessions WHERE project = :project),
                    (SELECT count(*)
                       FROM sessions

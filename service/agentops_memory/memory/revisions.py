@@ -19,71 +19,61 @@ REVISION = "id, number, deed, at, type, title, content, tags"
 
 
 class RevisionTable(Table):
-    """The revisions of memories; the newest one is the current state."""
+    """The revisions of memories; the newest one is the current state.
 
-    def add(self, memory: MemoryId, revision: Revision, *, is_only: bool = False) -> None:
-        """Record a change; its text stays with the memory until the next one.
+    Until its first change a memory has no row here: its one revision is what its own row says.
+    """
 
-        If it is the only one that is kept, it takes the place of the one before.
-        """
-        number, deed, at = revision.number, revision.deed.value, micros(revision.at)
-        if is_only:
-            change = "UPDATE revisions SET number = :number, deed = :deed, at = :at"
-            self._execute(
-                f"{change} WHERE memory_id = :id", id=memory, number=number, deed=deed, at=at
-            )
-        else:
-            self._insert("revisions", memory_id=memory, number=number, deed=deed, at=at)
-
-    def keep(self, memory: Memory) -> None:
-        """Copy the memory's text to its newest revision, unless redacted, before a change."""
-        self._execute(
-            """UPDATE revisions
-                  SET type = :type, title = :title, content = :content, tags = :tags
-                WHERE memory_id = :memory_id AND number = :number AND deed <> 'deleted'
-                      AND type IS NULL""",
-            memory_id=memory.id, number=memory.revision, **text_row(memory.text),
+    def add(self, memory: Memory, kind: ChangeKind) -> None:
+        """Record a change; its text stays with the memory until the next one."""
+        self._insert(
+            "revisions", memory_id=memory.id, number=memory.revision, deed=kind.value,
+            at=_instant_of(memory),
         )  # fmt: skip
 
-    def absorb(self, memory: MemoryId, number: int, at: datetime, text: Text) -> None:
-        """Insert an older state before the newest revision, whose number grows by one."""
+    def keep(self, memory: Memory, *, has_text: bool = True) -> None:
+        """Store the newest revision before a change, with the memory's text unless redacted.
+
+        Without a text it reads as the next one that has its own.
+        """
+        text = text_row(memory.text) if has_text else dict.fromkeys(text_row(memory.text))
         self._execute(
-            "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
-            id=memory,
-            number=number,
+            f"""INSERT INTO revisions (memory_id, number, deed, at, type, title, content, tags)
+                VALUES (:memory_id, :number, '{ChangeKind.CREATED}', :at,
+                        :type, :title, :content, :tags)
+                    ON CONFLICT (memory_id, number) DO UPDATE
+                   SET type = excluded.type, title = excluded.title,
+                       content = excluded.content, tags = excluded.tags
+                 WHERE revisions.deed <> '{ChangeKind.DELETED}' AND revisions.type IS NULL""",
+            memory_id=memory.id, number=memory.revision, at=_instant_of(memory), **text,
+        )  # fmt: skip
+
+    def absorb(self, memory: Memory, state: Memory) -> None:
+        """Insert an older state before the newest revision, whose number grows by one."""
+        number, text = memory.revision, text_row(state.text)
+        self.keep(memory, has_text=False)
+        before = "WHERE memory_id = :id AND number = :number"
+        self._execute(  # the one before may have no text of its own
+            f"""UPDATE revisions
+                   SET type = :type, title = :title, content = :content, tags = :tags
+                 {before} AND deed <> '{ChangeKind.DELETED}' AND type IS NULL""",
+            id=memory.id, number=number - 1, **text_row(memory.text),
+        )  # fmt: skip
+        self._execute(
+            f"UPDATE revisions SET number = number + 1 {before}", id=memory.id, number=number
         )
-        self._execute("UPDATE memories SET revision = revision + 1 WHERE id = :id", id=memory)
-        deed = ChangeKind.UPDATED.value
-        row = {"number": number, "deed": deed, "at": micros(at), **text_row(text)}
-        self._insert("revisions", memory_id=memory, **row)
+        self._execute("UPDATE memories SET revision = revision + 1 WHERE id = :id", id=memory.id)
+        self._insert(
+            "revisions", memory_id=memory.id, number=number, deed=ChangeKind.UPDATED.value,
+            at=micros(state.updated_at), **text,
+        )  # fmt: skip
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         """Whether a revision equals the state in text and second."""
-        text = state.text
-        rows = self._execute(
-            """SELECT r.id, coalesce(t.tags, :own_tags)
-                 FROM revisions r
-                 LEFT JOIN revisions t
-                   ON t.memory_id = r.memory_id
-                      AND t.number = (SELECT min(number)
-                                        FROM revisions
-                                       WHERE memory_id = r.memory_id AND number >= r.number
-                                             AND type IS NOT NULL)
-                WHERE r.memory_id = :memory_id AND r.deed <> 'deleted'
-                      AND r.at >= :second AND r.at < :second + 1000000
-                      AND coalesce(t.type, :own_type) = :type
-                      AND coalesce(t.title, :own_title) = :title
-                      AND coalesce(t.content, :own_content) = :content""",
-            memory_id=memory.id,
-            second=micros(state.updated_at.replace(microsecond=0)),
-            **text_row(text),
-            **{f"own_{name}": value for name, value in text_row(memory.text).items()},
-        )
-        return text.tags in self._intact(rows, _tags)
-
-    def count(self, memory: Memory) -> int:
-        return self._number(
-            "SELECT count(*) FROM revisions WHERE memory_id = :memory_id", memory_id=memory.id
+        second = state.updated_at.replace(microsecond=0)
+        return any(
+            it.text == state.text and it.at.replace(microsecond=0) == second
+            for it in self.newest(memory)
         )
 
     def newest(self, memory: Memory) -> list[Revision]:
@@ -91,7 +81,11 @@ class RevisionTable(Table):
         rows = self._execute(
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
-        )
+        ).fetchall()
+        if not rows:
+            at = memory.deleted_at or memory.updated_at
+            kind = ChangeKind.CREATED
+            return [Revision(number=memory.revision, deed=kind, at=at, text=memory.text)]
         # No row is left out: older ones would get a wrong text.
         return list(_with_texts(map(_revision, rows), memory))
 
@@ -150,11 +144,6 @@ class RevisionTable(Table):
 
 
 @reads("revisions")
-def _tags(_: int, tags: str) -> tuple[str, ...]:
-    return texts_of(tags)
-
-
-@reads("revisions")
 def _revision(  # noqa: PLR0917 - its columns
     _: int, number: int, deed: str, at: int, type_: str | None, title: str | None,
     content: str | None, tags: str | None,
@@ -179,7 +168,8 @@ def created(tx: Transaction, memory: Memory) -> Memory:
     if not memory.content_hash:
         memory = replace(memory, content_hash=content_hash(memory.text.content))
     stored = tx[MemoryTable].insert(memory)
-    _record(tx, stored, ChangeKind.CREATED)
+    if memory.space.traits.has_entries:  # whose versions name their revisions
+        tx[RevisionTable].add(stored, ChangeKind.CREATED)
     return stored
 
 
@@ -198,10 +188,13 @@ def revised(
     after = replace(
         after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
     )
-    if has_new_text:
-        tx[RevisionTable].keep(before)
+    history = before.space.traits.history
+    if history is not History.NONE:
+        tx[RevisionTable].keep(before, has_text=has_new_text)
+        tx[RevisionTable].add(after, deed)
     tx[MemoryTable].replace(before, after)
-    _record(tx, after, deed)
+    if history is History.NEWEST and tx.retention.oldest(after.revision) > 1:
+        tx[RevisionTable].trim([after.id], tx.retention.revisions)
     return after
 
 
@@ -214,12 +207,6 @@ def changed_at(tx: Transaction, last: datetime) -> datetime:
     return last + SECOND if tx.now < last < LATEST else tx.now
 
 
-def _record(tx: Transaction, memory: Memory, deed: ChangeKind) -> None:
-    at = memory.deleted_at or memory.updated_at
-    history = memory.space.traits.history
-    revision = Revision(number=memory.revision, deed=deed, at=at, text=memory.text)
-    tx[RevisionTable].add(
-        memory.id, revision, is_only=history is History.NONE and memory.revision > 1
-    )
-    if history is History.NEWEST and tx.retention.oldest(memory.revision) > 1:
-        tx[RevisionTable].trim([memory.id], tx.retention.revisions)
+def _instant_of(memory: Memory) -> int:
+    """When its newest revision was made, in microseconds."""
+    return micros(memory.deleted_at or memory.updated_at)

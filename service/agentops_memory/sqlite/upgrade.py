@@ -261,7 +261,8 @@ _CONVERT = (
               CASE WHEN deleted_at IS NOT NULL THEN 'deleted'
                    WHEN revision = 1 THEN 'created' ELSE 'updated' END,
               coalesce(deleted_at, updated_at)
-         FROM memories""",
+         FROM memories
+        WHERE deleted_at IS NOT NULL OR revision > 1""",
     # Ids that were used once are never used again.
     """UPDATE sqlite_sequence
           SET seq = max(seq, coalesce((SELECT seq

@@ -418,7 +418,8 @@ def erase_some_of_store(tx: Transaction) -> None:
     # Fewer than the limit if they are long.
     memories = [MemoryId(id_) for id_, _ in rows.portion(some, MAX_STEP, lambda row: int(row[1]))]
     if memories:
-        tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
+        tx[MemoryTable].erase_some(memories)
+        tx[ReceiptTable].extend(erasure, memories, 0)  # their revisions are gone
         return
     space = sql.number("SELECT space_id FROM stores WHERE erasure_id = :erasure", erasure=erasure)
     sql.run("DELETE FROM stores WHERE space_id = :space", space=space)
