@@ -308,11 +308,6 @@ class ChangeKind(StrEnum):
 # How many revisions a memory has, by the greatest of two numbers and its id: one that was never
 # changed has no row among them.
 REVISIONS_OF = "{}((SELECT count(*) FROM revisions WHERE memory_id = {}), 1)"
-ALL_REVISIONS = """(SELECT 1 FROM revisions
-                     UNION ALL
-                    SELECT 1
-                      FROM memories m
-                     WHERE NOT EXISTS (SELECT 1 FROM revisions WHERE memory_id = m.id)) r"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

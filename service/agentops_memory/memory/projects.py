@@ -16,7 +16,6 @@ from .imports import merge_at_key
 from .lifecycles import LifecycleTable
 from .memories import MemoryTable
 from .memory import (
-    ALL_REVISIONS,
     REVISIONS_OF,
     ChangeKind,
     MemoryId,
@@ -233,7 +232,8 @@ class ProjectTable(FilteredTable):
 _BESIDE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
 _ROWS = f"""
     SELECT (SELECT count(*) FROM memories),
-           (SELECT count(*) FROM {ALL_REVISIONS}),
+           (SELECT count(*) FROM memories) + (SELECT count(*) FROM revisions)
+             - (SELECT count(*) FROM (SELECT 1 FROM revisions GROUP BY memory_id) changed),
            (SELECT count(*) FROM sessions),
            (SELECT count(*) FROM sessions WHERE ended_at IS NULL),
            ({_BESIDE} AND pinned_at IS NOT NULL),

@@ -15,7 +15,7 @@ from ..engine.files import placed, private_file, sync
 from ..errors import Busy, Refusal
 from ..memory.erasure import Erasure, ErasureId, receipts
 from ..memory.findings import GARBAGE
-from ..memory.memory import ALL_REVISIONS, deleted, undeleted
+from ..memory.memory import deleted, undeleted
 from ..memory.rows import LAST, instant
 from ..memory.space import in_a_session, in_no_session
 from ..recall.instants import rendered
@@ -113,7 +113,9 @@ _COUNTS = (
     ("observations", "observations", f"observations WHERE {undeleted('observations')}"),
     ("deleted", "memories", f"memories WHERE {deleted('memories')}"),
     ("deleted", "observations", f"observations WHERE {deleted('observations')}"),
-    ("revisions", "revisions", ALL_REVISIONS),
+    ("revisions", "revisions", "revisions"),
+    # Of memories that were never changed: each has one.
+    ("revisions", "revisions", "(SELECT id FROM memories EXCEPT SELECT memory_id FROM revisions)"),
     ("sessions", "sessions", "sessions"),
     ("stores", "stores", "stores WHERE erasure_id IS NULL"),
     (
