@@ -303,8 +303,8 @@ Progress = Callable[[int], None]
 PAGE = 500  # rows of one read, so that a slow client holds no snapshot
 CHUNK = 1000  # rows that are stored in one transaction
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
-SLICE = 50  # rows between two looks at who waits
-SLICE_CONTENDED = 25  # the same while others wait
+SLICE = 25  # rows between two looks at who waits
+SLICE_CONTENDED = 10  # the same while others wait
 SLICE_IN_QUOTA = 10  # the same of a tenant whose room is measured
 
 

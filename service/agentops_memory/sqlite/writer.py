@@ -279,7 +279,7 @@ class _Queued:
 
 
 def _put_in(_: sqlite3.Connection, batch: Pending) -> bool:
-    return batch.flush(AT_ONCE)
+    return batch.flush(AT_ONCE // 2)
 
 
 def alone(
