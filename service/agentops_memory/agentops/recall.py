@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -26,7 +26,7 @@ from ..http.query import (
 from ..lazy import Lazy
 from ..memory.access import Caller, Role, asking
 from ..memory.agents import Viewer
-from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPlace, ReviewReason, review
+from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPosition, ReviewReason, review
 from ..memory.memory import MemoryId
 from ..memory.redactor import NO_STORE
 from ..memory.rows import instant, micros
@@ -47,7 +47,7 @@ else:
     a = Lazy(__package__, ".answers")
 
 _REASONS = ", ".join(ReviewReason)
-_PLACE = re.compile(
+_POSITION = re.compile(
     rf"(-?\d{{1,18}})-({'|'.join(ReviewReason)})-(\d{{1,18}})-(\d{{1,18}})", re.ASCII
 )
 
@@ -61,23 +61,21 @@ def _reasons(query: Query) -> Collection[ReviewReason]:
     return {ReviewReason(reason)}
 
 
-def _review_place(text: str | None) -> ReviewPlace | None:
+def _review_position(text: str | None) -> ReviewPosition | None:
     if text is None:
         return None
-    match = _PLACE.fullmatch(text)
-    if match is None:
-        raise Invalid("before must be the `next` of a list of reviews.")
-    since, reason, memory, other = match.groups()
-    try:
-        at = instant(int(since))
-    except Unreadable:
-        raise Invalid("before must be the `next` of a list of reviews.") from None
-    return ReviewPlace(at, ReviewReason(reason), MemoryId(int(memory)), MemoryId(int(other)))
+    with suppress(Unreadable):
+        if match := _POSITION.fullmatch(text):
+            at, reason, memory, other = match.groups()
+            ids = MemoryId(int(memory)), MemoryId(int(other))
+            return ReviewPosition(instant(int(at)), ReviewReason(reason), *ids)
+    raise Invalid("before must be the `next` of a list of reviews.")
 
 
 def _item(item: ReviewItem) -> c.ReviewItem:
+    at, reason, *_ = item.position
     return c.ReviewItem(
-        reason=item.place.reason.value, at=item.place.at, observation=wire.observation(item.memory),
+        reason=reason.value, at=at, observation=wire.observation(item.memory),
         other=None if item.other is None else wire.observation(item.other),
         score=None if item.score is None else round(item.score, 2),
     )  # fmt: skip
@@ -161,7 +159,7 @@ class RecallOperations:
 
     async def review(self, request: Reading) -> c.ReviewList:
         wanted = _reasons(request.query)
-        before = _review_place(parameter(request.query, "before"))
+        before = _review_position(parameter(request.query, "before"))
         project = project_of(request)
         limit = row_count(request.query, "limit", 20)
         due = await self.engine.read(
@@ -169,7 +167,7 @@ class RecallOperations:
         )
         annotate({"memory.project": project, "memory.review.count": len(due.items)})
         fit = await held(list(map(_item, due.items)), beside=MOST_BESIDE)
-        follows = due.items[len(fit) - 1].place if fit.omitted and fit else due.next
+        follows = due.items[len(fit) - 1].position if fit.omitted and fit else due.next
         next_ = None
         if follows is not None:
             at = micros(follows.at)

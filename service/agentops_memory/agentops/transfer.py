@@ -284,11 +284,11 @@ def import_plan(plan: Tally) -> c.ImportPlan:
         conflicting_sessions=sessions[RowOutcome.CHANGED],
         new_observations=memories[RowOutcome.NEW],
         restored_observations=memories[RowOutcome.RESTORED],
-        same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.RECORDED],
+        same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.REVISION],
         conflicting_observations=sum(memories[outcome] for outcome in CONFLICTS),
         conflicts=tuple(
             c.ImportConflict(
-                place=it.place, id=it.existing, project=it.project, title=it.title,
+                place=it.position, id=it.existing, project=it.project, title=it.title,
                 reason="changed" if it.outcome is RowOutcome.CHANGED else "topic_key",
                 kept="imported" if it.outcome is RowOutcome.LATER else "stored",
             )

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +12,7 @@ from typing import Any
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..recall.text import content_hash, fingerprint
-from .lifecycles import at_key, link, superseded
+from .lifecycles import SupersessionTable, at_key, superseded
 from .memories import SECOND, MemoryTable
 from .memory import (
     NO_LIFECYCLE,
@@ -40,27 +40,16 @@ class Supersession:
     older: tuple[str, ...]  # stable ids
 
 
-def _found(
+def _column(
     tx: Transaction, statement: Callable[[Dialect], str], items: Sequence[object]
-) -> Iterator[Any]:
+) -> list[Any]:
     sql = tx[Sql]
-    rows = sql.run(statement(sql.dialect), texts=json.dumps(items)) if items else ()
-    return (found for (found,) in rows)
-
-
-def _space(memory: Memory) -> tuple[object, ...]:
-    return memory.space.project, memory.space.scope
-
-
-def _twin(memory: Memory) -> tuple[object, ...]:
-    text = memory.text
-    hash_ = fingerprint(memory.key, text.type, text.title, content_hash(text.content))
-    return hash_, memory.session, micros(memory.created_at)
+    return sql.column(statement(sql.dialect), texts=json.dumps(items)) if items else []
 
 
 def _rows_of(sql: Dialect, *names: str) -> str:
     """The arrays as rows; each is unpacked once, whatever it is joined with."""
-    parts = (sql.element("it.value", place) for place in range(len(names)))
+    parts = (sql.element("it.value", position) for position in range(len(names)))
     return f"""WITH listed ({", ".join(names)}) AS MATERIALIZED (
                    SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
 
@@ -72,9 +61,9 @@ def _by_uid(sql: Dialect) -> str:
 
 
 @cache
-def _held_keys(sql: Dialect) -> str:
-    return f"""{_rows_of(sql, "place", "project", "scope", "key")}
-               SELECT place
+def _used_keys(sql: Dialect) -> str:
+    return f"""{_rows_of(sql, "position", "project", "scope", "key")}
+               SELECT listed.position
                  FROM listed
                 {sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
                 {sql.leads} memories m
@@ -84,8 +73,8 @@ def _held_keys(sql: Dialect) -> str:
 @cache
 def _twins(sql: Dialect) -> str:
     second = SECOND.format("CAST(listed.at AS BIGINT)")
-    return f"""{_rows_of(sql, "place", "project", "scope", "hash", "session", "at")}
-               SELECT place
+    return f"""{_rows_of(sql, "position", "project", "scope", "hash", "session", "at")}
+               SELECT listed.position
                  FROM listed
                 {sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
                 {sql.leads} memories m {sql.hint("memories_by_hash")}
@@ -103,7 +92,7 @@ class RowOutcome(StrEnum):
     RESTORED = "restored"  # a soft-deleted memory is live again
     SAME = "same"
     CHANGED = "changed"  # stored, and changed since: the stored state wins
-    RECORDED = "recorded"  # already a revision of the memory at its key
+    REVISION = "revision"  # already a revision of the memory at its key
     LATER = "later"  # becomes the next state of the memory at its key
     EARLIER = "earlier"  # becomes a revision of the memory at its key
     TOO_EARLY = "too early"  # for the full history of the memory at its key
@@ -137,11 +126,11 @@ CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcom
 class RowConflict:
     """A memory of a document that differs from the stored one.
 
-    `place` is its index in the document, from 0; `existing` is `UNSAVED` if it
+    `position` is its index in the document, from 0; `existing` is `UNSAVED` if it
     conflicts with an earlier memory of the same document.
     """
 
-    place: int
+    position: int
     outcome: RowOutcome
     existing: MemoryId
     project: Project
@@ -180,13 +169,13 @@ class Tally:
 
 
 class Importing:
-    """Stores rows in one transaction, in their order; `place` is that of the first memory."""
+    """Stores rows in one transaction, in their order; `position` is that of the first memory."""
 
-    def __init__(self, tx: Transaction, place: int = 0) -> None:
+    def __init__(self, tx: Transaction, position: int = 0) -> None:
         tx.require_alone()  # all who share a group commit would wait for many rows
         self.tx = tx
         self.tally = Tally()
-        self._place = place
+        self._position = position
         self._sessions: dict[SessionId, Project] = {}
         self._new: set[MemoryId] = set()
         self._opened: list[Session] = []  # sessions and memories that wait to be stored
@@ -206,11 +195,11 @@ class Importing:
             if at in new:
                 self._admit(row)
                 self._waiting.append(row)
-            elif self._merge(row, self._place + at):
+            elif self._merge(row, self._position + at):
                 new.clear()  # the others may match what it has become
             at += 1
         self._store()
-        self._place += at
+        self._position += at
 
     def _add_session(self, session: Session) -> None:
         self.tx.caller.require_project(session.project)
@@ -220,10 +209,10 @@ class Importing:
             self.tally.sessions[RowOutcome.NEW] += 1
             return
         self._store()
-        there = self.tx[SessionTable].get(session.id)
-        assert there is not None
-        self.tx.caller.require_project(there.project)
-        is_same = _in_seconds(there) == _in_seconds(session)
+        stored = self.tx[SessionTable].get(session.id)
+        assert stored is not None
+        self.tx.caller.require_project(stored.project)
+        is_same = _in_seconds(stored) == _in_seconds(session)
         self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
     def _admit(self, memory: Memory) -> None:
@@ -237,40 +226,32 @@ class Importing:
             self._opened.append(new)
         caller.require_project(self._sessions[session])
 
-    def _merge(self, memory: Memory, place: int) -> bool:
+    def _merge(self, memory: Memory, position: int) -> bool:
         """Whether something of a memory was stored that is not simply a new one."""
         self._store()
-        decided = decision(self.tx, memory)
-        self._note(decided, place)
-        now = decided.existing if decided.is_present else None
+        decided, tally = decision(self.tx, memory), self.tally
+        outcome, existing = decided.outcome, decided.existing
+        tally.memories[outcome] += 1
+        if outcome in CONFLICTS and len(tally.conflicts) < MAX_CONFLICTS:
+            assert existing is not None  # each of CONFLICTS has one
+            conflict = RowConflict(
+                position=position, outcome=outcome, project=decided.memory.space.project,
+                existing=UNSAVED if existing.id in self._new else existing.id,
+                title=decided.memory.text.title,
+            )  # fmt: skip
+            tally.conflicts.append(conflict)
+        now = existing if decided.is_present else None
         if not decided.is_present:
             self._admit(memory)
             self._store()
             now = _store(self.tx, decided)
             if now is not None:
-                self.tally.made.add(now.id)
-                if decided.existing is None:
+                tally.made.add(now.id)
+                if existing is None:
                     self._new.add(now.id)
-        if now is not None:
-            self._link(now.id, memory)
-        return decided.outcome.is_stored
-
-    def _note(self, decided: Decision, place: int) -> None:
-        tally, existing = self.tally, decided.existing
-        tally.memories[decided.outcome] += 1
-        if decided.outcome not in CONFLICTS or len(tally.conflicts) >= MAX_CONFLICTS:
-            return
-        assert existing is not None  # each of CONFLICTS has one
-        conflict = RowConflict(
-            place=place, outcome=decided.outcome, project=decided.memory.space.project,
-            existing=UNSAVED if existing.id in self._new else existing.id,
-            title=decided.memory.text.title,
-        )  # fmt: skip
-        tally.conflicts.append(conflict)
-
-    def _link(self, newer: MemoryId, memory: Memory) -> None:
-        if older := memory.links.uids:
-            self.tally.links.append(Supersession(newer=newer, older=older))
+        if now is not None and memory.links.uids:
+            tally.links.append(Supersession(newer=now.id, older=memory.links.uids))
+        return outcome.is_stored
 
     def _store(self) -> None:
         opened, self._opened = self._opened, []
@@ -286,11 +267,12 @@ class Importing:
         self._new.update(ids)
         self.tally.memories[RowOutcome.NEW] += len(new)
         for id_, it in zip(ids, new, strict=True):
-            self._link(id_, it)
+            if it.links.uids:
+                self.tally.links.append(Supersession(newer=id_, older=it.links.uids))
 
 
 def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
-    """The places of memories that match nothing stored, nor each other: each is a new one.
+    """The positions of memories that match nothing stored, nor each other: each is a new one.
 
     It may leave out one that is new, and names none that is stored.
     """
@@ -298,16 +280,22 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
     keys = [list(_match_keys(it, as_twin=as_twins)) for it in memories]
     rows = Counter(key for each in keys for key in each)
     alone = [
-        (place, it)
-        for place, it in enumerate(memories)
-        if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[place])
+        (position, it)
+        for position, it in enumerate(memories)
+        if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[position])
     ]
-    at_key = [(place, *_space(it), it.key) for place, it in alone if it.key]
-    twins = [(place, *_space(it), *_twin(it)) for place, it in alone if not it.uid]
-    known = set(_found(tx, _by_uid, [it.uid for _, it in alone if it.uid]))
-    stored = {*_found(tx, _held_keys, at_key), *_found(tx, _twins, twins)}
-    places = set(map(int, stored))
-    return {place for place, it in alone if it.uid not in known and place not in places}
+    with_keys, twins = list[object](), list[object]()
+    for position, it in alone:
+        space, text = (it.space.project, it.space.scope), it.text
+        if it.key:
+            with_keys.append((position, *space, it.key))
+        if not it.uid:
+            hash_ = fingerprint(it.key, text.type, text.title, content_hash(text.content))
+            twins.append((position, *space, hash_, it.session, micros(it.created_at)))
+    known = set(_column(tx, _by_uid, [it.uid for _, it in alone if it.uid]))
+    stored = {*_column(tx, _used_keys, with_keys), *_column(tx, _twins, twins)}
+    positions = set(map(int, stored))
+    return {position for position, it in alone if it.uid not in known and position not in positions}
 
 
 def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
@@ -317,9 +305,8 @@ def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
     if memory.key:
         yield memory.space, memory.key
     if as_twin:
-        text = memory.text
-        said = text.type, text.title, text.content, in_seconds(memory.created_at)
-        yield memory.space, memory.session, memory.key, said
+        text, second = memory.text, in_seconds(memory.created_at)
+        yield memory.space, memory.session, memory.key, text.type, text.title, text.content, second
 
 
 def decision(tx: Transaction, memory: Memory) -> Decision:
@@ -335,34 +322,35 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
     if not memory.uid:
         match = next(tx[MemoryTable].twins_of(memory), None)
     if match is not None and not match.is_deleted:
-        there, here = ((it.text, it.space, it.key) for it in (match, memory))
-        outcome = RowOutcome.SAME if there == here else RowOutcome.CHANGED
+        stored, imported = ((it.text, it.space, it.key) for it in (match, memory))
+        outcome = RowOutcome.SAME if stored == imported else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
     if match is not None:
         caller.require_space(match.space)
-    target, held = match or memory, None  # a memory is restored where it was
-    if target.key and not memory.lifecycle.is_expired(tx.now):  # else it holds no key
-        held = tx[MemoryTable].at_key(target.space, target.key)
-    if held is not None and held.is_live(tx.now):
-        return Decision(outcome=outcome_at_key(tx, held, memory), memory=memory, existing=held)
+    target, holder = match or memory, None  # a memory is restored where it was
+    if target.key and not memory.lifecycle.is_expired(tx.now):  # else it has no key
+        holder = tx[MemoryTable].at_key(target.space, target.key)
+    if holder is not None and holder.is_live(tx.now):
+        outcome = outcome_at_key(tx, holder, memory)
+        return Decision(outcome=outcome, memory=memory, existing=holder)
     outcome = RowOutcome.NEW if match is None else RowOutcome.RESTORED
     return Decision(outcome=outcome, memory=memory, existing=match)
 
 
-def outcome_at_key(tx: Transaction, held: Memory, memory: Memory) -> RowOutcome:
+def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcome:
     """Resolve two memories at one key: the later stays the memory, the other is its revision.
 
     A full history takes no earlier state: retention would trim it with the next
     change, and the next import would bring it back.
     """
-    if in_seconds(memory.updated_at) > in_seconds(held.updated_at):  # so no revision is of then
+    if in_seconds(memory.updated_at) > in_seconds(holder.updated_at):  # so no revision is of then
         return RowOutcome.LATER
-    if tx[RevisionTable].holds(held, memory):
-        return RowOutcome.RECORDED
-    if memory.updated_at > held.updated_at:
+    if tx[RevisionTable].holds(holder, memory):
+        return RowOutcome.REVISION
+    if memory.updated_at > holder.updated_at:
         return RowOutcome.LATER
     most = tx.retention.revisions
-    is_full = most and len(tx[RevisionTable].newest(held)) >= most
+    is_full = most and len(tx[RevisionTable].newest(holder)) >= most
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
@@ -382,34 +370,24 @@ def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
     """
     links, tally.links = tally.links, []
     for it in links:
-        there = _there(tx, it.older)
-        if not is_end and (it.newer not in tally.made or len(there) < len(it.older)):
+        memories = filter(None, map(tx[MemoryTable].get, it.older))
+        older = [memory.id for memory in memories if not memory.is_deleted]
+        is_new = it.newer in tally.made
+        if not is_end and (not is_new or len(older) < len(it.older)):
             tally.links.append(it)
-            continue
-        older = there if it.newer in tally.made else [id_ for id_ in there if id_ in tally.made]
-        tally.refused += _is_refused(tx, it.newer, older)
+        elif newer := tx[MemoryTable].get(it.newer):
+            older = older if is_new else [id_ for id_ in older if id_ in tally.made]
+            try:
+                tx[SupersessionTable].link(newer.id, superseded(tx, newer.space, older))
+            except (Conflict, NotFound):
+                tally.refused += 1
 
 
-def _is_refused(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> bool:
-    if (newer := tx[MemoryTable].get(memory)) is None:
-        return False
-    try:
-        link(tx, newer.id, superseded(tx, newer.space, older))
-    except (Conflict, NotFound):
-        return True
-    return False
-
-
-def merge_at_key(tx: Transaction, held: Memory, memory: Memory) -> None:
+def merge_at_key(tx: Transaction, holder: Memory, memory: Memory) -> None:
     """Merge a memory into the one at its key, which keeps its life and links; later text wins."""
-    outcome = outcome_at_key(tx, held, memory)
+    outcome = outcome_at_key(tx, holder, memory)
     text = replace(memory, lifecycle=NO_LIFECYCLE, links=NO_LINKS)
-    _store(tx, Decision(outcome=outcome, memory=text, existing=held))
-
-
-def _there(tx: Transaction, uids: Iterable[str]) -> list[MemoryId]:
-    named = [it.id for uid in uids if (it := tx[MemoryTable].by_uid(uid)) and not it.is_deleted]
-    return [it for it in named if tx[MemoryTable].get(it) is not None]
+    _store(tx, Decision(outcome=outcome, memory=text, existing=holder))
 
 
 def _store(tx: Transaction, decided: Decision) -> Memory | None:

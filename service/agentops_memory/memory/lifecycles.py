@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
@@ -11,6 +11,7 @@ from typing import NamedTuple, cast
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
+from ..recall.instants import MICROSECOND
 from .erasure import MAX_STEP
 from .memories import MemoryTable
 from .memory import (
@@ -159,8 +160,23 @@ class SupersessionTable(FilteredTable):
             for newer, older in groupby(self._intact(rows, _uid), key=itemgetter(0))
         }
 
-    def add(self, newer: MemoryId, older: Iterable[MemoryId]) -> int:
-        """Link a memory to those that it supersedes; how many of the links are new."""
+    def link(self, newer: MemoryId, older: Sequence[MemoryId]) -> int:
+        """Let a memory supersede others; how many of the links are new.
+
+        Conflict when that would close a circle, also by links of deleted memories.
+        """
+        if not older:
+            return 0
+        reaches = self._exists(
+            f"""WITH RECURSIVE reached (id) AS (
+                    SELECT value FROM {self._sql.ids("listed")}
+                     UNION
+                    SELECT older_id FROM supersessions JOIN reached ON newer_id = id)
+                SELECT 1 FROM reached WHERE id = :newer LIMIT 1""",
+            ids=json.dumps(older), newer=newer,
+        )  # fmt: skip
+        if reaches:
+            raise Conflict("An observation cannot supersede itself, nor one that supersedes it.")
         rows = [{"newer": newer, "older": it, **self._moment.values} for it in older]
         return self._connection.executemany(
             """INSERT INTO supersessions (newer_id, older_id, at)
@@ -169,41 +185,31 @@ class SupersessionTable(FilteredTable):
             rows,
         ).rowcount
 
-    def clear(self, newer: MemoryId, but: Collection[MemoryId]) -> None:
+    def relink(self, newer: MemoryId, older: Sequence[MemoryId]) -> bool:
+        """Let a memory supersede just these; whether it superseded others, or not all of them."""
+        links = self.of([newer]).get(newer, NO_LINKS)
         self._execute(
             f"""DELETE FROM supersessions
                  WHERE newer_id = :newer
                        AND older_id NOT IN (SELECT value FROM {self._sql.ids("kept")})""",
-            newer=newer,
-            ids=json.dumps(list(but)),
-        )
-
-    def leads(self, memories: Collection[MemoryId], to: MemoryId) -> bool:
-        """Whether the links lead from one of the memories to another, also by deleted ones."""
-        return self._exists(
-            f"""WITH RECURSIVE reached (id) AS (
-                    SELECT value FROM {self._sql.ids("listed")}
-                     UNION
-                    SELECT older_id FROM supersessions JOIN reached ON newer_id = id)
-                SELECT 1 FROM reached WHERE id = :to LIMIT 1""",
-            ids=json.dumps(list(memories)),
-            to=to,
-        )
+            newer=newer, ids=json.dumps(older),
+        )  # fmt: skip
+        self.link(newer, older)
+        return older != links.supersedes
 
 
 def changed(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lifecycle:
     """Set fields are changed, the rest stays; a review that was due is done unless set again."""
     if change == NO_CHANGE:
         return reviewed(lifecycle, now)
-    end = change.end(now)
-    return replace(
-        lifecycle,
-        expires_at=lifecycle.expires_at if end is UNSET else end,
-        pinned_at=_pinned_at(lifecycle, change, now),
-        review_at=(
-            reviewed(lifecycle, now).review_at if change.review_at is UNSET else change.review_at
-        ),
-    )
+    end, pinned_at, review_at = change.end(now), lifecycle.pinned_at, change.review_at
+    if change.pinned is not None:
+        pinned_at = (pinned_at or now) if change.pinned else None
+    return Lifecycle(
+        expires_at=lifecycle.expires_at if end is UNSET else end, pinned_at=pinned_at,
+        review_at=reviewed(lifecycle, now).review_at if review_at is UNSET else review_at,
+        confirmed_at=lifecycle.confirmed_at,
+    )  # fmt: skip
 
 
 def counted(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lifecycle:
@@ -223,22 +229,25 @@ def reviewed(lifecycle: Lifecycle, now: datetime) -> Lifecycle:
 
 def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:
     """The live memory at the key; an expired one gives it up."""
-    held = tx[MemoryTable].at_key(space, key)
-    if held is None or held.is_live(tx.now):
-        return held
-    tx[MemoryTable].release_key(held)
+    holder = tx[MemoryTable].at_key(space, key)
+    if holder is None or holder.is_live(tx.now):
+        return holder
+    tx[MemoryTable].release_key(holder)
     return None
 
 
-def require_place(tx: Transaction, before: Memory, after: Memory) -> None:
+def require_key_and_pin(tx: Transaction, before: Memory, after: Memory) -> None:
     """Conflict when a memory that is live again finds its key taken, or one pin too many."""
     if not after.is_live(tx.now):
         return
     # The key of a live one may be beside it, too, when the clock went back.
+    was_live = before.is_live(tx.now)
     is_moved = before.lifecycle.expires_at != after.lifecycle.expires_at
-    if (is_moved or not before.is_live(tx.now)) and _is_taken(tx, after):
-        raise Conflict("Another observation has this topic key now.")
-    require_pin(tx, before if before.is_live(tx.now) else None, after)
+    if after.key and (is_moved or not was_live):
+        holder = at_key(tx, after.space, after.key)
+        if holder is not None and holder.id != after.id:
+            raise Conflict("Another observation has this topic key now.")
+    require_pin(tx, before if was_live else None, after)
 
 
 def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
@@ -255,16 +264,16 @@ def superseded(
     tx: Transaction, space: Space, references: Iterable[Reference]
 ) -> tuple[MemoryId, ...]:
     """The memories that are named, which one of the space may supersede, in the order of ids."""
-    return tuple(sorted({_superseded(tx, space, it) for it in references}))
-
-
-def link(tx: Transaction, memory: MemoryId, older: Sequence[MemoryId]) -> int:
-    """Let a memory supersede others, too; Conflict when that would close a circle."""
-    if not older:
-        return 0
-    if memory in older or tx[SupersessionTable].leads(older, memory):
-        raise Conflict("An observation cannot supersede itself, nor one that supersedes it.")
-    return tx[SupersessionTable].add(memory, older)
+    ids, is_global = set(), space.scope == GLOBAL_SCOPE
+    for memory in map(tx[MemoryTable].get, references):
+        if memory is None or memory.is_deleted or memory.space.project != space.project:
+            raise NotFound("No such observation.")
+        if (memory.space.scope == GLOBAL_SCOPE) != is_global:
+            raise Conflict(
+                "Global observations supersede only global ones, and others only others."
+            )
+        ids.add(memory.id)
+    return tuple(sorted(ids))
 
 
 def with_links(tx: Transaction, memories: Sequence[Memory]) -> list[Memory]:
@@ -276,33 +285,6 @@ def linked(tx: Transaction, memory: Memory) -> Memory:
     """The memory with its links, as answers have it."""
     (with_its_links,) = with_links(tx, [memory])
     return with_its_links
-
-
-def _is_taken(tx: Transaction, memory: Memory) -> bool:
-    holder = at_key(tx, memory.space, memory.key) if memory.key else None
-    return holder is not None and holder.id != memory.id
-
-
-def _pinned_at(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> datetime | None:
-    if change.pinned is None:
-        return lifecycle.pinned_at
-    return (lifecycle.pinned_at or now) if change.pinned else None
-
-
-def _superseded(tx: Transaction, space: Space, reference: Reference) -> MemoryId:
-    found = _named(tx, reference)
-    if found is None or found.is_deleted or found.space.project != space.project:
-        raise NotFound("No such observation.")
-    if (found.space.scope == GLOBAL_SCOPE) != (space.scope == GLOBAL_SCOPE):
-        raise Conflict("Global observations supersede only global ones, and others only others.")
-    return found.id
-
-
-def _named(tx: Transaction, reference: Reference) -> Memory | None:
-    if not isinstance(reference, str):
-        return tx[MemoryTable].get(reference)
-    found = tx[MemoryTable].by_uid(reference)
-    return found and tx[MemoryTable].get(found.id)
 
 
 SOON = timedelta(days=7)  # before its end, in which a memory is due for review
@@ -317,8 +299,8 @@ class ReviewReason(StrEnum):
     SIMILAR = "similar"
 
 
-class ReviewPlace(NamedTuple):
-    """Where a line stands in the list: newest first, then by reason and ids."""
+class ReviewPosition(NamedTuple):
+    """The position of a line in the list: newest first, then by reason and ids."""
 
     at: datetime
     reason: ReviewReason
@@ -330,7 +312,7 @@ class ReviewPlace(NamedTuple):
 class ReviewItem:
     """A memory to be looked at, since when and why; one that looks like another has both."""
 
-    place: ReviewPlace
+    position: ReviewPosition
     memory: Memory
     other: Memory | None = None
     score: float | None = None
@@ -338,22 +320,22 @@ class ReviewItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewList:
-    """A page of lines; `next` is the place after which more follow."""
+    """A page of lines; `next` is the position after which more follow."""
 
     items: tuple[ReviewItem, ...]
-    next: ReviewPlace | None = None
+    next: ReviewPosition | None = None
 
 
 @reads("memories")
 def _line(
     id_: int, at: int, reason: str, other: int, score: float | None
-) -> tuple[ReviewPlace, float | None]:
-    place = ReviewPlace(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other))
-    return place, score
+) -> tuple[ReviewPosition, float | None]:
+    position = ReviewPosition(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other))
+    return position, score
 
 
-_SOON = int(SOON.total_seconds()) * 1_000_000
-_SEEN = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
+_SOON = SOON // MICROSECOND
+_NEVER = micros(datetime.max.replace(tzinfo=UTC))
 _NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
 
 
@@ -366,10 +348,10 @@ class ReviewTable(FilteredTable):
         filter_: Filter,
         reasons: Collection[ReviewReason],
         periods: ReviewPeriods,
-        before: ReviewPlace | None,
+        before: ReviewPosition | None,
         limit: int,
-    ) -> list[tuple[ReviewPlace, float | None]]:
-        """The lines of live memories that nothing supersedes, newest first, those after a place.
+    ) -> list[tuple[ReviewPosition, float | None]]:
+        """The lines of live memories that nothing supersedes, newest first, after a position.
 
         A pair is listed if the caller may read both, unless one supersedes the other or
         either was confirmed since.
@@ -393,15 +375,21 @@ class ReviewTable(FilteredTable):
                          WHERE {after}
                       ORDER BY at DESC, reason, id, other
                          LIMIT :limit"""
-        values = _values(periods, before) | self._values(filter_)
+        values = self._values(filter_)
+        for at, (type_, period) in enumerate(periods.items()):
+            values |= {f"type_{at}": type_, f"period_{at}": period // MICROSECOND}
+        if before is not None:
+            values |= {"at": micros(before.at), "reason": before.reason.value}
+            values |= {"id": before.memory, "other": before.other}
         return self._filled(
             limit, lambda most: self._execute(statement, limit=most, **values), _line
         )
 
     def _due(self, listed: str, periods: int) -> str:
         """What has a date that has passed, or a type of which the period has."""
-        seen = f"{self._sql.greatest}({_SEEN})"
-        cases = " ".join(f"WHEN :type_{at} THEN {seen} + :period_{at}" for at in range(periods))
+        columns = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
+        latest = f"{self._sql.greatest}({columns})"
+        cases = " ".join(f"WHEN :type_{at} THEN {latest} + :period_{at}" for at in range(periods))
         by_type = f"CASE m.type {cases} END" if cases else "NULL"
         types = ", ".join(f":type_{at}" for at in range(periods))
         of_a_type = f" OR m.type IN ({types})" if types else ""
@@ -440,35 +428,24 @@ def _to_look_at(alias: str) -> str:
     return f"{live(alias)} AND NOT {superseded_sql(alias + '.id')}"
 
 
-_NEVER = micros(datetime.max.replace(tzinfo=instant(0).tzinfo))
-
-
-def _values(periods: ReviewPeriods, before: ReviewPlace | None) -> dict[str, object]:
-    values: dict[str, object] = {}
-    for at, (type_, period) in enumerate(periods.items()):
-        values[f"type_{at}"] = type_
-        values[f"period_{at}"] = int(period.total_seconds()) * 1_000_000
-    if before is not None:
-        values |= {"at": micros(before.at), "reason": before.reason.value}
-        values |= {"id": before.memory, "other": before.other}
-    return values
-
-
 def review(
     tx: Transaction,
     filter_: Filter,
     limit: int,
     reasons: Collection[ReviewReason],
     periods: ReviewPeriods,
-    before: ReviewPlace | None,
+    before: ReviewPosition | None,
 ) -> ReviewList:
     rows = tx[ReviewTable].lines(filter_, reasons, periods, before, limit + 1)
-    items = tuple(_item(tx, place, score) for place, score in rows[:limit])
-    return ReviewList(items=items, next=items[-1].place if len(rows) > limit and items else None)
-
-
-def _item(tx: Transaction, place: ReviewPlace, score: float | None) -> ReviewItem:
-    found = [tx[MemoryTable].get(id_) for id_ in (place.memory, place.other) if id_]
-    # They were there a moment ago, in the same snapshot.
-    memory, *other = with_links(tx, cast(list[Memory], found))
-    return ReviewItem(place=place, memory=memory, other=other[0] if other else None, score=score)
+    items = []
+    for position, score in rows[:limit]:
+        stored = [tx[MemoryTable].get(id_) for id_ in (position.memory, position.other) if id_]
+        # None is missing: the same snapshot has listed them.
+        memory, *other = with_links(tx, cast(list[Memory], stored))
+        items.append(
+            ReviewItem(
+                position=position, memory=memory, other=other[0] if other else None, score=score
+            )
+        )
+    more = len(rows) > limit and items
+    return ReviewList(items=tuple(items), next=items[-1].position if more else None)

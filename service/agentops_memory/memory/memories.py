@@ -19,6 +19,7 @@ from .memory import (
     SHOWN,
     Memory,
     MemoryId,
+    Reference,
     Shown,
     deleted,
     lifecycle_row,
@@ -82,11 +83,13 @@ class MemoryLists(FilteredTable):
         if before is not None:
             condition += """ AND (n.created_at, n.id)
                                < (SELECT created_at, id FROM memories WHERE id = :before)"""
-        statement = (
-            _newest_of_all(self._sql, condition)
-            if spaces == OF_A_PROJECT
-            else _newest_of_each(self._sql, spaces, condition)
-        )
+        statement = _newest_of_each(self._sql, spaces, condition)
+        if spaces == OF_A_PROJECT:  # all of them
+            statement = f"""SELECT n.id
+                              FROM memories n {self._sql.hint("memories_in_time")}
+                             WHERE {in_a_session("n")} AND {condition}
+                          ORDER BY n.created_at DESC, n.id DESC
+                             LIMIT :limit"""
         return self._scalars(statement, limit=limit, before=before, **self._values(filter_))
 
     def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
@@ -103,7 +106,7 @@ class MemoryLists(FilteredTable):
         )  # fmt: skip
         return (id_ for (id_,) in rows)
 
-    @step("store.pins", lambda found, *_: {"memory.search.result_count": len(found)})
+    @step("store.pins", lambda pins, *_: {"memory.search.result_count": len(pins)})
     def pinned(self, filter_: Filter, limit: int) -> list[Memory]:
         if not self._moment.has.pins:
             return []
@@ -124,16 +127,15 @@ class MemoryLists(FilteredTable):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""
-        return listed(self._intact(self._by_ids(_loading(self._sql), ids), memory_of))
+        return listed(self._intact(self._by_ids(MEMORY, _SPACE, ids), memory_of))
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """As `loaded`, without the fields that most answers omit."""
-        return portion(
-            self._intact(self._by_ids(_showing(self._sql), ids), memory_text), MAX_LIST, _size
-        )
+        return portion(self._intact(self._by_ids(SHOWN, "", ids), memory_text), MAX_LIST, _size)
 
-    def _by_ids(self, statement: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
-        """The rows of a query by ids; those of many ids are read as they are taken."""
+    def _by_ids(self, columns: str, joins: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
+        """The rows with these ids, in their order; those of many ids are read as they are taken."""
+        statement = _by_ids(self._sql, columns, joins)
         every = list(ids)
         if len(every) <= AT_ONCE:
             return self._execute(statement, ids=json.dumps(every)).fetchall()
@@ -178,31 +180,16 @@ class MemoryLists(FilteredTable):
         )  # fmt: skip
 
 
-@cache
-def _showing(sql: Dialect) -> str:
-    return f"""SELECT {SHOWN}
-                 FROM {sql.ids("found")}
-                {sql.leads} memories m ON m.id = found.value
-                      {LIFECYCLE}
-             ORDER BY found.key"""
+_SPACE = "JOIN spaces s ON s.id = m.space_id"
 
 
 @cache
-def _loading(sql: Dialect) -> str:
-    return f"""SELECT {MEMORY}
-                 FROM {sql.ids("found")}
-                {sql.leads} memories m ON m.id = found.value
-                 JOIN spaces s ON s.id = m.space_id
-                      {LIFECYCLE}
-             ORDER BY found.key"""
-
-
-def _newest_of_all(sql: Dialect, condition: str) -> str:
-    return f"""SELECT n.id
-                 FROM memories n {sql.hint("memories_in_time")}
-                WHERE {in_a_session("n")} AND {condition}
-             ORDER BY n.created_at DESC, n.id DESC
-                LIMIT :limit"""
+def _by_ids(sql: Dialect, columns: str, joins: str) -> str:
+    return f"""SELECT {columns}
+                 FROM {sql.ids("listed")}
+                {sql.leads} memories m ON m.id = listed.value
+                {joins} {LIFECYCLE}
+             ORDER BY listed.key"""
 
 
 def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DESC") -> str:
@@ -237,27 +224,34 @@ SECOND = "({} + 62135596800000000) / 1000000 * 1000000 - 62135596800000000"
 class SpaceTable(Table):
     _index: Index
     _known: Known
-    _found: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+    _read: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
     _placed: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def find(self, space: Space) -> tuple[int, int] | None:
         """The space's id and its area of the index, unless it has none."""
-        found = self._known.spaces.get(space) or self._placed.get(space) or self._found.get(space)
-        if found is None:
-            found = self._find(space)
-            if found is not None:
-                self._found[space] = found
-        return found
+        known = self._known.spaces.get(space) or self._placed.get(space) or self._read.get(space)
+        if known is not None:
+            return known
+        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
+        condition = of_store if space.traits.has_entries else named(space)
+        row: tuple[int, int, int] | None = self._execute(
+            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
+        ).fetchone()
+        if row is None:
+            return None
+        require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
+        self._read[space] = row[:2]
+        return row[:2]
 
     def placed(self, space: Space) -> tuple[int, int]:
         """The space's id and its area of the index; made with a project's first memory."""
-        place = self._known.spaces.get(space) or self._placed.get(space)
-        if place is None:
-            place = self.find(space) or self.add(space)
-            self._index.prepare(place[1])
+        row = self._known.spaces.get(space) or self._placed.get(space)
+        if row is None:
+            row = self.find(space) or self.add(space)
+            self._index.prepare(row[1])
             known = self._known.spaces if space.traits.has_sessions else self._placed
-            known[space] = place
-        return place
+            known[space] = row
+        return row
 
     def at(self, *name: str) -> Space | None:
         """The space that was known by another name than its own, if it still is."""
@@ -276,24 +270,14 @@ class SpaceTable(Table):
         area, partition = shared.fetchone() or self._index.place(space)
         if beside is not None:
             require_place(beside, area, partition, space.project)
-        place = {"kind": space.kind, "area": area, "partition": partition}
-        return self._inserted("spaces", **place, **names_of(space)), area
-
-    def _find(self, space: Space) -> tuple[int, int] | None:
-        of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
-        condition = of_store if space.traits.has_entries else named(space)
-        row: tuple[int, int, int] | None = self._execute(
-            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
-        ).fetchone()
-        if row is not None:
-            require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
-        return row and (row[0], row[1])
+        row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
+        return self._inserted("spaces", **row), area
 
 
-def _match(found: Memory | None, *_: object) -> Attributes:
+def _match(memory: Memory | None, *_: object) -> Attributes:
     return {
-        "memory.dedup.matched": found is not None,
-        "memory.observation.id": found.id if found else None,
+        "memory.dedup.matched": memory is not None,
+        "memory.observation.id": memory.id if memory else None,
     }
 
 
@@ -307,8 +291,10 @@ class MemoryTable(MemoryLists):
     _index: Index
     _spaces: SpaceTable
 
-    def get(self, memory: MemoryId) -> Memory | None:
-        return self._one(f"m.id = :id AND {self._readable}", id=memory, **self._patterns())
+    def get(self, memory: Reference) -> Memory | None:
+        """The memory with this id, or stable id, if the caller may know of it."""
+        column = "m.uid" if isinstance(memory, str) else "m.id"
+        return self._one(f"{column} = :id AND {self._readable}", id=memory, **self._patterns())
 
     def in_store(self, store: StoreId, uid: str) -> Memory | None:
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
@@ -400,8 +386,8 @@ class MemoryTable(MemoryLists):
 
     def count_duplicate(self, memory: Memory) -> None:
         self._execute(
-            "UPDATE memories SET duplicates = :duplicates, last_seen_at = :seen WHERE id = :id",
-            id=memory.id, duplicates=memory.duplicates, seen=micros(memory.last_seen_at),
+            "UPDATE memories SET duplicates = :duplicates, last_seen_at = :at WHERE id = :id",
+            id=memory.id, duplicates=memory.duplicates, at=micros(memory.last_seen_at),
         )  # fmt: skip
 
     def erase(self, memory: MemoryId) -> None:
@@ -489,12 +475,12 @@ class MemoryTable(MemoryLists):
 
     def _saying(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
         """Memories of its space with its key, type, title and hash: which, in the index's order."""
-        place = self._spaces.find(memory.space)
-        if place is None:
+        space = self._spaces.find(memory.space)
+        if space is None:
             return iter(())
         key, text, hash_ = memory.key, memory.text, memory.content_hash
         rows = self._execute(
-            _saying(self._sql, which, has_key=key is not None), space=place[0],
+            _saying(self._sql, which, has_key=key is not None), space=space[0],
             fingerprint=fingerprint(key, text.type, text.title, hash_), hash=hash_, key=key,
             type=text.type, title=text.title, **values, **self._moment.values,
         )  # fmt: skip

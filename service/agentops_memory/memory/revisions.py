@@ -1,6 +1,6 @@
 """Revisions: each change of a memory is one, written with the memory in one transaction."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain, islice
@@ -86,8 +86,11 @@ class RevisionTable(Table):
             at = memory.deleted_at or memory.updated_at
             kind = ChangeKind.CREATED
             return [Revision(number=memory.revision, deed=kind, at=at, text=memory.text)]
-        # No row is left out: older ones would get a wrong text.
-        return list(_with_texts(map(_revision, rows), memory))
+        revisions, text = [], memory.text
+        for it in map(_revision, rows):  # none is left out: older ones would get a wrong text
+            text = it.text or text
+            revisions.append(replace(it, text=None if it.deed is ChangeKind.DELETED else text))
+        return revisions
 
     def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:
         rows = [{"memory": memory, "number": number} for memory, number in revisions]
@@ -122,25 +125,19 @@ class RevisionTable(Table):
 
     def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
         """Remove a step of what is beyond the newest `keep`, oldest first; how many."""
-        beyond = chain.from_iterable(self._beyond(memory, keep) for memory in memories)
-        going = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
-        return self.erase((memory, number) for memory, number, _ in going)
-
-    def _beyond(self, memory: MemoryId, keep: int) -> list[tuple[MemoryId, int, int]]:
-        """The first of a memory's revisions beyond the newest, with the sizes of their texts."""
-        rows = self._execute(
-            f"""SELECT memory_id, number, coalesce(length(content), 0)
-                  FROM revisions
-                 WHERE memory_id = :memory
-                       AND number <= (SELECT max(number) - :keep
-                                        FROM revisions
-                                       WHERE memory_id = :memory)
-              ORDER BY number
-                 LIMIT {MAX_ROWS}""",
-            memory=memory,
-            keep=keep,
+        statement = f"""SELECT memory_id, number, coalesce(length(content), 0)
+                          FROM revisions
+                         WHERE memory_id = :memory
+                               AND number <= (SELECT max(number) - :keep
+                                                FROM revisions
+                                               WHERE memory_id = :memory)
+                      ORDER BY number
+                         LIMIT {MAX_ROWS}"""
+        beyond = chain.from_iterable(
+            self._execute(statement, memory=memory, keep=keep).fetchall() for memory in memories
         )
-        return rows.fetchall()
+        removed = portion(islice(beyond, MAX_ROWS), MAX_STEP, lambda row: row[2])
+        return self.erase((memory, number) for memory, number, _ in removed)
 
 
 @reads("revisions")
@@ -152,13 +149,6 @@ def _revision(  # noqa: PLR0917 - its columns
     if not (type_ is None or title is None or content is None or tags is None):
         text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
     return Revision(number=count(number), deed=ChangeKind(deed), at=instant(at), text=text)
-
-
-def _with_texts(revisions: Iterable[Revision], memory: Memory) -> Iterator[Revision]:
-    text = memory.text
-    for it in revisions:
-        text = it.text or text
-        yield replace(it, text=None if it.deed is ChangeKind.DELETED else text)
 
 
 SECOND = timedelta(seconds=1)

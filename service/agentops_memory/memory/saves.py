@@ -1,15 +1,15 @@
 """Memories: saved, read, changed, deleted and restored, and who has the answer again."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from typing import Generic, TypeVar
 
-from ..engine.engine import Place, Transaction, within_one_project
+from ..engine.engine import Transaction, within_one_project
 from ..errors import Conflict, Invalid, NotFound, required
 from ..recall.features import Feature, Features
-from ..recall.query import Term, understood
+from ..recall.query import understood
 from ..recall.text import content_hash
 from ..secrets.redaction import Rules
 from . import lifecycles
@@ -19,15 +19,14 @@ from .lifecycles import SupersessionTable
 from .memories import MemoryTable
 from .memory import (
     NO_LIFECYCLE,
-    NO_LINKS,
     Change,
     ChangeKind,
     Draft,
     LifecycleChange,
     Memory,
     MemoryId,
-    Reference,
     Revision,
+    SessionId,
     Text,
 )
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
@@ -35,7 +34,7 @@ from .revisions import RevisionTable, changed_at, created, revised
 from .rows import micros
 from .search import Filter
 from .sessions import SessionTable, project_entered, project_warning
-from .space import GLOBAL_SCOPE, ErasureKind
+from .space import GLOBAL_SCOPE, ErasureKind, Project
 from .table import Sql
 
 T = TypeVar("T")
@@ -77,17 +76,17 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
 
 def live(tx: Transaction, memory: MemoryId) -> Memory:
     """The memory, unless it is deleted or expired."""
-    found = known(tx, memory)
-    if not found.is_live(tx.now):
+    stored = known(tx, memory)
+    if not stored.is_live(tx.now):
         raise NotFound("No such observation.")
-    return found
+    return stored
 
 
 def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
-    found = known(tx, memory)
-    if found.is_deleted:
+    stored = known(tx, memory)
+    if stored.is_deleted:
         raise NotFound("No such observation.")
-    return found
+    return stored
 
 
 def known(tx: Transaction, memory: MemoryId) -> Memory:
@@ -105,27 +104,21 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
     tags = named_tags(change.tags or ())
     refuse(faults_of(tags), known={field for field, tag in tags.items() if tag in before.text.tags})
     require_room(tx)
-    text = _changed(before.text, change)
+    fields = {name: getattr(change, name) for name in ("type", "title", "content", "tags")}
+    text = replace(before.text, **{name: it for name, it in fields.items() if it is not None})
     lifecycle = lifecycles.changed(before.lifecycle, change.lifecycle, tx.now)
-    is_relinked = _relinked(tx, before, change.lifecycle.supersedes)
     is_changed = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
+    is_relinked, references = False, change.lifecycle.supersedes
+    if references is not None:
+        older = lifecycles.superseded(tx, before.space, references)
+        is_relinked = tx[SupersessionTable].relink(memory, older)
     if text == before.text and not is_changed and not is_relinked:
         return lifecycles.linked(tx, before)
     after = replace(
         before, text=text, updated_at=changed_at(tx, before.updated_at), lifecycle=lifecycle
     )
-    lifecycles.require_place(tx, before, after)
+    lifecycles.require_key_and_pin(tx, before, after)
     return lifecycles.linked(tx, revised(tx, before, after, has_new_text=text != before.text))
-
-
-def _relinked(tx: Transaction, memory: Memory, references: tuple[Reference, ...] | None) -> bool:
-    if references is None:
-        return False
-    older = lifecycles.superseded(tx, memory.space, references)
-    links = tx[SupersessionTable].of([memory.id]).get(memory.id, NO_LINKS)
-    tx[SupersessionTable].clear(memory.id, older)
-    lifecycles.link(tx, memory.id, older)
-    return older != links.supersedes
 
 
 @within_one_project()
@@ -138,7 +131,7 @@ def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     return lifecycles.linked(tx, after)
 
 
-def require_seen(tx: Transaction, memory: MemoryId, *_: object) -> None:
+def _require_writable(tx: Transaction, memory: MemoryId, *_: object) -> None:
     """Refuse who may not change the memory, whatever was changed; NotFound if it is gone."""
     tx.caller.require_space(known(tx, memory).space)
 
@@ -153,10 +146,10 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
-def require_seen_if_any(tx: Transaction, memory: MemoryId) -> None:
+def _require_writable_if_any(tx: Transaction, memory: MemoryId) -> None:
     """The same of a memory that may be gone."""
-    if (found := tx[MemoryTable].get(memory)) is not None:
-        tx.caller.require_space(found.space)
+    if (stored := tx[MemoryTable].get(memory)) is not None:
+        tx.caller.require_space(stored.space)
 
 
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
@@ -185,7 +178,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
         before, text=redactor.words(kept), updated_at=changed_at(tx, before.updated_at),
         deleted_at=None, lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
     )  # fmt: skip
-    lifecycles.require_place(tx, before, after)
+    lifecycles.require_key_and_pin(tx, before, after)
     restored = lifecycles.linked(tx, revised(tx, before, after))
     return Amended(memory=restored, redacted=redactor.count)
 
@@ -196,20 +189,14 @@ def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
     return receipt.id if receipt is not None and is_visible else None
 
 
-def _visible_again(tx: Transaction, erasure: ErasureId | None, _: MemoryId) -> ErasureId | None:
-    return _visible(tx, tx[ReceiptTable].get(erasure)) if erasure else None
-
-
-def _changed(text: Text, change: Change) -> Text:
-    fields = {name: getattr(change, name) for name in ("type", "title", "content", "tags")}
-    return replace(text, **{name: it for name, it in fields.items() if it is not None})
-
-
-AMEND = once(amend, check=require_seen, about=lambda it: [it.id])
-CONFIRM = once(confirm, check=require_seen, about=lambda it: [it.id])
-FORGET = once(forget, check=require_seen_if_any)
-ERASE = once(erase, check=require_seen_if_any, on_repeat=_visible_again)
-RESTORE = once(restore, check=require_seen, about=lambda it: [it.memory.id])
+AMEND = once(amend, check=_require_writable, about=lambda it: [it.id])
+CONFIRM = once(confirm, check=_require_writable, about=lambda it: [it.id])
+FORGET = once(forget, check=_require_writable_if_any)
+ERASE = once(
+    erase, check=_require_writable_if_any,
+    on_repeat=lambda tx, erasure, _: erasure and _visible(tx, tx[ReceiptTable].get(erasure)),
+)  # fmt: skip
+RESTORE = once(restore, check=_require_writable, about=lambda it: [it.memory.id])
 
 
 class Action(StrEnum):
@@ -238,13 +225,13 @@ class Saved:
     warning: str | None = None  # the session belongs to another project
 
 
-def _place(draft: Draft, _: timedelta) -> Place | None:
+def _project_and_session(draft: Draft, _: timedelta) -> tuple[Project, SessionId] | None:
     """None where more is touched: a global memory is of all projects."""
     is_wide = draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
     return None if is_wide else (draft.space.project, draft.session)
 
 
-@within_one_project(_place)
+@within_one_project(_project_and_session)
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)
@@ -253,19 +240,30 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     owner = project_entered(tx, draft.session, draft.space.project)
     change = draft.lifecycle
     older = lifecycles.superseded(tx, draft.space, change.supersedes or ())
-    if draft.key is not None and (held := lifecycles.at_key(tx, draft.space, draft.key)):
-        memory = replace(
-            held, text=draft.text, updated_at=changed_at(tx, held.updated_at), last_seen_at=tx.now,
-            lifecycle=lifecycles.changed(held.lifecycle, change, tx.now),
+    if draft.key is not None and (before := lifecycles.at_key(tx, draft.space, draft.key)):
+        after = replace(
+            before, text=draft.text, updated_at=changed_at(tx, before.updated_at),
+            last_seen_at=tx.now, lifecycle=lifecycles.changed(before.lifecycle, change, tx.now),
         )  # fmt: skip
-        lifecycles.require_place(tx, held, memory)
-        saved = Saved(memory=revised(tx, held, memory), action=Action.UPDATED)
+        lifecycles.require_key_and_pin(tx, before, after)
+        memory, action = revised(tx, before, after), Action.UPDATED
     else:
-        saved = _saved(tx, _memory(tx, draft), change, window)
-    if older:
-        saved = replace(saved, superseded=lifecycles.link(tx, saved.memory.id, older))
-    warning = project_warning(draft.session, owner, draft.space.project)
-    return replace(saved, warning=warning) if warning else saved
+        new = Memory(
+            uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
+            text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
+            created_at=tx.now, updated_at=tx.now,
+            lifecycle=lifecycles.changed(NO_LIFECYCLE, change, tx.now),
+        )  # fmt: skip
+        if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
+            memory, action = _counted(tx, twin, change), Action.DEDUPLICATED
+        else:
+            lifecycles.require_pin(tx, None, new)
+            memory, action = created(tx, new), Action.CREATED
+    return Saved(
+        memory=memory, action=action,
+        superseded=tx[SupersessionTable].link(memory.id, older) if older else 0,
+        warning=project_warning(draft.session, owner, draft.space.project),
+    )  # fmt: skip
 
 
 def _require_names(tx: Transaction, draft: Draft) -> None:
@@ -274,64 +272,46 @@ def _require_names(tx: Transaction, draft: Draft) -> None:
     names = {"session_id": draft.session, "project": project, **tags, "topic_key": key or ""}
     if not (faults := faults_of(names)):
         return
-    held = None if key is None else tx[MemoryTable].at_key(draft.space, key)
+    holder = None if key is None else tx[MemoryTable].at_key(draft.space, key)
     known = {
         "session_id": tx[SessionTable].get(draft.session) is not None,
         "project": is_known_project(tx, project),
-        **{field: held is not None and tag in held.text.tags for field, tag in tags.items()},
-        "topic_key": held is not None,
+        **{field: holder is not None and tag in holder.text.tags for field, tag in tags.items()},
+        "topic_key": holder is not None,
     }
     refuse(faults, known={field for field, is_known in known.items() if is_known})
-
-
-def _saved(tx: Transaction, new: Memory, change: LifecycleChange, window: timedelta) -> Saved:
-    """A new memory, or its twin within the window, counted."""
-    if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
-        return Saved(memory=_counted(tx, twin, change), action=Action.DEDUPLICATED)
-    lifecycles.require_pin(tx, None, new)
-    return Saved(memory=created(tx, new), action=Action.CREATED)
 
 
 def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:
     """What was saved; a warning names the session's project, which may be hidden by now."""
     tx.caller.require_space(saved.memory.space)
     session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None
-    is_seen = session is not None and tx.caller.projects.match(session.project)
-    return saved if is_seen else replace(saved, warning=None)
+    is_visible = session is not None and tx.caller.projects.match(session.project)
+    return saved if is_visible else replace(saved, warning=None)
 
 
 def _without_text(saved: Saved) -> Saved:
-    """What is answered tells numbers alone."""
-    memory = saved.memory
-    text = Text(type=memory.text.type, title="", content="")
-    return replace(saved, memory=replace(memory, text=text, key=None))
+    """The answer has numbers alone."""
+    text = Text(type=saved.memory.text.type, title="", content="")
+    return replace(saved, memory=replace(saved.memory, text=text, key=None))
 
 
 SAVE = once(save, on_repeat=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
 
 
 def _counted(tx: Transaction, twin: Memory, change: LifecycleChange) -> Memory:
-    seen = replace(
+    counted = replace(
         twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now,
         lifecycle=lifecycles.counted(twin.lifecycle, change, tx.now),
     )  # fmt: skip
-    tx[MemoryTable].count_duplicate(seen)
-    if seen.lifecycle != twin.lifecycle:
-        lifecycles.require_place(tx, twin, seen)
-        tx[MemoryTable].set_lifecycle(seen)
-    return seen
+    tx[MemoryTable].count_duplicate(counted)
+    if counted.lifecycle != twin.lifecycle:
+        lifecycles.require_key_and_pin(tx, twin, counted)
+        tx[MemoryTable].set_lifecycle(counted)
+    return counted
 
 
-def _memory(tx: Transaction, draft: Draft) -> Memory:
-    return Memory(
-        uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
-        text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
-        created_at=tx.now, updated_at=tx.now,
-        lifecycle=lifecycles.changed(NO_LIFECYCLE, draft.lifecycle, tx.now),
-    )  # fmt: skip
-
-
-SOUGHT = 16  # the longest words of a memory: long words are rare ones
+LONGEST_WORDS = 16  # the longest words of a memory: long words are rare ones
 CANDIDATES = 20  # the best by BM25, of which the most similar are returned
 LEAST = 0.35  # of a look-alike's score
 MAX_SIMILAR = 10  # look-alikes of one memory
@@ -344,17 +324,29 @@ def lookalikes(
     saved = tx[MemoryTable].get(memory)
     if saved is None or not saved.is_live(tx.now):
         return ()
+    terms = understood(_words(saved), features - {Feature.SENTENCES}).terms
+    longest = sorted(terms, key=lambda it: (-len(it.text), it))[:LONGEST_WORDS]
+    # What a context of the project sees.
+    filter_ = Filter(project=saved.space.project, global_too=True, is_current=True)
     with tx.search.within(timeout):
-        candidates = _candidates(tx, saved, features)
-        return tuple(_scored(tx, saved, candidates)[:most])
+        hits = tx.search.similar(longest, filter_, CANDIDATES + 1) if longest else []
+        candidates = [it for it in hits if it.id != memory][:CANDIDATES]
+        scores = tx.search.similarities(_words(saved), list(map(_words, candidates)))
+    scored = zip(candidates, scores, strict=True)
+    similar = [Lookalike(memory=it, score=score) for it, score in scored if score >= LEAST]
+    return tuple(sorted(similar, key=lambda it: (-it.score, it.memory.id))[:most])
 
 
-def keep_lookalikes(tx: Transaction, memory: MemoryId, found: Iterable[Lookalike]) -> None:
+def _words(memory: Memory) -> str:
+    return f"{memory.text.title}\n{memory.text.content}"
+
+
+def keep_lookalikes(tx: Transaction, memory: MemoryId, similar: Iterable[Lookalike]) -> None:
     """Replace the pairs of a memory that was just saved; those that are gone are left out."""
     sql, now = tx[Sql], micros(tx.now)
     sql.run("DELETE FROM lookalikes WHERE later_id = :later", later=memory)
     rows = [
-        {"later": memory, "earlier": it.memory.id, "score": it.score, "now": now} for it in found
+        {"later": memory, "earlier": it.memory.id, "score": it.score, "now": now} for it in similar
     ]
     sql.run_all("DELETE FROM lookalikes WHERE later_id = :earlier AND earlier_id = :later", rows)
     sql.run_all(
@@ -368,7 +360,7 @@ def keep_lookalikes(tx: Transaction, memory: MemoryId, found: Iterable[Lookalike
 
 
 def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Lookalike, ...]:
-    """Those that were found when the memory was saved, best first, unless they are gone."""
+    """Those of when the memory was saved, best first, unless they are gone."""
     pairs = tx[Sql].run(
         """SELECT earlier_id, score
              FROM lookalikes
@@ -379,26 +371,3 @@ def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Looka
     )  # fmt: skip
     kept = ((tx[MemoryTable].get(id_), score) for id_, score in pairs.fetchall())
     return tuple(Lookalike(memory=it, score=score) for it, score in kept if it is not None)
-
-
-def _candidates(tx: Transaction, saved: Memory, features: Features) -> list[Memory]:
-    """What a context of the project sees and has some of the words, but for the memory itself."""
-    terms = _longest(understood(_said(saved), features - {Feature.SENTENCES}).terms)
-    filter_ = Filter(project=saved.space.project, global_too=True, is_current=True)
-    found = tx.search.similar(terms, filter_, CANDIDATES + 1) if terms else []
-    return [it for it in found if it.id != saved.id][:CANDIDATES]
-
-
-def _longest(terms: Iterable[Term]) -> list[Term]:
-    return sorted(terms, key=lambda it: (-len(it.text), it))[:SOUGHT]
-
-
-def _scored(tx: Transaction, saved: Memory, candidates: Sequence[Memory]) -> list[Lookalike]:
-    scores = tx.search.similarities(_said(saved), list(map(_said, candidates)))
-    scored = zip(candidates, scores, strict=True)
-    alike = [Lookalike(memory=it, score=score) for it, score in scored if score >= LEAST]
-    return sorted(alike, key=lambda it: (-it.score, it.memory.id))
-
-
-def _said(memory: Memory) -> str:
-    return f"{memory.text.title}\n{memory.text.content}"
