@@ -13,7 +13,7 @@ from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.saves import get, lookalikes, save
 from agentops_memory.memory.search import Filter
-from agentops_memory.memory.sessions import close_session, hear
+from agentops_memory.memory.sessions import close_session, digest_of
 from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall, totals
 from agentops_memory.recall.summary import Message
@@ -109,7 +109,7 @@ def test_the_end_of_a_session_says_how_long_its_summary_is(
     told = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
 
     async def work(_: Telemetry, engine: Engine) -> None:
-        heard = await hear(DEFAULT_RULES, said)
+        heard = await digest_of(DEFAULT_RULES, said)
         await engine.write(ADA, close_session, SessionId("s1"), heard, DEMO)
 
     trace(collector, tmp_path, work)

@@ -34,7 +34,7 @@ from ..memory.saves import (
     lookalikes,
     recent,
 )
-from ..memory.sessions import APPEND, CLOSE, OPEN, hear, recent_sessions, warning_of
+from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
 from ..memory.space import Project, project_name
 from ..recall.summary import Message, Transcript
 from ..recall.text import clean
@@ -74,13 +74,15 @@ class AgentOps(RecallOperations):
         opened = await self.engine.write(caller, OPEN, session, project)
         annotate(_session_span(opened))
         begun = replace(opened, ended_at=None, summary="")  # whatever became of it
-        return wire.session(begun, redacted=redactor.count, warning=warning_of(opened, project))
+        warning = project_warning(opened.id, opened.project, project)
+        return wire.session(begun, redacted=redactor.count, warning=warning)
 
     async def append_messages(self, request: Question) -> c.Appended:
         session, project = _session(request)
         added = await self._digest(request, wire.messages(await request.body()))
         grown, redacted = await self._add_messages(request, APPEND, session, added, project)
-        return c.Appended(redacted=redacted, warning=warning_of(grown, project))
+        warning = project_warning(grown.id, grown.project, project)
+        return c.Appended(redacted=redacted, warning=warning)
 
     async def end_session(self, request: Question) -> c.SessionEnd:
         session, project = _session(request)
@@ -89,13 +91,13 @@ class AgentOps(RecallOperations):
         ended, redacted = await self._add_messages(request, CLOSE, session, added, project)
         return c.SessionEnd(
             session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
-            redacted=redacted, warning=warning_of(ended, project),
+            redacted=redacted, warning=project_warning(ended.id, ended.project, project),
         )  # fmt: skip
 
     async def _digest(self, request: Question, messages: Iterable[Message]) -> Transcript:
         caller = request.caller()
         caller.require(Role.WRITER)
-        return await hear(self.rules(caller), messages)
+        return await digest_of(self.rules(caller), messages)
 
     async def _add_messages(
         self, request: Question, work: Callable[..., Session], session: SessionId,

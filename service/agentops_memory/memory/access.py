@@ -162,11 +162,11 @@ def _is_like(text: str, pattern: str) -> bool:
     at, end = len(first), len(text) - len(last)
     if at > end or not (text.startswith(first) and text.endswith(last)):
         return False
-    for part in middle:  # the first place is as good as any
-        found = text.find(part, at, end)
-        if found < 0:
+    for part in middle:  # the first occurrence is as good as any
+        start = text.find(part, at, end)
+        if start < 0:
             return False
-        at = found + len(part)
+        at = start + len(part)
     return True
 
 
@@ -195,12 +195,8 @@ def agent_patterns(names: Iterable[str]) -> Patterns:
     distinct = tuple(dict.fromkeys(names))
     if len(distinct) > MOST_PATTERNS:
         raise Invalid(f"A key speaks for at most {MOST_PATTERNS} patterns of agents.")
-    for name in distinct:
-        if (
-            len(name) > LONGEST_PATTERN
-            or name.count(ANY) > MOST_ANY
-            or not _PATTERN.fullmatch(name)
-        ):
+    for it in distinct:
+        if len(it) > LONGEST_PATTERN or it.count(ANY) > MOST_ANY or not _PATTERN.fullmatch(it):
             raise Invalid("An agent pattern must be a name such as coder, or team-*, or *.")
     return Patterns(distinct)
 

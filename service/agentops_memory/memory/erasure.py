@@ -7,12 +7,12 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, NewType
 
-from ..engine.engine import Engine, Transaction
+from ..engine.engine import Engine
 from ..errors import DamagedRow, NotFound
 from ..recall.instants import first_uid
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
-from .retention import Held, Kind, Retentions
+from .retention import BY_CLOCK, Held, Kind, Retentions
 from .rows import EARLIEST, UNSTORED, Column, RowMapper, count, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
 from .space import NO_PROJECT, ErasureKind, Project, SpaceKind, in_a_session
@@ -188,16 +188,11 @@ class ReceiptTable(Table):
 
 async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Erasure:
     """The receipt; NotFound for one that is unknown or of another's project."""
-    found = await engine.read(caller, receipt, erasure)
-    copies = engine.maintenance.copies(caller)
-    return replace(found, copies_not_reached=(*copies, *UNKNOWN_COPIES))
-
-
-def receipt(tx: Transaction, erasure: ErasureId) -> Erasure:
-    found = tx[ReceiptTable].get(erasure)
-    if found is None or not (found.project and tx.caller.projects.match(found.project)):
+    receipt = await engine.read(caller, lambda tx: tx[ReceiptTable].get(erasure))
+    if receipt is None or not (receipt.project and caller.projects.match(receipt.project)):
         raise NotFound("No such erasure.")
-    return found
+    copies = engine.maintenance.copies(caller)
+    return replace(receipt, copies_not_reached=(*copies, *UNKNOWN_COPIES))
 
 
 @reads("erasures")
@@ -208,14 +203,14 @@ def _id(id_: str) -> ErasureId:
 def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
     """Every receipt that can be read, the oldest first, and what is damaged of the others."""
     rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
-    found, damaged = {}, []
+    intact, damaged = {}, []
     for row in rows.fetchall():
         try:
             erasure = _receipt(database, row)
-            found[erasure.id] = erasure
+            intact[erasure.id] = erasure
         except DamagedRow as damage:
             damaged.append(damage)
-    return found, damaged
+    return intact, damaged
 
 
 def _receipt(database: Connection, row: Any) -> Erasure:
@@ -289,11 +284,11 @@ class RetentionTable(Table):
                                   FROM revisions
                                  WHERE memory_id = m.id
                                  LIMIT {MAX_ROWS}) first)
-                  FROM {self._sql.ids("found")}
-                 {self._sql.leads} memories m ON m.id = found.value
+                  FROM {self._sql.ids("listed")}
+                 {self._sql.leads} memories m ON m.id = listed.value
                   JOIN spaces s ON s.id = m.space_id
                  WHERE {PAST[kind]} AND {NOT_GOING}
-                       {self._sql.reordered("found.key")}""",
+                       {self._sql.reordered("listed.key")}""",
             ids=json.dumps(memories),
             until=micros(until),
         )
@@ -340,32 +335,25 @@ UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
 def held(
     connection: Connection, sql: Dialect, retention: Retentions, now: datetime
 ) -> tuple[Held, ...]:
-    return tuple(_held(connection, kind, sql, retention, now) for kind in _statements(sql))
-
-
-def _held(
-    connection: Connection, kind: Kind, sql: Dialect, retention: Retentions, now: datetime
-) -> Held:
+    """How much of each kind is stored, and past its retention."""
+    # Of each the instant until which it is; before everything if it never is.
+    ends = {it: retention.until(it, now) for it in BY_CLOCK}
+    until = {it: -(1 << 62) if end is None else micros(end) for it, end in ends.items()}
     values = {
-        "until": _until(kind, retention, now),
-        "keep": retention.revisions,
-        "deleted": _until(Kind.DELETED, retention, now),
-        "expired": _until(Kind.EXPIRED, retention, now),
-        "now": micros(now),
-    }
-    statement = _statements(sql)[kind]
-    named = {name: value for name, value in values.items() if f":{name}" in statement}
-    rows, size, oldest, over = connection.execute(statement, named).fetchone()
-    return Held(
-        kind=kind, rows=int(rows), size=int(size),
-        oldest=None if oldest is None else instant(oldest), past_retention=int(over),
-    )  # fmt: skip
-
-
-def _until(kind: Kind, retention: Retentions, now: datetime) -> int:
-    """The instant until which it is past its retention; before everything if it never is."""
-    until = None if kind is Kind.REVISIONS else retention.until(kind, now)
-    return -(1 << 62) if until is None else micros(until)
+        "keep": retention.revisions, "deleted": until[Kind.DELETED],
+        "expired": until[Kind.EXPIRED], "now": micros(now),
+    }  # fmt: skip
+    amounts = []
+    for kind, statement in _statements(sql).items():
+        values["until"] = until.get(kind, 0)
+        named = {name: value for name, value in values.items() if f":{name}" in statement}
+        rows, size, oldest, past = connection.execute(statement, named).fetchone()
+        amount = Held(
+            kind=kind, rows=int(rows), size=int(size),
+            oldest=None if oldest is None else instant(oldest), past_retention=int(past),
+        )  # fmt: skip
+        amounts.append(amount)
+    return tuple(amounts)
 
 
 @cache
@@ -386,8 +374,8 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
     return {
         Kind.DELETED: f"""
         SELECT count(*) + {_total("revisions")}, {_total("size")}, min(deleted_at),
-               {_total("1 + revisions", "deleted_at <= :until AND NOT is_seen")}
-          FROM (SELECT m.deleted_at, {seen_by_a_run("m")} AS is_seen,
+               {_total("1 + revisions", "deleted_at <= :until AND NOT is_in_a_run")}
+          FROM (SELECT m.deleted_at, {seen_by_a_run("m")} AS is_in_a_run,
                        {latest}(count(r.id), 1) AS revisions,
                        {whole} AS size
                   FROM memories m {sql.hint("memories_in_session")}

@@ -36,11 +36,6 @@ class Secret:
     digest: bytes = field(repr=False)
     until: datetime | None = None
 
-    def is_met_by(self, secret: str, now: datetime) -> bool:
-        """Whether it is this secret and still works; right and wrong take the same time."""
-        is_same = compare_digest(_digest(self.salt, secret), self.digest)
-        return is_same and self.works_at(now)
-
     def works_at(self, now: datetime) -> bool:
         """Whether its time is not over; at the instant `until` it is."""
         return self.until is None or now < self.until
@@ -62,9 +57,13 @@ class Key:
     revoked_at: datetime | None = None
 
     def is_opened_by(self, secret: str, now: datetime) -> bool:
-        """Whether the secret is one of its own that works now; never once it is revoked."""
-        met = [own.is_met_by(secret, now) for own in self.secrets or _NEVER_MET]
-        return any(met) and self.revoked_at is None
+        """Whether the secret is one of its own that works now; never once it is revoked.
+
+        Right and wrong take the same time: each of its own is compared.
+        """
+        own = self.secrets or _UNUSABLE
+        matches = [it for it in own if compare_digest(_digest(it.salt, secret), it.digest)]
+        return any(it.works_at(now) for it in matches) and self.revoked_at is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +98,10 @@ class KeyRing:
 
         An id that is unknown takes as long as one that is known.
         """
-        found = parsed(token)
-        if found is None:
+        parts = parsed(token)
+        if parts is None:
             return None
-        key_id, secret = found
+        key_id, secret = parts
         key = self.keys.get(key_id, _NOBODY)
         return key if key.is_opened_by(secret, now) else None
 
@@ -166,7 +165,9 @@ def rotated(key: Key, now: datetime, keep_old_for: timedelta) -> tuple[Key, str]
     """
     if key.revoked_at is not None:
         raise Conflict("The key is revoked; create another.")
-    old = _ending(key.secrets, now, now + keep_old_for)
+    end = now + keep_old_for
+    shortened = [replace(it, until=min(it.until or end, end)) for it in key.secrets]
+    old = [it for it in shortened if it.works_at(now)]
     if len(old) >= MOST_SECRETS:
         raise Conflict(f"{len(old)} older secrets would still work; choose a shorter --keep-old.")
     secret, kept = _new_secret()
@@ -176,11 +177,6 @@ def rotated(key: Key, now: datetime, keep_old_for: timedelta) -> tuple[Key, str]
 def revoked(key: Key, now: datetime) -> Key:
     """The key that opens nothing from now on, without its secrets; revoked once is revoked."""
     return key if key.revoked_at is not None else replace(key, secrets=(), revoked_at=now)
-
-
-def _ending(old: tuple[Secret, ...], now: datetime, end: datetime) -> tuple[Secret, ...]:
-    shortened = (replace(secret, until=min(secret.until or end, end)) for secret in old)
-    return tuple(secret for secret in shortened if secret.works_at(now))
 
 
 def _new_secret() -> tuple[str, Secret]:
@@ -197,10 +193,10 @@ def _digest(salt: bytes, secret: str) -> bytes:
 
 
 # No text has this digest that anybody could find.
-_NEVER_MET = (Secret(salt=bytes(SALT_BYTES), digest=bytes(DIGEST_BYTES)),)
+_UNUSABLE = (Secret(salt=bytes(SALT_BYTES), digest=bytes(DIGEST_BYTES)),)
 _NOBODY = Key(
     id=KeyId(""), name="", tenant=DEFAULT_TENANT, role=Role.READER, projects=EVERYTHING,
-    secrets=_NEVER_MET, created_at=datetime.min.replace(tzinfo=UTC),
+    secrets=_UNUSABLE, created_at=datetime.min.replace(tzinfo=UTC),
 )  # fmt: skip
 
 

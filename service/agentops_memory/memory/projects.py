@@ -62,8 +62,7 @@ TWINS = """SELECT s.id AS source, t.id AS target
              FROM spaces s
              JOIN spaces t ON t.project = :into AND t.scope = s.scope
             WHERE s.project = :project"""
-# Whether a space has memories, live or deleted.
-HELD = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"
+HAS_MEMORIES = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"  # live or deleted
 
 
 @dataclass(eq=False)
@@ -77,7 +76,7 @@ class ProjectTable(FilteredTable):
             f"""SELECT project
                   FROM (SELECT project
                           FROM spaces s
-                         WHERE {OF_A_PROJECT} AND {HELD}
+                         WHERE {OF_A_PROJECT} AND {HAS_MEMORIES}
                          UNION
                         SELECT project FROM sessions) named
                  WHERE {self._acts_on("project")}
@@ -116,13 +115,12 @@ class ProjectTable(FilteredTable):
         return [id_ for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
     def erase_sessions(self, project: Project) -> int:
-        # Also of a session that stays.
         """Remove the sessions and the spaces of a project without memories; how many sessions.
 
         One in which other projects have memories stays, without its summary: it goes
         to the project of the oldest of them.
         """
-        self._execute(
+        self._execute(  # also of a session that stays
             """DELETE FROM transcripts
                 WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
             project=project,
@@ -353,13 +351,13 @@ def listed(tx: Transaction, project: Project) -> Listed:
 
 
 def extent_of(tx: Transaction, project: Project) -> Extent:
-    held = f"FROM memories m WHERE m.space_id IN {SPACES}"
+    memories = f"FROM memories m WHERE m.space_id IN {SPACES}"
     revisions = REVISIONS_OF.format(tx[Sql].dialect.greatest, "m.id")
     elsewhere = f"m.session_id = sessions.id AND m.space_id NOT IN {SPACES}"
     row = tx[Sql].run(
-        f"""SELECT (SELECT count(*) {held}),
-                   (SELECT count(m.deleted_at) {held}),
-                   (SELECT coalesce(sum({revisions}), 0) {held}),
+        f"""SELECT (SELECT count(*) {memories}),
+                   (SELECT count(m.deleted_at) {memories}),
+                   (SELECT coalesce(sum({revisions}), 0) {memories}),
                    (SELECT count(*) FROM sessions WHERE project = :project),
                    (SELECT count(*)
                       FROM sessions
@@ -388,17 +386,18 @@ def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
 
 def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     extent = _extent(tx, project, into)
-    _require_not_empty(extent_of(tx, into))
+    if not extent_of(tx, into):
+        raise NotFound("No such project.")
     return ProjectPlan(extent=extent, same_keys=len(tx[ProjectTable].same_keys(project, into)))
 
 
 def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
     plan = planned_merge(tx, project, into)
     for ours, theirs in tx[ProjectTable].same_keys(project, into):
-        memory, held = tx[MemoryTable].get(ours), tx[MemoryTable].get(theirs)
+        memory, holder = tx[MemoryTable].get(ours), tx[MemoryTable].get(theirs)
         assert memory is not None
-        assert held is not None
-        merge_at_key(tx, held, memory)
+        assert holder is not None
+        merge_at_key(tx, holder, memory)
         revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
     tx[LifecycleTable].release_keys(project, into)
     tx[ProjectTable].merge(project, into)
@@ -408,18 +407,16 @@ def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
 def planned_erasure(tx: Transaction, project: Project) -> Extent:
     _require_access(tx, project)
     extent = extent_of(tx, project)
-    if tx[ReceiptTable].newest_of(project) is None:
-        _require_not_empty(extent)
+    if not extent and tx[ReceiptTable].newest_of(project) is None:
+        raise NotFound("No such project.")
     return extent
 
 
 def begin_erasure(tx: Transaction, project: Project) -> Erasure:
     """A new receipt, or that of an unfinished erasure, or the last one of an empty project."""
-    _require_access(tx, project)
-    extent, newest = extent_of(tx, project), tx[ReceiptTable].newest_of(project)
+    extent, newest = planned_erasure(tx, project), tx[ReceiptTable].newest_of(project)
     if newest is not None and (newest.goes_on or not extent):
         return newest
-    _require_not_empty(extent)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.PROJECT, project=project,
         erased_at=tx.now, goes_on=True,
@@ -429,16 +426,16 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
-    found = tx[ReceiptTable].get(erasure)
-    if found is None:  # the tenant was erased meanwhile
+    receipt = tx[ReceiptTable].get(erasure)
+    if receipt is None:  # the tenant was erased meanwhile
         raise NotFound("No such project.")
-    if not found.goes_on:  # a concurrent request has completed it
-        return found
-    _require_access(tx, found.project)
-    if memories := tx[ProjectTable].some(found.project, BATCH):
+    if not receipt.goes_on:  # a concurrent request has completed it
+        return receipt
+    _require_access(tx, receipt.project)
+    if memories := tx[ProjectTable].some(receipt.project, BATCH):
         tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:
-        tx[ReceiptTable].complete(erasure, tx[ProjectTable].erase_sessions(found.project))
+        tx[ReceiptTable].complete(erasure, tx[ProjectTable].erase_sessions(receipt.project))
         tx[IdempotencyTable].erase_answers()
     now = tx[ReceiptTable].get(erasure)
     assert now is not None
@@ -451,7 +448,8 @@ def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
     if project == other:
         raise Invalid("The two projects are the same.")
     extent = extent_of(tx, project)
-    _require_not_empty(extent)
+    if not extent:
+        raise NotFound("No such project.")
     erasures = map(tx[ReceiptTable].newest_of, (project, other))
     if any(erasure is not None and erasure.goes_on for erasure in erasures):
         raise Conflict("The project is being erased; finish erasing it first.")
@@ -465,13 +463,9 @@ def _require_access(tx: Transaction, *projects: Project) -> None:
         tx.caller.require_project(project)
     if tx.caller.projects.are_everything:
         return
-    has_global = (
-        f"SELECT 1 FROM spaces s WHERE s.project = :project AND {GLOBAL} AND {HELD} LIMIT 1"
-    )
+    has_global = f"""SELECT 1
+                       FROM spaces s
+                      WHERE s.project = :project AND {GLOBAL} AND {HAS_MEMORIES}
+                      LIMIT 1"""
     if any(tx[Sql].exists(has_global, project=project) for project in projects):
         raise Denied("Changing a project with global memories needs a key for every project.")
-
-
-def _require_not_empty(extent: Extent) -> None:
-    if not extent:
-        raise NotFound("No such project.")

@@ -15,19 +15,12 @@ from .access import Caller
 from .idempotency import once
 from .memory import Session, SessionId
 from .redactor import Redactor, faults_of, is_known_project, refuse, require_margin
-from .rows import MAX_LIST, RowMapper, count, instant, micros, optional_micros, portion, reads
+from .rows import MAX_LIST, RowMapper, count, instant, micros, portion, reads
 from .space import UNKNOWN_PROJECT, Project
-from .table import Attributes, FilteredTable, Known, Table, inserting, step
+from .table import FilteredTable, Known, Table, inserting, step
 
 SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
-
-
-def _summarized(_: None, session: Session) -> Attributes:
-    return {
-        "memory.session.message_count": session.message_count,
-        "memory.summary.length": len(session.summary),
-    }
 
 
 @dataclass(eq=False)
@@ -52,13 +45,12 @@ class SessionTable(FilteredTable):
         known = self.get(session.id)
         if known is not None:
             return known
-        self._insert("sessions", **_row(session))
+        self._insert("sessions", **SESSION.values(session))
         return session
 
     def add(self, sessions: Sequence[Session]) -> None:
-        self._connection.executemany(
-            inserting("sessions", tuple(_row(sessions[0]))), map(_row, sessions)
-        )
+        rows = list(map(SESSION.values, sessions))
+        self._connection.executemany(inserting("sessions", tuple(rows[0])), rows)
 
     def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
         """The projects of those sessions that are stored."""
@@ -69,19 +61,23 @@ class SessionTable(FilteredTable):
         )
         return {SessionId(id_): project for id_, project in rows}
 
-    @step("store.summarize", _summarized)
+    @step("store.summarize", lambda _, session: {
+        "memory.session.message_count": session.message_count,
+        "memory.summary.length": len(session.summary),
+    })  # fmt: skip
     def close(self, session: Session) -> None:
         self._execute(
             """UPDATE sessions
                   SET ended_at = :ended_at, summary = :summary, message_count = :message_count
                 WHERE id = :id""",
-            **_row(session),
+            **SESSION.values(session),
         )
 
     def grow(self, session: Session) -> None:
         self._execute(
-            "UPDATE sessions SET message_count = :message_count WHERE id = :id", **_row(session)
-        )
+            "UPDATE sessions SET message_count = :count WHERE id = :id",
+            id=session.id, count=session.message_count,
+        )  # fmt: skip
 
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
@@ -101,10 +97,10 @@ class SessionTable(FilteredTable):
                       ORDER BY started_at DESC, number DESC
                          LIMIT :limit"""
         values = {"project": project, "before": before, **self._patterns()}
-        found = self._filled(
+        sessions = self._filled(
             limit, lambda most: self._execute(statement, limit=most, **values), SESSION
         )
-        return portion(found, MAX_LIST, _size)
+        return portion(sessions, MAX_LIST, _size)
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         return self._texts(
@@ -209,18 +205,7 @@ class TranscriptTable(Table):
              ORDER BY t.heard_at, t.session""",
             until=at_the_latest, ahead=now + (now - at_the_latest), limit=limit,
         )  # fmt: skip
-        return list(self._intact(rows, _heard))
-
-
-def _row(session: Session) -> dict[str, object]:
-    return {
-        "id": session.id,
-        "project": session.project,
-        "started_at": micros(session.started_at),
-        "ended_at": optional_micros(session.ended_at),
-        "summary": session.summary,
-        "message_count": session.message_count,
-    }
+        return list(self._intact(rows, _idle))
 
 
 def _size(session: Session) -> int:
@@ -238,34 +223,31 @@ def _transcript(
 
 
 @reads("transcripts")
-def _heard(_: int, id_: str, heard_at: int) -> tuple[SessionId, datetime]:
-    return SessionId(id_), instant(heard_at)
+def _idle(_: int, id_: str, last_receipt: int) -> tuple[SessionId, datetime]:
+    return SessionId(id_), instant(last_receipt)
 
 
 AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
-SHOWN_NAME = 100  # code points of a name in a warning: two of them escaped fit any proxy's limit
+WARNED_NAME = 100  # code points of a name in a warning: two of them escaped fit any proxy's limit
 
 
-async def hear(rules: Rules, messages: Iterable[Message]) -> Transcript:
+async def digest_of(rules: Rules, messages: Iterable[Message]) -> Transcript:
     """Digest messages, outside any transaction, as that may take long."""
     redactor = Redactor(rules)
-    said = await asyncio.to_thread(transcript, messages, redactor.whole)
-    return replace(said, redacted=redactor.count)
+    digest = await asyncio.to_thread(transcript, messages, redactor.whole)
+    return replace(digest, redacted=redactor.count)
 
 
 async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
     """End the sessions idle for so long, each at its last message; how many. With 0 none ends."""
-    ended, is_any = 0, bool(idle)
-    while is_any and await engine.read(
+    ended = 0
+    while bool(idle) and await engine.read(
         caller, lambda tx: bool(tx[TranscriptTable].idle(tx.now - idle, 1))
     ):
-        now_ended = await engine.write(caller, end_idle_sessions, idle)
-        ended, is_any = ended + now_ended, now_ended > 0
+        if not (now_ended := await engine.write(caller, _end_idle, idle)):
+            break
+        ended += now_ended
     return ended
-
-
-def warning_of(session: Session, project: Project | None) -> str | None:
-    return project_warning(session.id, session.project, project)
 
 
 def project_warning(session: SessionId, owner: Project, project: Project | None) -> str | None:
@@ -276,22 +258,14 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
     """
     if project is None or owner == project:
         return None
-    id_, name = (json.dumps(cut(it, SHOWN_NAME)) for it in (session, owner))
+    id_, name = (json.dumps(cut(it, WARNED_NAME)) for it in (session, owner))
     return f"session {id_} belongs to the project {name}"
 
 
 @within_one_project(lambda session, project: (project, session))
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
-    _require_name(tx, session, project)
-    return _entered(tx, Session(id=session, project=project, started_at=tx.now))
-
-
-def _require_name(tx: Transaction, session: SessionId, project: Project) -> None:
-    """Refuse with InvalidFields a session that is new, by a name that cannot be."""
-    faults = faults_of({"id": session, "project": project})
-    if faults and tx[SessionTable].get(session) is None:
-        refuse(faults, known={"project"} if is_known_project(tx, project) else ())
+    return _entered(tx, session, project)
 
 
 def project_entered(tx: Transaction, session: SessionId, project: Project) -> Project:
@@ -302,23 +276,29 @@ def project_entered(tx: Transaction, session: SessionId, project: Project) -> Pr
     return owner
 
 
-def _entered(tx: Transaction, session: Session) -> Session:
-    """The stored session, created if it is new; Denied outside the caller's projects."""
+def _entered(tx: Transaction, session: SessionId, project: Project) -> Session:
+    """The stored session, created if it is new; Denied outside the caller's projects.
+
+    InvalidFields for a new one by a name that cannot be.
+    """
+    faults = faults_of({"id": session, "project": project})
+    if faults and tx[SessionTable].get(session) is None:
+        refuse(faults, known={"project"} if is_known_project(tx, project) else ())
     require_margin(tx)
-    stored = tx[SessionTable].open(session)
+    stored = tx[SessionTable].open(Session(id=session, project=project, started_at=tx.now))
     tx.caller.require_project(stored.project)
     return stored
 
 
 @within_one_project(lambda session, _, project: project and (project, session))
 def append_messages(
-    tx: Transaction, session: SessionId, said: Transcript, project: Project | None
+    tx: Transaction, session: SessionId, added: Transcript, project: Project | None
 ) -> Session:
     """Append messages; an unknown session is created in `project` or `unknown`, so none is lost."""
-    opened = _entered_late(tx, session, project)
-    if not said.messages:
+    opened = _entered(tx, session, project or UNKNOWN_PROJECT)
+    if not added.messages:
         return opened
-    digest = continued(tx[TranscriptTable].get(session) or parsed_summary(opened.summary), said)
+    digest = continued(tx[TranscriptTable].get(session) or parsed_summary(opened.summary), added)
     tx[TranscriptTable].put(session, digest)
     grown = replace(opened, message_count=digest.messages)
     tx[SessionTable].grow(grown)
@@ -327,25 +307,25 @@ def append_messages(
 
 @within_one_project(lambda session, _, project: project and (project, session))
 def close_session(
-    tx: Transaction, session: SessionId, said: Transcript, project: Project | None
+    tx: Transaction, session: SessionId, added: Transcript, project: Project | None
 ) -> Session:
     """Close a session with the summary of its transcript; the last transcript wins.
 
     Without messages, those appended since the last close are summarized; without any, the summary
     stays. An unknown session is created as above.
     """
-    opened = _entered_late(tx, session, project)
-    digest = said if said.messages else tx[TranscriptTable].get(session)
+    opened = _entered(tx, session, project or UNKNOWN_PROJECT)
+    digest = added if added.messages else tx[TranscriptTable].get(session)
     return _ended(tx, opened, digest, tx.now)
 
 
-def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
+def _end_idle(tx: Transaction, idle: timedelta) -> int:
     """How many sessions were ended; 0 only if there was none to end."""
     ended = 0
-    for id_, heard_at in tx[TranscriptTable].idle(tx.now - idle, AT_ONCE):
+    for id_, last_receipt in tx[TranscriptTable].idle(tx.now - idle, AT_ONCE):
         session, digest = tx[SessionTable].get(id_), tx[TranscriptTable].get(id_)
         if session and digest:  # else the file is damaged, and this would come again and again
-            _ended(tx, session, digest, min(heard_at, tx.now))
+            _ended(tx, session, digest, min(last_receipt, tx.now))
             ended += 1
     return ended
 
@@ -353,17 +333,11 @@ def end_idle_sessions(tx: Transaction, idle: timedelta) -> int:
 def recent_sessions(
     tx: Transaction, project: Project | None, limit: int, before: SessionId | None
 ) -> list[Session]:
-    found = None if before is None else tx[SessionTable].get(before)
-    is_seen = found is not None and tx.caller.projects.match(found.project)
-    if before is not None and not is_seen:
-        raise Invalid("before_id must be the id of a session.")
+    if before is not None:
+        session = tx[SessionTable].get(before)
+        if session is None or not tx.caller.projects.match(session.project):
+            raise Invalid("before_id must be the id of a session.")
     return tx[SessionTable].newest(project, limit, before=before)
-
-
-def _entered_late(tx: Transaction, session: SessionId, project: Project | None) -> Session:
-    named = project or UNKNOWN_PROJECT
-    _require_name(tx, session, named)
-    return _entered(tx, Session(id=session, project=named, started_at=tx.now))
 
 
 def _ended(tx: Transaction, session: Session, digest: Transcript | None, at: datetime) -> Session:
