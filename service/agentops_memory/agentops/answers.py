@@ -3,7 +3,7 @@
 Most are nouns of the contract, of which `wire` makes JSON; those of erasures are made here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, fields
 from typing import Any, Literal
 
@@ -17,12 +17,11 @@ from ..memory.erasure import Erasure
 from ..memory.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 from ..memory.memory import NO_LINKS
 from ..memory.projects import Extent
-from ..memory.search import Budget, Found, Hit, Matched, Packed, Reason, Wanted
-from ..memory.search import Explanation as Why
+from ..memory.search import Budget, Found, Hit, Packed, Reason
 from ..memory.space import Project
 from ..recall.explanation import MAX_EXPLAINED
 from ..recall.instants import rendered
-from ..recall.query import Corrections, Term
+from ..recall.query import Term
 from ..recall.recall import whole_memory
 from . import transfer, wire
 from .models import Instant
@@ -93,15 +92,16 @@ class AnswerExplanation(BaseModel):
 
 
 def explained_item(
-    hit: Hit, place: int, found: Found, *, is_cut: bool | None = None
+    hit: Hit, position: int, result: Found, *, is_cut: bool | None = None
 ) -> Explanation:
-    """Why the memory at a place is in the answer, which has an explanation."""
-    assert found.explanation is not None
+    """Why the memory at a position is in the answer, which has an explanation."""
+    assert result.explanation is not None
     memory = whole_memory(hit)
-    explained, traits = found.explanation.items.get(memory.id), memory.space.traits
-    links = found.explanation.links.get(memory.id, NO_LINKS)
+    why, traits = result.explanation, memory.space.traits
+    explained, links = why.items.get(memory.id), why.links.get(memory.id, NO_LINKS)
     plain = ItemExplanation(
-        id=memory.id, place=place, source_place=hit.place, rank=hit.rank, method=hit.method.value,
+        id=memory.id, place=position, source_place=hit.place, rank=hit.rank,
+        method=hit.method.value,
         store_id=public_id(STORE, memory.space.scope) if traits.has_entries else None,
         memory_id=public_id(ENTRY, memory.uid) if traits.has_entries else None,
         entry_id=public_id(ENTRY, memory.uid) if traits.is_json else None,
@@ -112,10 +112,28 @@ def explained_item(
     )  # fmt: skip
     if explained is None:
         return _as_json(plain)
-    stands_for = _stands_for(_corrections(hit, found), found.explanation)
+    corrections = next(
+        (it for it in result.sources if any(memory.id == one.memory.id for one in it.hits)), result
+    ).query.corrections
+    # The words that nobody wrote, by the terms that are looked for in their stead.
+    stands_for = {
+        term: word
+        for word, terms in corrections.items()
+        for term in map(Term, terms)
+        if term not in why.queried
+    }
     scored = {
         "score": explained.score,
-        "matched": [_matched(one, stands_for) for one in explained.matched],
+        "matched": [
+            MatchedTerm(
+                sentence=one.sentence + 1,
+                term=_term(one.term),
+                score=one.score,
+                instead_of=stands_for.get(one.term),
+                fields={name.value: share for name, share in one.fields.items() if share},
+            )
+            for one in explained.matched
+        ],
         "fields": {name.value: share for name, share in explained.fields.items()},
         "sentences": explained.sentences,
         "following": explained.following or None,
@@ -124,10 +142,10 @@ def explained_item(
 
 
 def explained_answer(
-    found: Found, wanted: Wanted, *, budget: Budget | None = None, packed: Packed | None = None
+    result: Found, is_explained: bool, *, budget: Budget | None = None, packed: Packed | None = None
 ) -> Explanation:
-    """How the text was understood, and why the wanted memory is not in the answer."""
-    why = found.explanation
+    """How the text was understood, and why the memory that is asked for is not in the answer."""
+    why = result.explanation
     assert why is not None
     use = None
     if budget is not None and packed is not None:
@@ -138,12 +156,12 @@ def explained_answer(
         )  # fmt: skip
     return _as_json(
         AnswerExplanation(
-            method=found.method.value,
-            terms=[list(map(_term, sentence.terms)) for sentence in found.query.sentences],
+            method=result.method.value,
+            terms=[list(map(_term, sentence.terms)) for sentence in result.query.sentences],
             dropped=list(why.dropped),
-            corrected={word: list(terms) for word, terms in found.query.corrections.items()},
-            degraded=found.is_degraded, timed_out=why.is_timed_out,
-            explained=min(len(found.hits), MAX_EXPLAINED) if wanted.explain else 0,
+            corrected={word: list(terms) for word, terms in result.query.corrections.items()},
+            degraded=result.is_degraded, timed_out=why.is_timed_out,
+            explained=min(len(result.hits), MAX_EXPLAINED) if is_explained else 0,
             budget=use, why_not=why.why_not,
         )
     )  # fmt: skip
@@ -163,30 +181,6 @@ def _as_json(explanation: BaseModel) -> Explanation:
     return explanation.model_dump(exclude_none=True)
 
 
-def _corrections(hit: Hit, found: Found) -> Corrections:
-    for source in found.sources:
-        if any(hit.memory.id == one.memory.id for one in source.hits):
-            return source.query.corrections
-    return found.query.corrections
-
-
-def _stands_for(corrections: Corrections, why: Why) -> dict[Term, str]:
-    """The words that nobody wrote, by the terms that are looked for in their place."""
-    return {
-        term: word
-        for word, terms in corrections.items()
-        for term in (Term(text=text) for text in terms)
-        if term not in why.queried
-    }
-
-
-def _matched(one: Matched, stands_for: Mapping[Term, str]) -> MatchedTerm:
-    return MatchedTerm(
-        sentence=one.sentence + 1, term=_term(one.term), instead_of=stands_for.get(one.term),
-        score=one.score, fields={name.value: share for name, share in one.fields.items() if share},
-    )  # fmt: skip
-
-
 def _term(term: Term) -> str:
     return f"{term.text}*" if term.starts else term.text
 
@@ -203,7 +197,7 @@ def _noun(
 def _field(field: Any, noun: type[Any]) -> tuple[Any, Any]:
     """Its type and default. A list without entries is absent, unless the noun tells of it."""
     kind: Any = field.type
-    if field.default is MISSING or (field.default == () and noun in wire.EMPTY_IS_TOLD):
+    if field.default is MISSING or (field.default == () and noun in wire.WITH_EMPTY_LISTS):
         return kind, ...
     return (kind | None, None) if field.default == () else (kind, field.default)
 

@@ -24,7 +24,7 @@ from ..recall.text import clean
 
 Model = TypeVar("Model", bound=BaseModel)
 
-Given = ConfigDict(strict=True, extra="ignore", defer_build=True)
+BODY = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 
 def _folded(name: Any) -> Any:
@@ -50,24 +50,24 @@ MAX_ID = 1 << 53  # a JSON number beyond is not exact everywhere (RFC 8259 §6)
 MAX_UID = 64  # characters; a stable id has 36
 _VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
 
-_SEEN = "A new one must not contain invisible characters{}, unless it is imported."
+_NEW = "A new one must not contain invisible characters{}, unless it is imported."
 
 SessionKey = Annotated[
-    str, Field(min_length=1, max_length=limits.MAX_SESSION_ID, description=_SEEN.format(""))
+    str, Field(min_length=1, max_length=limits.MAX_SESSION_ID, description=_NEW.format(""))
 ]
 Type = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TYPE)]
 Title = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TITLE)]
 Content = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_CONTENT)]
 ProjectName = Annotated[
     str,
-    Field(pattern=_VISIBLE, max_length=limits.MAX_PROJECT, description=_SEEN.format(" and no `*`")),
+    Field(pattern=_VISIBLE, max_length=limits.MAX_PROJECT, description=_NEW.format(" and no `*`")),
     BeforeValidator(_folded),
 ]  # the limit is that of the folded name, which is what an export holds
 Scope = Annotated[str, Field(max_length=limits.MAX_SCOPE)]
 Summary = Annotated[str, Field(max_length=limits.MAX_SUMMARY)]
 Promotion = Annotated[str, Field(max_length=limits.MAX_TITLE)]
-TopicKey = Annotated[str, Field(max_length=limits.MAX_KEY, description=_SEEN.format(""))]
-Tag = Annotated[str, Field(max_length=limits.MAX_TAG, description=_SEEN.format(""))]
+TopicKey = Annotated[str, Field(max_length=limits.MAX_KEY, description=_NEW.format(""))]
+Tag = Annotated[str, Field(max_length=limits.MAX_TAG, description=_NEW.format(""))]
 Tags = Annotated[list[Tag], Field(max_length=limits.MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
@@ -97,7 +97,7 @@ Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 class SessionBody(BaseModel):
     """POST /sessions."""
 
-    model_config = Given
+    model_config = BODY
     id: SessionKey
     project: ProjectName
 
@@ -105,7 +105,7 @@ class SessionBody(BaseModel):
 class NamedSession(BaseModel):
     """The session that a path names, and the project of one not known yet."""
 
-    model_config = Given
+    model_config = BODY
     id: SessionKey
     project: ProjectName | None = None
 
@@ -113,7 +113,7 @@ class NamedSession(BaseModel):
 class MessageBody(BaseModel):
     """One message of a transcript."""
 
-    model_config = Given
+    model_config = BODY
     role: str | None = None
     content: str | None = None
 
@@ -121,30 +121,28 @@ class MessageBody(BaseModel):
 class Messages(BaseModel):
     """The messages of a body, each of which is read alone."""
 
-    model_config = Given
+    model_config = BODY
     messages: list[Any]
 
 
 class AppendBody(BaseModel):
     """POST /sessions/{id}/messages; `Messages` reads it, so this is its description."""
 
-    model_config = Given
+    model_config = BODY
     messages: list[MessageBody]
 
 
 class EndBody(BaseModel):
     """POST /sessions/{id}/end; read piece by piece, so this is its description."""
 
-    model_config = Given
+    model_config = BODY
     messages: list[MessageBody] | None = None
 
 
 class LifecycleBody(BaseModel):
     """How long an observation holds; an absent field stays."""
 
-    model_config = Given | ConfigDict(
-        json_schema_extra={"not": {"required": ["expires_at", "ttl"]}}
-    )
+    model_config = BODY | ConfigDict(json_schema_extra={"not": {"required": ["expires_at", "ttl"]}})
     NULLABLE: ClassVar[frozenset[str]] = frozenset()
     expires_at: End | None = None
     ttl: Ttl | None = None
@@ -162,7 +160,7 @@ class LifecycleBody(BaseModel):
 class MemoryBody(BaseModel):
     """What an observation says, and where it lies."""
 
-    model_config = Given
+    model_config = BODY
     session_id: SessionKey
     type: Type
     title: Title
@@ -193,14 +191,14 @@ class ChangeBody(LifecycleBody):
 class RestoreBody(BaseModel):
     """POST /observations/{id}/restore."""
 
-    model_config = Given
+    model_config = BODY
     revision: Positive
 
 
 class ImportedSession(BaseModel):
     """A session in an import."""
 
-    model_config = Given
+    model_config = BODY
     id: SessionKey
     project: ProjectName
     started_at: Instant | None = None
@@ -230,21 +228,21 @@ class ImportedObservation(MemoryBody):
 class ImportBody(BaseModel):
     """POST /import; read piece by piece, so this is its description."""
 
-    model_config = Given
+    model_config = BODY
     sessions: list[ImportedSession] | None = None
     observations: list[ImportedObservation] | None = None
 
 
-def body(model: type[Model], value: object, place: str = "") -> Model:
+def body(model: type[Model], value: object, path: str = "") -> Model:
     """The body as the model has it; Invalid names every fault. `null` is absent."""
     if not isinstance(value, Mapping):
-        raise InvalidFields(f"validation failed: {place or 'the body'} must be an object")
+        raise InvalidFields(f"validation failed: {path or 'the body'} must be an object")
     nullable = getattr(model, "NULLABLE", ())
     members = {k: _value(v) for k, v in value.items() if v is not None or k in nullable}
     try:
         return model.model_validate(members)
     except ValidationError as error:
-        faults = [_fault(fault, place) for fault in error.errors(include_url=False)]
+        faults = [_fault(fault, path) for fault in error.errors(include_url=False)]
         raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
 
 
@@ -274,10 +272,10 @@ _FAULTS = {
 }
 
 
-def _fault(fault: Mapping[str, object], place: str) -> str:
+def _fault(fault: Mapping[str, object], path: str) -> str:
     location = fault["loc"]
     assert isinstance(location, tuple)
-    name = place
+    name = path
     for step in location:
         name += f"[{step}]" if isinstance(step, int) else f".{step}" if name else str(step)
     context = fault.get("ctx")

@@ -43,7 +43,7 @@ from ..telemetry.metrics import DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import wire
 from .recall import Question, Reading, RecallOperations, filter_of, project_of
-from .wire import Rows, held
+from .wire import Rows, fitting
 
 if TYPE_CHECKING:
     from ..memory import imports, projects
@@ -117,7 +117,7 @@ class AgentOps(RecallOperations):
             row_count(request.query, "limit", 5), SessionId(before) if before else None,
         )  # fmt: skip
         annotate({"memory.project": project_of(request)})
-        return await held(list(map(wire.session, sessions)))
+        return await fitting(list(map(wire.session, sessions)))
 
     async def add_observation(self, request: Question) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await request.body()))
@@ -146,12 +146,12 @@ class AgentOps(RecallOperations):
         if caller.is_replay:
             return await self.engine.read(caller, kept_lookalikes, id_, most)
         with suppress(Unavailable):
-            found = await self.engine.read(
+            similar = await self.engine.read(
                 caller, lookalikes, id_, most, self.recall.features, self.recall.timeout
             )
-            if found or saved.action is not Action.CREATED:
-                await self.engine.write(caller, keep_lookalikes, id_, found)
-            return found
+            if similar or saved.action is not Action.CREATED:
+                await self.engine.write(caller, keep_lookalikes, id_, similar)
+            return similar
         return None
 
     async def recent_observations(self, request: Reading) -> Rows[c.Observation]:
@@ -161,7 +161,7 @@ class AgentOps(RecallOperations):
             None if before is None else MemoryId(whole_number(before, "before_id")),
         )  # fmt: skip
         annotate({"memory.project": project_of(request)})
-        return await held(list(map(wire.observation, memories)))
+        return await fitting(list(map(wire.observation, memories)))
 
     async def get_observation(self, request: Question) -> c.Observation:
         memory = await self.engine.read(request.caller(), get, _memory_id(request))
@@ -171,7 +171,7 @@ class AgentOps(RecallOperations):
     async def observation_history(self, request: Question) -> Rows[c.Revision]:
         revisions = await self.engine.read(request.caller(), history, _memory_id(request))
         annotate({"memory.observation.id": _memory_id(request)})
-        return await held(list(map(wire.revision, revisions)))
+        return await fitting(list(map(wire.revision, revisions)))
 
     async def restore_observation(self, request: Question) -> c.Observation:
         memory_id = _memory_id(request)

@@ -26,7 +26,7 @@ from ..http.query import (
 from ..lazy import Lazy
 from ..memory.access import Caller, Role, asking
 from ..memory.agents import Viewer
-from ..memory.lifecycles import ReviewItem, ReviewPeriods, ReviewPosition, ReviewReason, review
+from ..memory.lifecycles import ReviewPeriods, ReviewPosition, ReviewReason, review
 from ..memory.memory import MemoryId
 from ..memory.redactor import NO_STORE
 from ..memory.rows import instant, micros
@@ -39,7 +39,7 @@ from ..telemetry import Cut, OwnText, annotate, count, events
 from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD
 from ..telemetry.spans import Attributes
 from . import wire
-from .wire import MOST_BESIDE, Rows, SummaryLine, held, json_bytes
+from .wire import MOST_BESIDE, Rows, SummaryLine, fitting, json_bytes
 
 if TYPE_CHECKING:
     from . import answers as a
@@ -72,19 +72,10 @@ def _review_position(text: str | None) -> ReviewPosition | None:
     raise Invalid("before must be the `next` of a list of reviews.")
 
 
-def _item(item: ReviewItem) -> c.ReviewItem:
-    at, reason, *_ = item.position
-    return c.ReviewItem(
-        reason=reason.value, at=at, observation=wire.observation(item.memory),
-        other=None if item.other is None else wire.observation(item.other),
-        score=None if item.score is None else round(item.score, 2),
-    )  # fmt: skip
-
-
 MOST_STORES = 8  # of one context
 MOST_TYPES = 20  # that a request excludes; the suggested ones are eight
-SHOWN_QUERY = 200  # code points of a search in a span
-SHOWN_TITLE = 100  # code points of a title in an event
+SPAN_QUERY = 200  # code points of a search in a span
+SPAN_TITLE = 100  # code points of a title in an event
 
 # The contract knows two: a match of a topic key counts as one of words.
 METHODS = {method: OwnText(method.value) for method in Method}
@@ -126,27 +117,51 @@ class RecallOperations:
     async def search(self, request: Reading) -> c.Found:
         text, superseded = parameter(request.query, "q") or "", is_true(request.query, "superseded")
         filter_ = filter_of(request, global_too=True, is_current=not superseded)
-        wanted, limit = _wanted(request), row_count(request.query, "limit", 10)
-        found = await self.recall.search(
-            request.caller(), text, filter_, limit, wanted, superseded=superseded
+        options, limit = _options(request), row_count(request.query, "limit", 10)
+        result = await self.recall.search(
+            request.caller(), text, filter_, limit, options, superseded=superseded
         )
-        annotate(search_span(text, filter_, found))
-        events("search.result", map(injected, found.hits))
-        return await _found(found, wanted)
+        annotate(search_span(text, filter_, result))
+        events("search.result", map(injected, result.hits))
+        hits = [
+            wire.hit(
+                it.memory,
+                it.rank,
+                superseded_by=it.memory.links.superseded_by,
+                explain=a.explained_item(it, position, result) if options.explain else None,
+            )
+            for position, it in enumerate(result.hits, start=1)
+        ]
+        why = a.explained_answer(result, options.explain) if options else None
+        fit = await fitting(hits, beside=len(json_bytes(why)) if why else 0)
+        return c.Found(
+            hits=fit,
+            omitted=fit.omitted,
+            explanation=why and a.explanation_of_kept(why, result.hits[: len(fit)]),
+        )
 
     async def fetch_context(self, request: Reading) -> c.Context:
         text = parameter(request.query, "query") or ""
         filter_ = filter_of(request, global_too=True, is_current=True)
-        wanted = replace(_wanted(request), links=is_true(request.query, "ages"))
-        budget = _budget(request)
-        answer = await self.recall.context(
+        options = replace(_options(request), links=is_true(request.query, "ages"))
+        chars = amount(request.query, "content_chars", least=1)
+        budget = Budget(
+            max_tokens=amount(request.query, "max_tokens"),
+            max_chars=amount(request.query, "max_chars"),
+            content_chars=SHOWN if chars is None else min(chars, MOST_SHOWN),
+        )
+        context = await self.recall.context(
             request.caller(), text, filter_, row_count(request.query, "limit", 5),
-            budget=budget, wanted=wanted, joining=_joining(request),
+            budget=budget, wanted=options, joining=_joining(request),
         )  # fmt: skip
-        annotate({**context_span(text, filter_, answer), **budget_span(budget, answer)})
-        events("context.injected", map(injected, answer.found.hits))
-        _count(answer.found)
-        return await _context(answer, budget, wanted)
+        result = context.found
+        annotate({**context_span(text, filter_, context), **budget_span(budget, context)})
+        events("context.injected", map(injected, result.hits))
+        methods = Counter(hit.method for hit in result.hits)
+        for method, hits in methods.items():
+            count(CONTEXT_METHOD, method.value, by=hits)
+        count(CONTEXT_ANSWERS, "degraded" if result.is_degraded else outcome(methods))
+        return await _context(context, budget, options)
 
     async def timeline(self, request: Reading) -> Rows[c.TimelineEntry]:
         named = parameter(request.query, "observation_id")
@@ -155,18 +170,27 @@ class RecallOperations:
         memories = await self.engine.read(request.caller(), timeline, memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
-        return await held(list(map(wire.timeline_entry, memories)), centre=centre)
+        return await fitting(list(map(wire.timeline_entry, memories)), centre=centre)
 
     async def review(self, request: Reading) -> c.ReviewList:
-        wanted = _reasons(request.query)
+        reasons = _reasons(request.query)
         before = _review_position(parameter(request.query, "before"))
         project = project_of(request)
         limit = row_count(request.query, "limit", 20)
         due = await self.engine.read(
-            request.caller(), review, Filter(project=project), limit, wanted, self.periods, before
+            request.caller(), review, Filter(project=project), limit, reasons, self.periods, before
         )
         annotate({"memory.project": project, "memory.review.count": len(due.items)})
-        fit = await held(list(map(_item, due.items)), beside=MOST_BESIDE)
+        items = [
+            c.ReviewItem(
+                reason=it.position.reason.value, at=it.position.at,
+                observation=wire.observation(it.memory),
+                other=None if it.other is None else wire.observation(it.other),
+                score=None if it.score is None else round(it.score, 2),
+            )
+            for it in due.items
+        ]  # fmt: skip
+        fit = await fitting(items, beside=MOST_BESIDE)
         follows = due.items[len(fit) - 1].position if fit.omitted and fit else due.next
         next_ = None
         if follows is not None:
@@ -198,20 +222,11 @@ def filter_of(request: Reading, *, global_too: bool = False, is_current: bool = 
     )  # fmt: skip
 
 
-def _wanted(request: Reading) -> Wanted:
+def _options(request: Reading) -> Wanted:
     memory = parameter(request.query, "why_not")
     return Wanted(
         explain=is_true(request.query, "explain"),
         why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
-    )
-
-
-def _budget(request: Reading) -> Budget:
-    chars = amount(request.query, "content_chars", least=1)
-    return Budget(
-        max_tokens=amount(request.query, "max_tokens"),
-        max_chars=amount(request.query, "max_chars"),
-        content_chars=SHOWN if chars is None else min(chars, MOST_SHOWN),
     )
 
 
@@ -238,33 +253,13 @@ def _listed(request: Reading, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, values)))
 
 
-async def _found(of: Found, wanted: Wanted) -> c.Found:
-    """The hits that one answer can hold; and their explanation, if one is wanted."""
-    hits = [
-        wire.hit(
-            hit.memory,
-            hit.rank,
-            superseded_by=hit.memory.links.superseded_by,
-            explain=a.explained_item(hit, place, of) if wanted.explain else None,
-        )
-        for place, hit in enumerate(of.hits, start=1)
-    ]
-    why = a.explained_answer(of, wanted) if wanted else None
-    fit = await held(hits, beside=len(json_bytes(why)) if why else 0)
-    return c.Found(
-        hits=fit,
-        omitted=fit.omitted,
-        explanation=why and a.explanation_of_kept(why, of.hits[: len(fit)]),
-    )
-
-
-async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
+async def _context(of: Context, budget: Budget, options: Wanted) -> c.Context:
     summaries = list(map(SummaryLine, of.summaries))
-    lines = [_line(of, place, budget, wanted) for place in range(len(of.found.hits))]
+    lines = [_line(of, position, budget, options) for position in range(len(of.found.hits))]
     why = None
-    if wanted:
-        why = a.explained_answer(of.found, wanted, budget=budget, packed=of.packed)
-    fit = await held([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
+    if options:
+        why = a.explained_answer(of.found, options.explain, budget=budget, packed=of.packed)
+    fit = await fitting([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
     kept = fit.after(len(summaries))
     return c.Context(
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
@@ -274,41 +269,41 @@ async def _context(of: Context, budget: Budget, wanted: Wanted) -> c.Context:
     )
 
 
-def _line(of: Context, place: int, budget: Budget, wanted: Wanted) -> c.Line:
-    hit, why = of.found.hits[place], None
+def _line(of: Context, position: int, budget: Budget, options: Wanted) -> c.Line:
+    hit, why = of.found.hits[position], None
     text = hit.memory.text
-    if wanted.explain and of.packed:
+    if options.explain and of.packed:
         is_cut = len(text.content) > budget.content_chars
-        why = a.explained_item(hit, of.packed.places[place], of.found, is_cut=is_cut)
+        why = a.explained_item(hit, of.packed.places[position], of.found, is_cut=is_cut)
     line = wire.line(text, budget.content_chars, explain=why)
-    if not wanted.links:
+    if not options.links:
         return line
     superseded = len(hit.memory.links.supersedes) or None
     return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
 
 
-def search_span(text: str, filter_: Filter, found: Found) -> Attributes:
+def search_span(text: str, filter_: Filter, result: Found) -> Attributes:
     return {
         "memory.project": filter_.project,
-        "memory.search.query": Cut(text, SHOWN_QUERY),
-        "memory.search.result_count": len(found.hits),
-        "memory.search.degraded": found.is_degraded or None,
+        "memory.search.query": Cut(text, SPAN_QUERY),
+        "memory.search.result_count": len(result.hits),
+        "memory.search.degraded": result.is_degraded or None,
     }
 
 
 def context_span(text: str, filter_: Filter, context: Context) -> Attributes:
-    found = context.found
+    result = context.found
     return {
         "memory.project": filter_.project,
         "memory.query": Cut(text, MAX_PROMPT),
         "memory.context.query_used": bool(text),
-        "memory.context.method": METHODS[found.method],
-        "memory.context.result_count": len(found.hits),
-        "memory.context.degraded": found.is_degraded or None,
-        "memory.context.corrected_count": len(found.query.corrections) or None,
+        "memory.context.method": METHODS[result.method],
+        "memory.context.result_count": len(result.hits),
+        "memory.context.degraded": result.is_degraded or None,
+        "memory.context.corrected_count": len(result.query.corrections) or None,
         "gen_ai.operation.name": OwnText("retrieval"),
         "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
-        "gen_ai.retrieval.document_count": len(found.hits),
+        "gen_ai.retrieval.document_count": len(result.hits),
     }
 
 
@@ -327,15 +322,8 @@ def budget_span(budget: Budget, context: Context) -> Attributes:
     }
 
 
-def _count(found: Found) -> None:
-    methods = Counter(hit.method for hit in found.hits)
-    for method, hits in methods.items():
-        count(CONTEXT_METHOD, method.value, by=hits)
-    count(CONTEXT_ANSWERS, "degraded" if found.is_degraded else outcome(methods))
-
-
 def outcome(methods: Collection[Method]) -> str:
-    """What a context is counted as, by how each of its memories was found."""
+    """What a context is counted as, by the method of each of its memories."""
     return "found" if {*methods} - {Method.RECENCY} else "recency" if methods else "empty"
 
 
@@ -343,7 +331,7 @@ def injected(hit: Hit) -> Attributes:
     return {
         "memory.injected.observation_id": hit.memory.id,
         "memory.injected.type": hit.memory.text.type,
-        "memory.injected.title": Cut(hit.memory.text.title, SHOWN_TITLE),
+        "memory.injected.title": Cut(hit.memory.text.title, SPAN_TITLE),
         "memory.injected.rank": hit.rank,
         "memory.injected.method": METHODS[hit.method],
     }

@@ -111,8 +111,8 @@ def _messages(file: BinaryIO) -> Iterator[Message]:
     """The messages in a file; none if it is empty. It is read lazily."""
     if is_empty(file):
         return
-    for _, place, item in entries(file, ("messages",)):
-        yield wire.message(item, place)
+    for _, position, item in entries(file, ("messages",)):
+        yield wire.message(item, position)
 
 
 async def _continued(

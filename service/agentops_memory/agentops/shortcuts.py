@@ -58,7 +58,7 @@ _HITS = {
 }  # as spans of whole answers tell of them
 
 Headers = Sequence[tuple[bytes, bytes]]
-Asked = tuple[Project, str, int]  # a text, and a limit: 0 if unset
+Params = tuple[Project, str, int]  # a text, and a limit: 0 if unset
 Encode = Callable[[Mapping[str, AnyValue]], bytes]  # attributes of an event, or some of them
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
@@ -146,16 +146,16 @@ class FastReads:
         return self._whole(body, date)
 
     def _answer(
-        self, path: bytes, params: Asked, sent: Headers
+        self, path: bytes, params: Params, head: Headers
     ) -> tuple[HeldRead, bytes, Caller] | None:
         project, text, limit = params
-        headers = self.heads.read(sent)
+        headers = self.heads.read(head)
         if headers is None:
             return None
         caller = self.gate.identify(headers)
         caller.require(Role.READER)
-        held = self.held(caller.tenant)
-        if held is None:
+        reads = self.held(caller.tenant)
+        if reads is None:
             return None
         now = micros(self.clock())
         rules, render = None, _line if path == CONTEXT else _hit
@@ -164,7 +164,7 @@ class FastReads:
             hide_by(lambda: rules)
             render = partial(_with_event, self.telemetry.past.encoded, render)
         plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
-        read = held.context(plain, render) if path == CONTEXT else held.search(plain, render)
+        read = reads.context(plain, render) if path == CONTEXT else reads.search(plain, render)
         if read is None:
             return None
         body = _context_body(read) if path == CONTEXT else _search_body(read)
@@ -174,19 +174,19 @@ class FastReads:
         return read, body, caller
 
     def _leave_spans(
-        self, path: bytes, params: Asked, headers: Headers, read: HeldRead, began: int
+        self, path: bytes, params: Params, headers: Headers, read: HeldRead, began: int
     ) -> Span:
         """Leave the spans of the long way, if any are sent."""
         if self.telemetry.past is None:
             return INVALID_SPAN
         text, filter_ = params[1], Filter(project=params[0])
         hits = tuple([_HITS[by] for _, _, by in read.hits])
-        found = Found(hits=hits, query=Query(corrections=read.corrections))
+        result = Found(hits=hits, query=Query(corrections=read.corrections))
         if path == SEARCH:
-            name, event, attributes = "search", "search.result", search_span(text, filter_, found)
+            name, event, attributes = "search", "search.result", search_span(text, filter_, result)
         else:
             name, event = "fetch_context", "context.injected"
-            attributes = context_span(text, filter_, Context(found=found))
+            attributes = context_span(text, filter_, Context(found=result))
         encoded = self.telemetry.past.encoded
         events = [
             line.partition(EVENT)[2]
@@ -220,22 +220,20 @@ def _search_body(read: HeldRead) -> bytes:
 
 def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
     """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
-    told = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
-    del told["memory.injected.rank"], told["memory.injected.method"]
-    return render(memory) + EVENT + encoded(told)
+    event = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
+    del event["memory.injected.rank"], event["memory.injected.method"]
+    return render(memory) + EVENT + encoded(event)
 
 
-def _parameters(query: bytes, text_name: bytes) -> Asked | None:
+def _parameters(query: bytes, text_name: bytes) -> Params | None:
     """The project, the text and the limit (0 if unset); None for anything else."""
-    found: dict[bytes, bytes] = {}
-    for pair in query.split(b"&"):
-        name, _, value = pair.partition(b"=")
-        if name in found:
-            return None
-        found[name] = value
-    text, project = found.pop(text_name, None), found.pop(b"project", None)
-    limit = found.pop(b"limit", b"0")
-    if found or not text or not project or len(project) > LONGEST_NAME:
+    pairs = [pair.partition(b"=") for pair in query.split(b"&")]
+    params = {name: value for name, _, value in pairs}
+    if len(params) < len(pairs):
+        return None
+    text, project = params.pop(text_name, None), params.pop(b"project", None)
+    limit = params.pop(b"limit", b"0")
+    if params or not text or not project or len(project) > LONGEST_NAME:
         return None
     if not (limit.isdigit() and len(limit) <= 2):
         return None

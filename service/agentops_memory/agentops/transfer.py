@@ -9,6 +9,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -53,7 +54,7 @@ from ..memory.sessions import SessionTable
 from ..memory.space import Project, project_name
 from ..recall.instants import parsed, rendered
 from ..telemetry import hidden
-from .wire import json_bytes, memory_as, said, session
+from .wire import fields_of, json_bytes, memory_as, session
 
 if TYPE_CHECKING:
     from . import models as m
@@ -92,12 +93,13 @@ def recognized(file: BinaryIO) -> str | None:
     """Why a file that is no JSON object cannot be imported; None if it is not recognized."""
     file.seek(0)
     head = file.read(HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
+    kind = next((it for start, it in _BY_START.items() if head.startswith(start)), None)
+    first, _, rows = head.partition(b"\n")
     if not head:
-        kind: str | None = "empty"
-    elif _is_json_lines(head):
-        kind = f"JSON lines, {_UNREAD}"
-    else:
-        kind = next((it for start, it in _BY_START.items() if head.startswith(start)), None)
+        kind = "empty"
+    elif rows.lstrip().startswith(b"{"):
+        with suppress(ValueError, RecursionError):
+            kind = f"JSON lines, {_UNREAD}" if isinstance(json.loads(first), dict) else kind
     return kind and f"invalid JSON: {_EXPECTED}, and this is {kind}."
 
 
@@ -108,12 +110,13 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
     """
     names: dict[str, None] = {}
     count, hint = 0, ""
-    for name, place, _ in members(file):
+    for name, position, _ in members(file):
         if name in lists:
             return
-        count += place is None  # and else an item of the member before
+        count += position is None  # and else an item of the member before
         # A refusal may name what looks like a field, and holds no secret.
-        if place is None and len(names) < NAMED and _FIELD.fullmatch(name) and hidden(name) == name:
+        is_field = position is None and _FIELD.fullmatch(name)
+        if is_field and len(names) < NAMED and hidden(name) == name:
             names[name] = None
         hint = hint or _BY_MEMBER.get(name, "")
     if not count:
@@ -124,23 +127,11 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
     raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
 
 
-def _is_json_lines(head: bytes) -> bool:
-    first, _, rest = head.partition(b"\n")
-    if not rest.lstrip().startswith(b"{"):
-        return False
-    try:
-        return isinstance(json.loads(first), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
 PROJECTS = 1024  # of a document whose names are remembered
 KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of what is not read again, and of a row beside
 NAMED_ROWS = 20  # whose faults a refusal names
 FAULTY = "validation failed: "
-
-Named = Callable[[str], Project]
-"""The project of a name that a row has."""
+_ROWS = "sessions", "observations"  # the lists of a document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,10 +164,10 @@ class Document:
         room = KEPT
         self._counts = dict.fromkeys(_ROWS, 0)
         try:
-            for name, place, item in entries(self._file, _ROWS):
+            for name, position, item in entries(self._file, _ROWS):
                 self._counts[name] += 1
                 try:
-                    row = self._row(name, place, item)
+                    row = self._row(name, position, item)
                 except InvalidFields as error:
                     faults.append(str(error).removeprefix(FAULTY))
                     if len(faults) == NAMED_ROWS:
@@ -202,62 +193,48 @@ class Document:
             return
         for name, count in self._counts.items():
             # What follows the last of them is left to the next reading.
-            for _, place, item in islice(entries(self._file, (name,)), count):
-                yield self._row(name, place, item)
+            for _, position, item in islice(entries(self._file, (name,)), count):
+                yield self._row(name, position, item)
 
-    def _row(self, name: str, place: int, item: object) -> Row:
-        return _ROWS[name](item, f"{name}[{place}]", self._now, self._project)
+    def _row(self, name: str, position: int, item: object) -> Row:
+        path, now = f"{name}[{position}]", self._now
+        if name == "observations":
+            return self._memory(m.body(m.ImportedObservation, item, path), path)
+        row = m.body(m.ImportedSession, item, path)
+        return Session(
+            id=SessionId(row.id), project=self._project(row.project),
+            started_at=_instant(row, path, "started_at") or now,
+            ended_at=_instant(row, path, "ended_at"), summary=row.summary or "",
+            message_count=row.message_count or 0,
+        )  # fmt: skip
 
-
-def imported_session(item: object, place: str, now: datetime, named: Named) -> Session:
-    row = m.body(m.ImportedSession, item, place)
-    return Session(
-        id=SessionId(row.id), project=named(row.project),
-        started_at=_instant(row.started_at, f"{place}.started_at") or now,
-        ended_at=_instant(row.ended_at, f"{place}.ended_at"), summary=row.summary or "",
-        message_count=row.message_count or 0,
-    )  # fmt: skip
-
-
-def imported_memory(item: object, place: str, now: datetime, named: Named) -> Memory:
-    row = m.body(m.ImportedObservation, item, place)
-    created = _instant(row.created_at, f"{place}.created_at") or now
-    updated = _instant(row.updated_at, f"{place}.updated_at") or created
-    older = tuple(_uid(it, f"{place}.supersedes") for it in row.supersedes or ())
-    return Memory(
-        uid=_uid(row.uid, f"{place}.uid"), **said(row, named(row.project)),
-        revision=row.revision_count or 1, duplicates=row.duplicate_count or 1,
-        last_seen_at=_instant(row.last_seen_at, f"{place}.last_seen_at") or updated,
-        promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
-        lifecycle=_lifecycle(row, place, now), links=Links(uids=older) if older else NO_LINKS,
-    )  # fmt: skip
-
-
-def _lifecycle(row: "m.ImportedObservation", place: str, now: datetime) -> Lifecycle:
-    if not any((row.pinned, row.pinned_at, row.expires_at, row.review_at, row.confirmed_at)):
-        return NO_LIFECYCLE
-    pinned_at = _instant(row.pinned_at, f"{place}.pinned_at") or (now if row.pinned else None)
-    lifecycle = Lifecycle(
-        expires_at=_instant(row.expires_at, f"{place}.expires_at"),
-        pinned_at=None if row.pinned is False else pinned_at,
-        review_at=_instant(row.review_at, f"{place}.review_at"),
-        confirmed_at=_instant(row.confirmed_at, f"{place}.confirmed_at"),
-    )
-    return NO_LIFECYCLE if lifecycle == NO_LIFECYCLE else lifecycle
+    def _memory(self, row: "m.ImportedObservation", path: str) -> Memory:
+        created = _instant(row, path, "created_at") or self._now
+        updated = _instant(row, path, "updated_at") or created
+        older = tuple(_uid(it, f"{path}.supersedes") for it in row.supersedes or ())
+        uid, last_seen_at = _uid(row.uid, f"{path}.uid"), _instant(row, path, "last_seen_at")
+        lifecycle = NO_LIFECYCLE
+        if row.pinned or row.pinned_at or row.expires_at or row.review_at or row.confirmed_at:
+            pinned_at = _instant(row, path, "pinned_at") or (self._now if row.pinned else None)
+            lifecycle = Lifecycle(
+                expires_at=_instant(row, path, "expires_at"),
+                pinned_at=None if row.pinned is False else pinned_at,
+                review_at=_instant(row, path, "review_at"),
+                confirmed_at=_instant(row, path, "confirmed_at"),
+            )
+        return Memory(
+            uid=uid, **fields_of(row, self._project(row.project)), revision=row.revision_count or 1,
+            duplicates=row.duplicate_count or 1, last_seen_at=last_seen_at or updated,
+            promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
+            lifecycle=lifecycle, links=Links(uids=older) if older else NO_LINKS,
+        )  # fmt: skip
 
 
-_ROWS: dict[str, Callable[[object, str, datetime, Named], Row]] = {
-    "sessions": imported_session,
-    "observations": imported_memory,
-}
-
-
-def _instant(text: str | None, name: str) -> datetime | None:
-    if not text:
+def _instant(row: object, path: str, field: str) -> datetime | None:
+    if not (text := getattr(row, field)):
         return None
-    at = parsed(text)
-    if at is None:
-        raise InvalidFields(f"validation failed: {name} is not an RFC 3339 time")
+    if (at := parsed(text)) is None:
+        raise InvalidFields(f"{FAULTY}{path}.{field} is not an RFC 3339 time")
     return at
 
 
@@ -268,13 +245,6 @@ def _uid(text: str | None, name: str) -> str:
         return str(UUID(text)) if text else ""
     except ValueError as error:
         raise InvalidFields(f"validation failed: {name} is not a UUID") from error
-
-
-def exported_memory(memory: Memory) -> ExportedObservation:
-    return memory_as(
-        ExportedObservation, memory, supersedes=memory.links.uids, uid=memory.uid,
-        pinned_at=memory.lifecycle.pinned_at,
-    )  # fmt: skip
 
 
 def import_plan(plan: Tally) -> c.ImportPlan:
@@ -337,9 +307,9 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     return tally
 
 
-def plan_rows(tx: Transaction, rows: Sequence[Row], place: int) -> None:
+def plan_rows(tx: Transaction, rows: Sequence[Row], position: int) -> None:
     """Store rows, and roll back; raises Planned. Quotas are not checked."""
-    importing = Importing(tx, place)
+    importing = Importing(tx, position)
     for start in range(0, len(rows), SLICE):
         importing.add(rows[start : start + SLICE])
     raise Planned(importing.tally)
@@ -353,9 +323,9 @@ def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -
 
 
 def _imported(
-    tx: Transaction, rows: Sequence[Row], size: int, place: int = 0, *, is_whole: bool = True
+    tx: Transaction, rows: Sequence[Row], size: int, position: int = 0, *, is_whole: bool = True
 ) -> Tally:
-    importing, size = Importing(tx, place), SLICE_IN_QUOTA if tx.room is not None else size
+    importing, size = Importing(tx, position), SLICE_IN_QUOTA if tx.room is not None else size
     for start in range(0, len(rows), size):
         if start and not is_whole and tx.is_awaited:
             break
@@ -370,15 +340,15 @@ def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
     memories = [it for it in rows if isinstance(it, Memory)]
     new = unmatched(tx, memories)
     known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
-    for place, it in enumerate(memories):
-        if place in new or not decision(tx, it).is_present:
+    for position, it in enumerate(memories):
+        if position in new or not decision(tx, it).is_present:
             tx.caller.require_space(it.space)
             assert it.session is not None  # entries of stores are not imported
             tx.caller.require_project(known.get(it.session, it.space.project))
     for row in rows:
         if isinstance(row, Session):
             tx.caller.require_project(row.project)
-    return sum(len(memories[place].text.content) for place in new)
+    return sum(len(memories[position].text.content) for position in new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,14 +371,23 @@ class Transfer:
         caller.require(Role.ADMIN)
         piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
         comma, number = b"", 0
-        while sessions := await self.engine.read(caller, session_page, project, number):
+        while sessions := await self.engine.read(
+            caller, lambda tx, after: tx[SessionTable].page(project, after, PAGE), number
+        ):
             number, _ = sessions[-1]
             yield piece + comma + json_bytes([session(it) for _, it in sessions])[1:-1]
             piece, comma = b"", b","
         piece, comma, last = piece + b'],"observations":[', b"", UNSAVED
         while memories := await self.engine.read(caller, memory_page, project, last):
             last = memories[-1].id
-            yield piece + comma + json_bytes(list(map(exported_memory, memories)))[1:-1]
+            rows = [
+                memory_as(
+                    ExportedObservation, it, supersedes=it.links.uids, uid=it.uid,
+                    pinned_at=it.lifecycle.pinned_at,
+                )
+                for it in memories
+            ]  # fmt: skip
+            yield piece + comma + json_bytes(rows)[1:-1]
             piece, comma = b"", b","
         yield piece + b"]}"
 
@@ -430,7 +409,11 @@ class Transfer:
             if not caller.projects.are_everything or await self.engine.read(
                 caller, lambda tx: tx.room is not None
             ):
-                await self._require_storable(caller, chunks_of(Redactor(rules), document))
+                # Refuse the document before its first row is stored, as far as that can be known.
+                size, all_chunks = 0, chunks_of(Redactor(rules), document)
+                while rows := await _next(all_chunks):
+                    size += await self.engine.read(caller, new_size, rows)
+                await self.engine.read(caller, require_room, size)
                 redactor = Redactor(rules)
                 chunks = chunks_of(redactor, document)  # both read the same file
             tally = await self._in_chunks(caller, chunks, progress)
@@ -451,16 +434,6 @@ class Transfer:
             except Planned as planned:
                 tally.add(planned.tally)
         return tally
-
-    async def _require_storable(self, caller: Caller, chunks: Iterator[Sequence[Row]]) -> None:
-        """Refuse a document before its first row is stored, as far as that can be known.
-
-        Denied if a row may not be stored, OverQuota without room for what is new.
-        """
-        size = 0
-        while rows := await _next(chunks):
-            size += await self.engine.read(caller, new_size, rows)
-        await self.engine.read(caller, require_room, size)
 
     async def _in_chunks(
         self, caller: Caller, chunks: Iterator[Sequence[Row]], progress: Progress
@@ -485,10 +458,6 @@ class Transfer:
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise
         return tally
-
-
-def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
-    return tx[SessionTable].page(project, after, PAGE)
 
 
 def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> list[Memory]:

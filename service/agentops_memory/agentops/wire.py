@@ -1,7 +1,7 @@
 """Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -11,13 +11,10 @@ from agentops_memory_client.contract import models as c
 from ..http import query
 from ..lazy import Lazy
 from ..memory.memory import (
-    UNSET,
     Change,
     Draft,
     LifecycleChange,
     Memory,
-    MemoryId,
-    Reference,
     Revision,
     Session,
     SessionId,
@@ -52,7 +49,7 @@ OMITTED = "X-Results-Omitted"
 WARNING = "X-Memory-Warning"
 NONE: Mapping[str, str] = {}
 IN_HEADERS = {"redacted", "warning"}
-EMPTY_IS_TOLD = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
+WITH_EMPTY_LISTS = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
 
 # The most that a part can take beside its content, and a character of that: `\u0000`.
 MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
@@ -76,10 +73,10 @@ def saved(outcome: Saved, similar: Sequence[Lookalike] | None, redacted: int) ->
     )  # fmt: skip
 
 
-def _similar(found: Lookalike) -> c.Similar:
+def _similar(of: Lookalike) -> c.Similar:
     return c.Similar(
-        id=found.memory.id, title=found.memory.text.title, type=found.memory.text.type,
-        score=round(found.score, 2), updated_at=_seconds(found.memory.updated_at),
+        id=of.memory.id, title=of.memory.text.title, type=of.memory.text.type,
+        score=round(of.score, 2), updated_at=_seconds(of.memory.updated_at),
     )  # fmt: skip
 
 
@@ -150,14 +147,16 @@ class SummaryLine:
     summary: str
 
 
-async def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
+async def fitting(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
     """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
-    if not beside and _are_small(parts):
+    texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
+    most = len(parts) * MOST_BESIDE + MOST_OF_A_CHARACTER * sum(map(len, filter(None, texts)))
+    if not beside and most < query.MAX_ANSWER:  # whatever they say, so nothing is measured
         return Rows(parts)
     room, json = query.MAX_ANSWER - 1024 - beside, {}
     nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
     async for at, part in large_answers.paced(
-        ((at, json_bytes(parts[at])) for at in nearest), _size
+        ((at, json_bytes(parts[at])) for at in nearest), lambda numbered: len(numbered[1])
     ):
         room -= len(part) + 1
         if room < 0:
@@ -169,17 +168,6 @@ async def held(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[
     return some
 
 
-def _size(numbered: tuple[int, bytes]) -> int:
-    return len(numbered[1])
-
-
-def _are_small(parts: Sequence[object]) -> bool:
-    """Whether they fit whatever they say, so that nothing has to be measured."""
-    texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
-    characters = sum(map(len, filter(None, texts)))
-    return len(parts) * MOST_BESIDE + characters * MOST_OF_A_CHARACTER < query.MAX_ANSWER
-
-
 def json_bytes(noun: object) -> bytes:
     """A noun, or a list of one kind, as JSON; parts without a value are absent."""
     kind: Any = type(noun)
@@ -187,9 +175,14 @@ def json_bytes(noun: object) -> bytes:
         return cast(bytes, kind.model_dump_json(noun, exclude_none=True).encode())
     match noun:
         case c.Found():
-            return _found(noun)
+            hits, why = json_bytes(noun.hits), noun.explanation
+            return hits if why is None else b'{"results":%b,"explain":%b}' % (hits, json_bytes(why))
         case c.Context():
-            return b"{%b}" % b",".join(_context(noun))
+            summaries = json_bytes(list(map(SummaryLine, noun.summaries)))
+            lines, why = json_bytes(noun.observations), noun.explanation
+            explain = b"" if why is None else b',"explain":%b' % json_bytes(why)
+            context = b'{"recent_sessions":%b,"recent_observations":%b%b}'
+            return context % (summaries, lines, explain)
         case Rows() if noun.json:
             return b"[%b]" % b",".join(noun.json)
         case [first, *_]:
@@ -197,7 +190,7 @@ def json_bytes(noun: object) -> bytes:
         case list() | tuple() | dict():
             return pydantic_core.to_json(noun)
     return _adapter(kind).dump_json(
-        noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in EMPTY_IS_TOLD
+        noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in WITH_EMPTY_LISTS
     )
 
 
@@ -213,21 +206,6 @@ def build_serializers() -> None:
 @cache
 def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
     return pydantic.TypeAdapter(kind)
-
-
-def _found(found: c.Found) -> bytes:
-    hits = json_bytes(found.hits)
-    if found.explanation is None:
-        return hits
-    return b'{"results":%b,"explain":%b}' % (hits, json_bytes(found.explanation))
-
-
-def _context(context: c.Context) -> Iterator[bytes]:
-    summaries = list(map(SummaryLine, context.summaries))
-    yield b'"recent_sessions":%b' % json_bytes(summaries)
-    yield b'"recent_observations":%b' % json_bytes(context.observations)
-    if context.explanation is not None:
-        yield b'"explain":%b' % json_bytes(context.explanation)
 
 
 def response(
@@ -246,8 +224,8 @@ def response(
     return responses.Response(json_bytes(answer), status, every, media_type=JSON)
 
 
-def said(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
-    """What a body says of a memory, as a draft and a memory have it."""
+def fields_of(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
+    """The fields of a body that a draft and a memory have in common."""
     return {
         "session": SessionId(body.session_id),
         "space": Space(project=project, scope=body.scope or PROJECT_SCOPE),
@@ -259,7 +237,7 @@ def said(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
 
 
 def draft(body: "m.ObservationBody") -> Draft:
-    return Draft(**said(body, project_name(body.project)), lifecycle=lifecycle(body))
+    return Draft(**fields_of(body, project_name(body.project)), lifecycle=lifecycle(body))
 
 
 def change(body: "m.ChangeBody") -> Change:
@@ -270,20 +248,17 @@ def change(body: "m.ChangeBody") -> Change:
     )  # fmt: skip
 
 
+_LIFECYCLE = {it.name for it in fields(LifecycleChange)}
+
+
 def lifecycle(body: "m.LifecycleBody") -> LifecycleChange:
     """What a body sets; in a change `null` takes an instant away."""
-    named = body.model_fields_set
-    return LifecycleChange(
-        expires_at=body.expires_at if "expires_at" in named else UNSET,
-        ttl=None if body.ttl is None else timedelta(seconds=body.ttl),
-        pinned=body.pinned,
-        supersedes=None if body.supersedes is None else tuple(map(_reference, body.supersedes)),
-        review_at=body.review_at if "review_at" in named else UNSET,
-    )
-
-
-def _reference(reference: int | str) -> Reference:
-    return reference if isinstance(reference, str) else MemoryId(reference)
+    named: dict[str, Any] = {it: getattr(body, it) for it in _LIFECYCLE & body.model_fields_set}
+    if "ttl" in named:
+        named["ttl"] = timedelta(seconds=named["ttl"])
+    if "supersedes" in named:
+        named["supersedes"] = tuple(named["supersedes"])
+    return LifecycleChange(**named)
 
 
 def messages(body: Mapping[str, object]) -> Iterator[Message]:
@@ -291,10 +266,10 @@ def messages(body: Mapping[str, object]) -> Iterator[Message]:
     m.body(m.Messages, body)
     every = body["messages"]
     assert isinstance(every, list)  # else it was refused
-    for place, each in enumerate(every):
-        yield message(each, place)
+    for position, each in enumerate(every):
+        yield message(each, position)
 
 
-def message(item: object, place: int) -> Message:
-    body = m.body(m.MessageBody, {} if item is None else item, f"messages[{place}]")
+def message(item: object, position: int) -> Message:
+    body = m.body(m.MessageBody, {} if item is None else item, f"messages[{position}]")
     return Message(role=body.role or "", content=body.content or "")

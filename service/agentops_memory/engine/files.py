@@ -176,7 +176,7 @@ def drafts(folder: Path) -> Iterator[Path]:
     It is locked while its process lives, which tells it from what a killed one left behind.
     """
     remove_leftovers(folder)
-    made, lock = _made(folder)
+    made, lock = _locked_folder(folder)
     try:
         yield made
     finally:
@@ -186,16 +186,16 @@ def drafts(folder: Path) -> Iterator[Path]:
 
 def leftovers(folder: Path) -> list[Path]:
     """The folders for drafts whose processes have ended."""
-    with _left_over(folder) as found:
-        return found
+    with _left_over(folder) as folders:
+        return folders
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
     """Remove those folders; returns them."""
-    with _left_over(folder) as found:
-        for left in found:
+    with _left_over(folder) as folders:
+        for left in folders:
             shutil.rmtree(left, ignore_errors=True)
-        return found
+        return folders
 
 
 def _owner(path: Path) -> tuple[int, int]:
@@ -206,7 +206,7 @@ def _owner(path: Path) -> tuple[int, int]:
     return status.st_uid, status.st_gid
 
 
-def _made(folder: Path) -> tuple[Path, int]:
+def _locked_folder(folder: Path) -> tuple[Path, int]:
     from tempfile import mkdtemp  # noqa: PLC0415 - seldom needed
 
     while True:
@@ -222,14 +222,14 @@ def _made(folder: Path) -> tuple[Path, int]:
 def _left_over(folder: Path) -> Iterator[list[Path]]:
     """The folders that are left over, each locked inside, so that nobody else uses it."""
     with ExitStack() as locks:
-        found = []
+        folders = []
         for left in sorted(folder.glob(f"{PREFIX}*{SUFFIX}")):
             with suppress(OSError):
                 lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 locks.callback(os.close, lock)
                 if _is_locked(lock):
-                    found.append(left)
-        yield found
+                    folders.append(left)
+        yield folders
 
 
 def _is_locked(file: int) -> bool | None:

@@ -190,17 +190,8 @@ class EventType(StrEnum):
     ASSIGNED = "agent_assigned"
 
 
-OF_STATUS: Mapping[TaskStatus, EventType] = {
-    TaskStatus.PENDING: EventType.TASK_PROGRESS,
-    TaskStatus.READY: EventType.TASK_READY,
-    TaskStatus.CLAIMED: EventType.TASK_CLAIMED,
-    TaskStatus.RUNNING: EventType.TASK_STARTED,
-    TaskStatus.BLOCKED: EventType.TASK_BLOCKED,
-    TaskStatus.COMPLETED: EventType.TASK_COMPLETED,
-    TaskStatus.FAILED: EventType.TASK_FAILED,
-    TaskStatus.CANCELLED: EventType.TASK_CANCELLED,
-    TaskStatus.SKIPPED: EventType.TASK_SKIPPED,
-}
+_VERBS = {TaskStatus.PENDING: "progress", TaskStatus.RUNNING: "started"}
+OF_STATUS = {it: EventType(f"task.{_VERBS.get(it, it)}") for it in TaskStatus}
 
 # What the package's clients can read of an event's type, but for what the service tells.
 LOGGED = frozenset(

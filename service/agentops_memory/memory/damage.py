@@ -122,20 +122,18 @@ _TYPES = {"TEXT": str, "BLOB": bytes, "REAL": float, "BOOLEAN": bool}
 _COUNT, _INSTANT, _FLAG = _whole(0, 2 * MOST), _whole(EARLIEST, LAST), _whole(0, 1)
 
 
-def _is_placed(row: Mapping[str, Any]) -> bool:
-    is_found = row["area"] <= GLOBAL_AREA or is_partition(row["partition"])
-    return is_found and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)
-
-
 def _has_value(row: Mapping[str, Any]) -> None:
     if row["content"] is not None:
         sight.require_value(row["content"], row["sensitivity"])
 
 
 ROWS: Mapping[str, Mapping[str, Check]] = {
-    "spaces": {"partition": _is_placed},
+    "spaces": {"partition": lambda row: (row["area"] <= GLOBAL_AREA
+                                         or is_partition(row["partition"]))
+               and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)},
     "agent_memories": {"attempt": lambda row: row["binding"] != Binding.TASK
-                       or row["attempt"] is not None, "content": _has_value},
+                       or row["attempt"] is not None,
+                       "content": _has_value},
     "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()
                   == row["checksum"]},
 }  # fmt: skip
@@ -195,8 +193,12 @@ class TableCheck:
         """The columns that are damaged of a row with these values."""
         types = tuple(map(type, values))
         if types not in self._sound:
-            if wrong := [it.name for it, of in zip(self._columns, types, strict=True)
-                         if not _is_of_type(it, of)]:  # fmt: skip
+            wrong = [
+                it.name
+                for it, of in zip(self._columns, types, strict=True)
+                if not (it.may_be_null if of is type(None) else of is _TYPES.get(it.type, int))
+            ]
+            if wrong:
                 return wrong
             self._sound.add(types)
         wrong = [
@@ -235,12 +237,6 @@ def _check_of(table: str, column: Column) -> Check | None:
     return _FLAG if is_flag else _COUNT if column.name != "partition" else None
 
 
-def _is_of_type(column: Column, found: type) -> bool:
-    if found is type(None):
-        return column.may_be_null
-    return found is _TYPES.get(column.type, int)
-
-
 def _passes(check: Check, value: object) -> bool:
     try:
         return check(value) is not False
@@ -260,10 +256,10 @@ class KnownDamage:
     def names(self) -> tuple[str, ...]:
         return tuple(map(str, self.rows))
 
-    def note(self, caller: Caller, found: Iterable[RowDamage]) -> None:
-        """Note all that a check has found; the log has each row once, but never what it holds."""
+    def note(self, caller: Caller, rows: Iterable[RowDamage]) -> None:
+        """Note all that a check reports; the log has each row once, but never what it holds."""
         with self._lock:
-            known, self.rows = self.rows, tuple(found)
+            known, self.rows = self.rows, tuple(rows)
         known_rows = {(it.table, it.row) for it in known}
         for row in self.rows:
             if (row.table, row.row) not in known_rows:

@@ -95,11 +95,9 @@ class IdempotencyTable(Table):
 
     def forget(self, keys: Sequence[bytes], at: datetime) -> int:
         """Remove the records of these keys that are up to then; how many were removed."""
-        gone = self._connection.executemany(
-            "DELETE FROM done WHERE key = :key AND at <= :at",
-            [{"key": key, "at": micros(at)} for key in keys],
-        )
-        return gone.rowcount
+        rows = [{"key": key, "at": micros(at)} for key in keys]
+        statement = "DELETE FROM done WHERE key = :key AND at <= :at"
+        return self._connection.executemany(statement, rows).rowcount
 
 
 P = ParamSpec("P")
@@ -121,8 +119,8 @@ def idempotency(
     """
     if not _KEY.fullmatch(key):
         raise Invalid(f"An idempotency key must have 1 to {LONGEST_KEY} visible ASCII characters.")
-    held = (caller.key or "").encode(), key.encode(), *([holder.encode()] if holder else [])
-    return IdempotentRequest(key=_digest(*held), request=_digest(*request, *held), status=status)
+    parts = (caller.key or "").encode(), key.encode(), *([holder.encode()] if holder else [])
+    return IdempotentRequest(key=_digest(*parts), request=_digest(*request, *parts), status=status)
 
 
 def once(

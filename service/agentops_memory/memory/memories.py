@@ -13,6 +13,7 @@ from ..recall.text import content_hash, fingerprint
 from .memory import (
     ENDED,
     LIFECYCLE,
+    LIFECYCLE_FIELDS,
     MEMORY,
     NO_LIFECYCLE,
     REVISIONS_OF,
@@ -22,14 +23,13 @@ from .memory import (
     Reference,
     Shown,
     deleted,
-    lifecycle_row,
     live,
     memory_of,
     memory_row,
     memory_text,
     undeleted,
 )
-from .rows import MAX_LIST, micros, portion
+from .rows import MAX_LIST, micros, optional_micros, portion
 from .search import Filter
 from .space import (
     GLOBAL_SCOPE,
@@ -46,16 +46,15 @@ from .table import Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
 
-PUT_LIFECYCLE = """
-    INSERT INTO lifecycles (memory_id, space_id, held_key, expires_at, pinned_at, review_at,
-                            confirmed_at)
-    SELECT id, space_id, CASE WHEN key IS NULL THEN :key END, :expires_at, :pinned_at,
-           :review_at, :confirmed_at
+PUT_LIFECYCLE = f"""
+    INSERT INTO lifecycles (memory_id, space_id, held_key, {", ".join(LIFECYCLE_FIELDS)})
+    SELECT id, space_id, CASE WHEN key IS NULL THEN :key END,
+           {", ".join(f":{it}" for it in LIFECYCLE_FIELDS)}
       FROM memories
      WHERE id = :id
         ON CONFLICT (memory_id) DO UPDATE
-       SET held_key = excluded.held_key, expires_at = :expires_at, pinned_at = :pinned_at,
-           review_at = :review_at, confirmed_at = :confirmed_at,
+       SET held_key = excluded.held_key,
+           {", ".join(f"{it} = :{it}" for it in LIFECYCLE_FIELDS)},
            is_swept = lifecycles.is_swept AND coalesce(:expires_at <= :now, FALSE)"""
 
 # One that lies beside the row comes back into it unless another has it: the clock went back.
@@ -456,10 +455,10 @@ class MemoryTable(MemoryLists):
         if memory.lifecycle == NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
+        instants = {it: optional_micros(getattr(memory.lifecycle, it)) for it in LIFECYCLE_FIELDS}
         self._execute(
-            PUT_LIFECYCLE, id=memory.id, key=memory.key, **lifecycle_row(memory.lifecycle),
-            **self._moment.values,
-        )  # fmt: skip
+            PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants, **self._moment.values
+        )
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         return self._first(

@@ -5,7 +5,7 @@ Each is a condition on a memory under an alias, or under the name of its table; 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import cached_property, lru_cache
@@ -192,6 +192,7 @@ class LifecycleChange:
         return self.expires_at if self.ttl is None else now + self.ttl
 
 
+LIFECYCLE_FIELDS = tuple(it.name for it in fields(Lifecycle))  # each has a column of its name
 NO_LIFECYCLE = Lifecycle()
 NO_CHANGE = LifecycleChange()
 
@@ -333,10 +334,10 @@ class Session:
 
 
 # The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
-MEMORY = """m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.key, l.held_key),
+MEMORY = f"""m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.key, l.held_key),
             m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
             m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
-            l.memory_id, l.expires_at, l.pinned_at, l.review_at, l.confirmed_at"""
+            l.memory_id, {", ".join(f"l.{it}" for it in LIFECYCLE_FIELDS)}"""
 SHOWN = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
            l.expires_at"""  # of `memory_text`
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
@@ -395,15 +396,6 @@ def _text(text: str) -> str:
     return text
 
 
-def lifecycle_row(lifecycle: Lifecycle) -> dict[str, object]:
-    return {
-        "expires_at": optional_micros(lifecycle.expires_at),
-        "pinned_at": optional_micros(lifecycle.pinned_at),
-        "review_at": optional_micros(lifecycle.review_at),
-        "confirmed_at": optional_micros(lifecycle.confirmed_at),
-    }
-
-
 def memory_row(memory: Memory) -> dict[str, object]:
     """The columns of a memory, but for its id and its space."""
     hash_ = memory.content_hash or content_hash(memory.text.content)
@@ -453,9 +445,7 @@ def end_of(memory: int, expires_at: int | None) -> datetime | None:
 
 def _lifecycle(memory: int, *instants: int | None) -> Lifecycle:
     try:
-        expires_at, pinned_at, review_at, confirmed_at = map(optional_instant, instants)
+        fields = zip(LIFECYCLE_FIELDS, map(optional_instant, instants), strict=True)
+        return Lifecycle(**dict(fields))
     except UNREADABLE as error:
         raise DamagedRow("lifecycles", memory) from error
-    return Lifecycle(
-        expires_at=expires_at, pinned_at=pinned_at, review_at=review_at, confirmed_at=confirmed_at
-    )

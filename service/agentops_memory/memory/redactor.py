@@ -12,7 +12,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from ..engine.engine import Transaction
 from ..errors import Invalid, InvalidFields, NotFound, OverQuota, TooMany
-from ..recall.summary import SHOWN, Transcript, parsed_summary, summary
+from ..recall.summary import SHOWN as LONGEST_MESSAGE
+from ..recall.summary import Transcript, parsed_summary, summary
 from ..recall.text import cut, leaves
 from ..recall.visible import invisible
 from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
@@ -44,15 +45,15 @@ def faults_of(names: Mapping[str, str]) -> dict[str, str]:
 
     A project whose name is a pattern could be taken for all that match it.
     """
-    found = ((field, invisible(name)) for field, name in names.items())
-    faults = {field: f"has the invisible character {sign}" for field, sign in found if sign}
+    signs = ((field, invisible(name)) for field, name in names.items())
+    faults = {field: f"has the invisible character {sign}" for field, sign in signs if sign}
     if ANY in names.get("project", ""):
         faults["project"] = f"has a {ANY}, as key patterns have"
     return faults
 
 
 def named_tags(tags: Collection[str]) -> dict[str, str]:
-    return {f"tags[{place}]": tag for place, tag in enumerate(tags)}
+    return {f"tags[{position}]": tag for position, tag in enumerate(tags)}
 
 
 def refuse(faults: Mapping[str, str], known: Collection[str] = ()) -> None:
@@ -307,8 +308,8 @@ class Redactor:
         return replace(session, summary=clean)
 
     def transcript(self, digest: Transcript) -> Transcript:
-        first = cut(self.whole(digest.first), SHOWN)
-        last = cut(self.whole(digest.last), SHOWN) if digest.user > 1 else first
+        first = cut(self.whole(digest.first), LONGEST_MESSAGE)
+        last = cut(self.whole(digest.last), LONGEST_MESSAGE) if digest.user > 1 else first
         return replace(digest, first=first, last=last)
 
     def memories(self, memories: Sequence[Memory]) -> Iterator[Memory]:
@@ -378,17 +379,17 @@ class JsonRedactor:
         Such are a variable beside its name, an option before its argument, a key of JSON.
         """
         clean = self._members(value)
-        found = self.redactor.rules.redacted(written(clean))
-        if not found.count:
+        redacted = self.redactor.rules.redacted(written(clean))
+        if not redacted.count:
             return clean
         try:
-            rid = json.loads(found.text)
+            members = json.loads(redacted.text)
         except ValueError:  # it went beyond the quotes
             return clean
-        if not isinstance(rid, dict):
+        if not isinstance(members, dict):
             return clean
-        self.redactor.kinds.update(found.kinds)
-        return rid
+        self.redactor.kinds.update(redacted.kinds)
+        return members
 
     def value(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -398,30 +399,27 @@ class JsonRedactor:
         return self.whole(value) if isinstance(value, str) else value
 
     def _members(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The members; of names that are the same without their secrets, later ones have a
-        number."""
+        """The members; a name that is the same as one before without its secret has a number."""
         clean: dict[str, Any] = {}
         for name, item in value.items():
-            said, kept = self._member(name, item)
-            numbered = (f"{said} ({number})" for number in count(2))
-            clean[next(it for it in chain([said], numbered) if it not in clean)] = kept
+            new, redacted = self._member(name, item)
+            numbered = (f"{new} ({number})" for number in count(2))
+            clean[next(it for it in chain([new], numbered) if it not in clean)] = redacted
         return clean
 
     def _member(self, name: str, value: Any) -> tuple[str, Any]:
         if not isinstance(value, str):
             return self.whole(name), self.value(value)
         clean = self.whole(value)
-        if clean != value:
-            return self.whole(name), clean
-        beside = self.redactor.rules.redacted(written({name: value}))
-        if not beside.count:
-            return self.whole(name), value
-        self.redactor.kinds.update(beside.kinds)
-        try:
-            ((name, value),) = json.loads(beside.text).items()
-        except (ValueError, AttributeError):  # it went beyond the quotes: none of it is kept
-            return self.whole(name), WITHHELD
-        return self.whole(name), value
+        if clean == value:
+            beside = self.redactor.rules.redacted(written({name: value}))
+            self.redactor.kinds.update(beside.kinds)
+            if beside.count:
+                try:
+                    ((name, clean),) = json.loads(beside.text).items()
+                except (ValueError, AttributeError):  # it went beyond the quotes: none is kept
+                    clean = WITHHELD
+        return self.whole(name), clean
 
 
 def is_plain(text: str, value: object, are_clean: Callable[[Sequence[str]], bool]) -> bool:

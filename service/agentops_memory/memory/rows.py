@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property, lru_cache, wraps
+from itertools import chain
 from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -66,11 +67,10 @@ def damaged_row(table: str, row: Any, error: Exception) -> DamagedRow:
 
 def _require_types(made: Callable[..., object], types: tuple[type, ...]) -> None:
     hints = [hint for name, hint in get_type_hints(made).items() if name != "return"]
-    for hint, found in zip(hints, types, strict=True):
-        if hint is not Any and found not in _TYPES.get(hint, ()):
-            known = (it for of in get_args(hint) for it in _TYPES[of])
-            if found not in known:
-                raise TypeError
+    for hint, type_ in zip(hints, types, strict=True):
+        known = chain.from_iterable(_TYPES.get(it, ()) for it in (hint, *get_args(hint)))
+        if hint is not Any and type_ not in known:
+            raise TypeError
 
 
 # SQLite has no type of its own for yes and no.
@@ -132,12 +132,12 @@ def texts_of(array: str) -> tuple[str, ...]:
 
 
 def _parsed_texts(array: str) -> tuple[str, ...]:
-    found = json.loads(array)
+    texts = json.loads(array)
     # Only what is escaped can be what no text may hold.
-    are_texts = isinstance(found, list) and all(isinstance(it, str) for it in found)
-    if not are_texts or ("\\" in array and any(clean(it) != it for it in found)):
+    are_texts = isinstance(texts, list) and all(isinstance(it, str) for it in texts)
+    if not are_texts or ("\\" in array and any(clean(it) != it for it in texts)):
         raise Unreadable
-    return tuple(found)
+    return tuple(texts)
 
 
 _texts = lru_cache(CACHED)(_parsed_texts)  # memories of a project share them
@@ -153,10 +153,10 @@ def tag_tuple(array: str) -> tuple[str, ...]:
 
 def counts_of(text: str) -> Mapping[str, int]:
     """The positive counts in a JSON object; Unreadable if it is none."""
-    found = object_of(text)
-    if not all(type(it) is int and it > 0 for it in found.values()):
+    counts = object_of(text)
+    if not all(type(it) is int and it > 0 for it in counts.values()):
         raise Unreadable
-    return found
+    return counts
 
 
 def json_of(pairs: Mapping[str, str]) -> str:
@@ -177,6 +177,8 @@ def pairs_of(text: str) -> dict[str, str]:
 
 
 Conversion = Callable[..., object]
+Values = Sequence[Any]  # of a row
+Reader = Callable[[Values], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,16 @@ class RowMapper(Generic[T]):
         self, record: Callable[..., T], table: str, key: str = "", *, alias: str = "",
         check: Callable[[T], object] = bool, also: Mapping[str, type] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self._table, self._declared = table, (record, key, alias, check, also)
+        self._record, self._table, self._key, self._alias = record, table, key, alias
+        self._check, self._also = check, also
+        self._columns = [("", key)]  # that are selected, each with its field
+        self._written: list[tuple[str, Conversion, Conversion]] = []
+
+    @cached_property
+    def _readers(self) -> "tuple[Reader, Sequence[Reader]]":
+        """Of the record, and of other columns. Made at first use, as it resolves all types."""
+        record = self._part(self._record, self._alias, "")
+        return record, [self._field("", of, Column(it)) for it, of in self._also.items()]
 
     def __str__(self) -> str:
         return self._all
@@ -223,59 +234,37 @@ class RowMapper(Generic[T]):
 
     def selecting(self, row: str) -> str:
         """A SELECT of its own table up to a condition; without a key `row` names each row."""
-        _, key, alias, *_ = self._declared
-        leading = "" if key else f"{alias}{row}, "
-        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} WHERE "
+        leading = "" if self._key else f"{self._alias}{row}, "
+        return f"SELECT {leading}{self} FROM {self._table} {self._alias[:-1]} WHERE "
 
     def but(self, *names: str) -> str:
         """The columns as a SELECT lists them, with NULL for the fields of some names."""
-        columns = self._reading.columns
+        assert self._readers
+        columns = self._columns
         return ", ".join("NULL" if it and it in names else sql for it, sql in columns if sql)
 
     def __call__(self, row: Any) -> T:
         try:
-            return cast("T", self._reading.read(row))
+            values = [*row]
+            made, others = self._readers
+            for other in others:
+                other(values)
+            record = cast("T", made(values))
+            self._check(record)
         except UNREADABLE as error:
             raise damaged_row(self._table, row, error) from error
+        return record
 
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
         """What the columns under an alias hold of the record; with a state before, what changed."""
+        assert self._readers
         return {
             column.removeprefix(alias): None if it is None else write(it)
-            for column, of, write in self._reading.written
+            for column, of, write in self._written
             if column.startswith(alias)
             for it in [of(record)]
             if before is None or it != of(before)
         }
-
-    @cached_property
-    def _reading(self) -> "_Reading":
-        return _Reading(*self._declared)
-
-
-Values = Sequence[Any]  # of a row
-Reader = Callable[[Values], Any]
-
-
-class _Reading:
-    """How a record is read and written: what is selected, and a reader of it all."""
-
-    def __init__(
-        self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[str, type]
-    ) -> None:
-        self.columns = [("", key)]
-        self.written: list[tuple[str, Conversion, Conversion]] = []
-        self._made = self._part(record, alias, "")
-        self._others = [self._field("", of, Column(column)) for column, of in also.items()]
-        self._check = check
-
-    def read(self, row: Any) -> Any:
-        values = [*row]
-        for other in self._others:
-            other(values)
-        made = self._made(values)
-        self._check(made)
-        return made
 
     def _part(self, record: Any, alias: str, path: str) -> Reader:
         makers: list[tuple[str, Reader]] = []
@@ -299,7 +288,7 @@ class _Reading:
         stored, convert, write = own or _conversion(hint)
         at = self._column(path, column.sql)
         if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
-            self.written.append((column.sql, attrgetter(path), write))
+            self._written.append((column.sql, attrgetter(path), write))
         other = None
         if column.second:
             other = self._column("", column.second)
@@ -324,10 +313,10 @@ class _Reading:
         return read
 
     def _column(self, path: str, sql: str) -> int:
-        if sql == self.columns[0][1]:
+        if sql == self._key:
             return 0
-        self.columns.append((path, sql))
-        return len(self.columns) - 1
+        self._columns.append((path, sql))
+        return len(self._columns) - 1
 
 
 def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from itertools import compress
 from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, within_one_project
@@ -273,13 +274,12 @@ def _require_names(tx: Transaction, draft: Draft) -> None:
     if not (faults := faults_of(names)):
         return
     holder = None if key is None else tx[MemoryTable].at_key(draft.space, key)
-    known = {
-        "session_id": tx[SessionTable].get(draft.session) is not None,
-        "project": is_known_project(tx, project),
-        **{field: holder is not None and tag in holder.text.tags for field, tag in tags.items()},
-        "topic_key": holder is not None,
-    }
-    refuse(faults, known={field for field, is_known in known.items() if is_known})
+    known_tags = holder.text.tags if holder else ()
+    are_known = (
+        tx[SessionTable].get(draft.session) is not None, is_known_project(tx, project),
+        *(tag in known_tags for tag in tags.values()), holder is not None,
+    )  # fmt: skip
+    refuse(faults, known=set(compress(names, are_known)))
 
 
 def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:

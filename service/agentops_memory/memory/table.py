@@ -207,17 +207,15 @@ class Known:
     waiting_size: int = 0
 
     def forget(self) -> None:
-        for known in (*self._kinds, self.waiting):
+        for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
             known.clear()
+        self.waiting.clear()
         self.features, self.last_indexed, self.waiting_size = None, None, 0
 
     def keep_small(self) -> None:
-        if any(len(it) > MOST_KNOWN for it in self._kinds):
+        kinds = self.spaces, self.named, self.sessions, self.partitions, self.ends
+        if any(len(it) > MOST_KNOWN for it in kinds):
             self.forget()
-
-    @property
-    def _kinds(self) -> Sequence[dict[Any, Any]]:
-        return self.spaces, self.named, self.sessions, self.partitions, self.ends
 
 
 @dataclass(eq=False)
@@ -275,10 +273,10 @@ class Table:
         lost = 0
         while True:
             read = list(rows(limit + lost))
-            found = list(self._intact(read, made))
-            if len(found) >= limit or len(read) < limit + lost:
-                return found[:limit]
-            lost = len(read) - len(found)
+            intact = list(self._intact(read, made))
+            if len(intact) >= limit or len(read) < limit + lost:
+                return intact[:limit]
+            lost = len(read) - len(intact)
 
     def _page(
         self,
@@ -303,9 +301,9 @@ class Table:
         while True:
             rows = self._stream(statement, after=last, **parameters)
             after = last
-            found = portion(self._intact(passed(rows), read), MAX_PAGE, size)
-            if found or last == after:
-                return found
+            page = portion(self._intact(passed(rows), read), MAX_PAGE, size)
+            if page or last == after:
+                return page
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
         return self._sql.read(self._connection, statement, parameters)
@@ -399,11 +397,9 @@ class FilteredTable(Table):
 
     def _hides_superseded(self, filter_: Filter) -> Callable[[str], str] | None:
         """What of a memory's id says that it is left out; None if nothing is superseded."""
-        if not filter_.is_current:
-            return None
-        if filter_.ref is not None:
+        if filter_.is_current and filter_.ref is not None:
             return superseded_in_ref
-        return superseded if self._moment.has.superseded else None
+        return superseded if filter_.is_current and self._moment.has.superseded else None
 
     def _values(self, filter_: Filter) -> dict[str, object]:
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
