@@ -170,9 +170,7 @@ def explained_answer(
 def explanation_of_kept(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
     """The explanation, when one answer could hold these hits alone."""
     why = explanation.get("why_not")
-    if why is None or why["reason"] != Reason.NONE.value:
-        return explanation
-    if any(hit.memory.id == why["id"] for hit in hits):
+    if why is None or why["reason"] != Reason.NONE or why["id"] in {it.memory.id for it in hits}:
         return explanation
     return {**explanation, "why_not": {**why, "reason": Reason.SIZE.value}}
 

@@ -24,8 +24,6 @@ from ..recall.text import clean
 
 Model = TypeVar("Model", bound=BaseModel)
 
-BODY = ConfigDict(strict=True, extra="ignore", defer_build=True)
-
 
 def _folded(name: Any) -> Any:
     return project_name(name) if isinstance(name, str) else name
@@ -94,55 +92,53 @@ Superseded = Annotated[
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
-class SessionBody(BaseModel):
+class _Body(BaseModel):
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+
+
+class SessionBody(_Body):
     """POST /sessions."""
 
-    model_config = BODY
     id: SessionKey
     project: ProjectName
 
 
-class NamedSession(BaseModel):
+class NamedSession(_Body):
     """The session that a path names, and the project of one not known yet."""
 
-    model_config = BODY
     id: SessionKey
     project: ProjectName | None = None
 
 
-class MessageBody(BaseModel):
+class MessageBody(_Body):
     """One message of a transcript."""
 
-    model_config = BODY
     role: str | None = None
     content: str | None = None
 
 
-class Messages(BaseModel):
+class Messages(_Body):
     """The messages of a body, each of which is read alone."""
 
-    model_config = BODY
     messages: list[Any]
 
 
-class AppendBody(BaseModel):
+class AppendBody(_Body):
     """POST /sessions/{id}/messages; `Messages` reads it, so this is its description."""
 
-    model_config = BODY
     messages: list[MessageBody]
 
 
-class EndBody(BaseModel):
+class EndBody(_Body):
     """POST /sessions/{id}/end; read piece by piece, so this is its description."""
 
-    model_config = BODY
     messages: list[MessageBody] | None = None
 
 
-class LifecycleBody(BaseModel):
+class LifecycleBody(_Body):
     """How long an observation holds; an absent field stays."""
 
-    model_config = BODY | ConfigDict(json_schema_extra={"not": {"required": ["expires_at", "ttl"]}})
+    model_config = ConfigDict(json_schema_extra={"not": {"required": ["expires_at", "ttl"]}})
     NULLABLE: ClassVar[frozenset[str]] = frozenset()
     expires_at: End | None = None
     ttl: Ttl | None = None
@@ -157,10 +153,9 @@ class LifecycleBody(BaseModel):
         return self
 
 
-class MemoryBody(BaseModel):
+class MemoryBody(_Body):
     """What an observation says, and where it lies."""
 
-    model_config = BODY
     session_id: SessionKey
     type: Type
     title: Title
@@ -188,17 +183,15 @@ class ChangeBody(LifecycleBody):
     )
 
 
-class RestoreBody(BaseModel):
+class RestoreBody(_Body):
     """POST /observations/{id}/restore."""
 
-    model_config = BODY
     revision: Positive
 
 
-class ImportedSession(BaseModel):
+class ImportedSession(_Body):
     """A session in an import."""
 
-    model_config = BODY
     id: SessionKey
     project: ProjectName
     started_at: Instant | None = None
@@ -225,10 +218,9 @@ class ImportedObservation(MemoryBody):
     pinned_at: Instant | None = None
 
 
-class ImportBody(BaseModel):
+class ImportBody(_Body):
     """POST /import; read piece by piece, so this is its description."""
 
-    model_config = BODY
     sessions: list[ImportedSession] | None = None
     observations: list[ImportedObservation] | None = None
 

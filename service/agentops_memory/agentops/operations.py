@@ -36,7 +36,7 @@ from ..memory.saves import (
 )
 from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
 from ..memory.space import Project, project_name
-from ..recall.summary import Message, Transcript
+from ..recall.summary import Message
 from ..recall.text import clean
 from ..telemetry import annotate, count
 from ..telemetry.metrics import DEDUP, SUPERSEDED
@@ -78,37 +78,34 @@ class AgentOps(RecallOperations):
         return wire.session(begun, redacted=redactor.count, warning=warning)
 
     async def append_messages(self, request: Question) -> c.Appended:
-        session, project = _session(request)
-        added = await self._digest(request, wire.messages(await request.body()))
-        grown, redacted = await self._add_messages(request, APPEND, session, added, project)
-        warning = project_warning(grown.id, grown.project, project)
+        named, messages = _session(request), wire.messages(await request.body())
+        _, redacted, warning = await self._add_messages(request, APPEND, named, messages)
         return c.Appended(redacted=redacted, warning=warning)
 
     async def end_session(self, request: Question) -> c.SessionEnd:
-        session, project = _session(request)
+        named = _session(request)
         async with request.transcript() as messages:
-            added = await self._digest(request, messages)
-        ended, redacted = await self._add_messages(request, CLOSE, session, added, project)
+            ended, redacted, warning = await self._add_messages(request, CLOSE, named, messages)
         return c.SessionEnd(
             session_id=ended.id, summary=ended.summary, message_count=ended.message_count,
-            redacted=redacted, warning=project_warning(ended.id, ended.project, project),
+            redacted=redacted, warning=warning,
         )  # fmt: skip
 
-    async def _digest(self, request: Question, messages: Iterable[Message]) -> Transcript:
+    async def _add_messages(
+        self, request: Question, work: Callable[..., Session],
+        named: tuple[SessionId, Project | None], messages: Iterable[Message],
+    ) -> tuple[Session, int, str | None]:  # fmt: skip
+        """The session with the new messages, the count of removed secrets, and a warning."""
+        session, project = named
         caller = request.caller()
         caller.require(Role.WRITER)
-        return await digest_of(self.rules(caller), messages)
-
-    async def _add_messages(
-        self, request: Question, work: Callable[..., Session], session: SessionId,
-        added: Transcript, project: Project | None,
-    ) -> tuple[Session, int]:  # fmt: skip
-        """The session with the new messages, and how many secrets were removed."""
-        caller = await _writer(request)
+        added = await digest_of(self.rules(caller), messages)
+        caller = await _writer(request)  # by what the keys say now
         redactor = Redactor(self.rules(caller))
         stored = await self.engine.write(caller, work, redactor.session_id(session), added, project)
         annotate(_session_span(stored))
-        return stored, redactor.count + added.redacted
+        warning = project_warning(stored.id, stored.project, project)
+        return stored, redactor.count + added.redacted, warning
 
     async def recent_sessions(self, request: Reading) -> Rows[c.Session]:
         before = parameter(request.query, "before_id")

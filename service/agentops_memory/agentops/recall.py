@@ -177,10 +177,10 @@ class RecallOperations:
         before = _review_position(parameter(request.query, "before"))
         project = project_of(request)
         limit = row_count(request.query, "limit", 20)
-        due = await self.engine.read(
+        due, next_ = await self.engine.read(
             request.caller(), review, Filter(project=project), limit, reasons, self.periods, before
         )
-        annotate({"memory.project": project, "memory.review.count": len(due.items)})
+        annotate({"memory.project": project, "memory.review.count": len(due)})
         items = [
             c.ReviewItem(
                 reason=it.position.reason.value, at=it.position.at,
@@ -188,15 +188,13 @@ class RecallOperations:
                 other=None if it.other is None else wire.observation(it.other),
                 score=None if it.score is None else round(it.score, 2),
             )
-            for it in due.items
+            for it in due
         ]  # fmt: skip
         fit = await fitting(items, beside=MOST_BESIDE)
-        follows = due.items[len(fit) - 1].position if fit.omitted and fit else due.next
-        next_ = None
-        if follows is not None:
-            at = micros(follows.at)
-            next_ = f"{at}-{follows.reason.value}-{follows.memory}-{follows.other}"
-        return c.ReviewList(items=fit, next=next_)
+        if fit.omitted and fit:
+            next_ = due[len(fit) - 1].position
+        after = next_ and f"{micros(next_.at)}-{next_.reason}-{next_.memory}-{next_.other}"
+        return c.ReviewList(items=fit, next=after)
 
     async def stats(self, request: Reading) -> c.Stats:
         project = project_of(request)

@@ -167,7 +167,16 @@ class FastReads:
         read = reads.context(plain, render) if path == CONTEXT else reads.search(plain, render)
         if read is None:
             return None
-        body = _context_body(read) if path == CONTEXT else _search_body(read)
+        lines = [it.partition(EVENT)[0] for it in read.lines]
+        if path == CONTEXT:
+            summaries = json_bytes(list(map(SummaryLine, read.summaries)))
+            body = b'{"recent_sessions":%b,"recent_observations":[%b]}' % (
+                summaries, b",".join(lines),
+            )  # fmt: skip
+        else:
+            ranks = [b'"rank":' + to_json(rank) for _, rank, _ in read.hits]
+            ranked = [it.replace(MARK, rank, 1) for it, rank in zip(lines, ranks, strict=True)]
+            body = b"[%b]" % b",".join(ranked)
         if len(body) > PIECE:
             return None
         self.gate.require_rate(caller.key)
@@ -203,19 +212,6 @@ class FastReads:
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self.tail, body)
-
-
-def _context_body(read: HeldRead) -> bytes:
-    summaries = json_bytes(list(map(SummaryLine, read.summaries)))
-    lines = b",".join([it.partition(EVENT)[0] for it in read.lines])
-    return b'{"recent_sessions":%b,"recent_observations":[%b]}' % (summaries, lines)
-
-
-def _search_body(read: HeldRead) -> bytes:
-    return b"[%b]" % b",".join([
-        line.partition(EVENT)[0].replace(MARK, b'"rank":' + to_json(rank), 1)
-        for line, (_, rank, _) in zip(read.lines, read.hits, strict=True)
-    ])  # fmt: skip
 
 
 def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:

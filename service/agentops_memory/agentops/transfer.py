@@ -279,11 +279,7 @@ SLICE_IN_QUOTA = 10  # the same of a tenant whose room is measured
 
 
 class Planned(Exception):
-    """Rolls back the transaction of a dry run; with what became of its rows."""
-
-    def __init__(self, tally: Tally) -> None:
-        super().__init__()
-        self.tally = tally
+    """Rolls back the transaction of a dry run; its argument tells what became of the rows."""
 
 
 def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
@@ -432,7 +428,7 @@ class Transfer:
             try:
                 await self.engine.write(caller, plan_rows, rows, tally.memories.total())
             except Planned as planned:
-                tally.add(planned.tally)
+                tally.add(*planned.args)
         return tally
 
     async def _in_chunks(

@@ -80,19 +80,17 @@ Place = tuple[Project, SessionId]
 """The one project and the one session that work touches."""
 
 
-def no_place(*_: object, **__: object) -> None:
-    """Of work that names what it changes by its id alone."""
-
-
 _PLACE = "place_of_work"
 
 
-def within_one_project(of: Callable[..., Place | None] = no_place) -> Callable[[W], W]:
+def within_one_project(
+    of: Callable[..., Place | None] = lambda *_, **__: None,
+) -> Callable[[W], W]:
     """Declare that work touches one session, one project and one idempotency key.
 
     An engine may make it beside other such work; any other is the only writer of its tenant.
-    `of` tells the place from the arguments of the work, where they say it; work that has one may
-    share a transaction with others.
+    `of` tells the place from the arguments of the work, where they say it, and not an id alone;
+    work that has one may share a transaction with others.
     """
 
     def declared(work: W) -> W:

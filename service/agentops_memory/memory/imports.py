@@ -2,11 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from functools import cache
 from typing import Any
 
 from ..engine.engine import Transaction
@@ -40,47 +39,11 @@ class Supersession:
     older: tuple[str, ...]  # stable ids
 
 
-def _column(
-    tx: Transaction, statement: Callable[[Dialect], str], items: Sequence[object]
-) -> list[Any]:
-    sql = tx[Sql]
-    return sql.column(statement(sql.dialect), texts=json.dumps(items)) if items else []
-
-
 def _rows_of(sql: Dialect, *names: str) -> str:
     """The arrays as rows; each is unpacked once, whatever it is joined with."""
     parts = (sql.element("it.value", position) for position in range(len(names)))
     return f"""WITH listed ({", ".join(names)}) AS MATERIALIZED (
                    SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
-
-
-@cache
-def _by_uid(sql: Dialect) -> str:
-    return f"""SELECT m.uid
-                 FROM {sql.texts("listed")} {sql.leads} memories m ON m.uid = listed.value"""
-
-
-@cache
-def _used_keys(sql: Dialect) -> str:
-    return f"""{_rows_of(sql, "position", "project", "scope", "key")}
-               SELECT listed.position
-                 FROM listed
-                {sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
-                {sql.leads} memories m
-                   ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}"""
-
-
-@cache
-def _twins(sql: Dialect) -> str:
-    second = SECOND.format("CAST(listed.at AS BIGINT)")
-    return f"""{_rows_of(sql, "position", "project", "scope", "hash", "session", "at")}
-               SELECT listed.position
-                 FROM listed
-                {sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
-                {sql.leads} memories m {sql.hint("memories_by_hash")}
-                   ON m.space_id = s.id AND m.fingerprint = CAST(listed.hash AS BIGINT)
-                      AND m.session_id = listed.session
-                      AND m.created_at >= {second} AND m.created_at < {second} + 1000000"""
 
 
 Row = Session | Memory
@@ -292,8 +255,34 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
         if not it.uid:
             hash_ = fingerprint(it.key, text.type, text.title, content_hash(text.content))
             twins.append((position, *space, hash_, it.session, micros(it.created_at)))
-    known = set(_column(tx, _by_uid, [it.uid for _, it in alone if it.uid]))
-    stored = {*_column(tx, _used_keys, with_keys), *_column(tx, _twins, twins)}
+    sql, dialect, stored = tx[Sql], tx[Sql].dialect, set[Any]()
+    uids = [it.uid for _, it in alone if it.uid]
+    known = set[str]()
+    if uids:
+        statement = f"""SELECT m.uid
+                          FROM {dialect.texts("listed")}
+                         {dialect.leads} memories m ON m.uid = listed.value"""
+        known.update(sql.column(statement, texts=json.dumps(uids)))
+    if with_keys:
+        statement = f"""{_rows_of(dialect, "position", "project", "scope", "key")}
+            SELECT listed.position
+              FROM listed
+             {dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
+             {dialect.leads} memories m
+                ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}"""
+        stored.update(sql.column(statement, texts=json.dumps(with_keys)))
+    if twins:
+        second = SECOND.format("CAST(listed.at AS BIGINT)")
+        columns = "position", "project", "scope", "hash", "session", "at"
+        statement = f"""{_rows_of(dialect, *columns)}
+            SELECT listed.position
+              FROM listed
+             {dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
+             {dialect.leads} memories m {dialect.hint("memories_by_hash")}
+                ON m.space_id = s.id AND m.fingerprint = CAST(listed.hash AS BIGINT)
+                   AND m.session_id = listed.session
+                   AND m.created_at >= {second} AND m.created_at < {second} + 1000000"""
+        stored.update(sql.column(statement, texts=json.dumps(twins)))
     positions = set(map(int, stored))
     return {position for position, it in alone if it.uid not in known and position not in positions}
 

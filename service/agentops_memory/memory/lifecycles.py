@@ -318,14 +318,6 @@ class ReviewItem:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewList:
-    """A page of lines; `next` is the position after which more follow."""
-
-    items: tuple[ReviewItem, ...]
-    next: ReviewPosition | None = None
-
-
 @reads("memories")
 def _line(
     id_: int, at: int, reason: str, other: int, score: float | None
@@ -435,7 +427,8 @@ def review(
     reasons: Collection[ReviewReason],
     periods: ReviewPeriods,
     before: ReviewPosition | None,
-) -> ReviewList:
+) -> tuple[list[ReviewItem], ReviewPosition | None]:
+    """A page of lines, and the position after which more follow."""
     rows = tx[ReviewTable].lines(filter_, reasons, periods, before, limit + 1)
     items = []
     for position, score in rows[:limit]:
@@ -447,5 +440,4 @@ def review(
                 position=position, memory=memory, other=other[0] if other else None, score=score
             )
         )
-    more = len(rows) > limit and items
-    return ReviewList(items=tuple(items), next=items[-1].position if more else None)
+    return items, items[-1].position if len(rows) > limit and items else None

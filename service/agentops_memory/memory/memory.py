@@ -31,9 +31,6 @@ from .rows import (
 )
 from .space import NO_PROJECT, Project, Space, SpaceKind
 
-# Comes first in each: it is what the partial indexes of memories say.
-_UNDELETED = "{0}.deleted_at IS NULL"
-
 # Of a lifecycle: at or past its end; and that the index still holds it, or not yet again. Only an
 # end that can be one counts: reading a memory with another one refuses it, and nothing
 # removes it.
@@ -46,8 +43,8 @@ IN_FORCE = f"(expires_at IS NULL OR (expires_at > :now AND expires_at <= {LAST})
 
 
 def undeleted(alias: str) -> str:
-    """Live or expired."""
-    return _UNDELETED.format(alias)
+    """Live or expired; first in a condition, as in those of the partial indexes of memories."""
+    return f"{alias}.deleted_at IS NULL"
 
 
 def deleted(alias: str) -> str:

@@ -42,7 +42,8 @@ class Listed(NamedTuple):
 class Extent(NamedTuple):
     """All that a project holds. Deleted memories are counted among the memories, too.
 
-    Its shared sessions are those of its own in which memories of other projects lie.
+    Its shared sessions are those of its own in which memories of other projects lie; `same_keys`
+    are the pairs of memories with one key that a merge would have.
     """
 
     memories: int
@@ -50,6 +51,7 @@ class Extent(NamedTuple):
     revisions: int
     sessions: int
     shared_sessions: int
+    same_keys: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.memories or self.sessions)
@@ -248,14 +250,6 @@ BATCH = 200  # memories erased in one transaction; saves wait for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectPlan:
-    """What a rename or a merge moves, and how many pairs of memories share a key."""
-
-    extent: Extent
-    same_keys: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Projects:
     """The projects of one service.
 
@@ -273,20 +267,20 @@ class Projects:
         names = await self.engine.read(caller, lambda tx: tx[ProjectTable].names())
         return [await self.engine.read(caller, listed, name) for name in names]
 
-    async def plan_rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
+    async def plan_rename(self, caller: Caller, project: Project, new: Project) -> Extent:
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_rename, project, new)
 
-    async def rename(self, caller: Caller, project: Project, new: Project) -> ProjectPlan:
+    async def rename(self, caller: Caller, project: Project, new: Project) -> Extent:
         plan = await self.plan_rename(caller, project, new)
-        await self._record(caller, "project.renamed", project, plan.extent, to=new)
+        await self._record(caller, "project.renamed", project, plan, to=new)
         return await self.engine.write(caller, rename, project, new)
 
-    async def plan_merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
+    async def plan_merge(self, caller: Caller, project: Project, into: Project) -> Extent:
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_merge, project, into)
 
-    async def merge(self, caller: Caller, project: Project, into: Project) -> ProjectPlan:
+    async def merge(self, caller: Caller, project: Project, into: Project) -> Extent:
         """Move everything of a project into another, non-empty one.
 
         Where both have a live memory at one key, the target's memory takes the text that
@@ -294,7 +288,7 @@ class Projects:
         """
         plan = await self.plan_merge(caller, project, into)
         await self._record(
-            caller, "project.merged", project, plan.extent, into=into, same_keys=plan.same_keys
+            caller, "project.merged", project, plan, into=into, same_keys=plan.same_keys
         )
         return await self.engine.write(caller, merge, project, into)
 
@@ -368,30 +362,30 @@ def extent_of(tx: Transaction, project: Project) -> Extent:
     return Extent(*row.fetchone())
 
 
-def planned_rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
+def planned_rename(tx: Transaction, project: Project, new: Project) -> Extent:
     extent = _extent(tx, project, new)
     if len(new) > MAX_PROJECT:
         raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
     if is_known_project(tx, new):
         raise Conflict("A project with the new name exists; merge the two instead.")
     refuse(faults_of({"project": new}))
-    return ProjectPlan(extent=extent)
+    return extent
 
 
-def rename(tx: Transaction, project: Project, new: Project) -> ProjectPlan:
+def rename(tx: Transaction, project: Project, new: Project) -> Extent:
     plan = planned_rename(tx, project, new)
     tx[ProjectTable].rename(project, new)
     return plan
 
 
-def planned_merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
+def planned_merge(tx: Transaction, project: Project, into: Project) -> Extent:
     extent = _extent(tx, project, into)
     if not extent_of(tx, into):
         raise NotFound("No such project.")
-    return ProjectPlan(extent=extent, same_keys=len(tx[ProjectTable].same_keys(project, into)))
+    return extent._replace(same_keys=len(tx[ProjectTable].same_keys(project, into)))
 
 
-def merge(tx: Transaction, project: Project, into: Project) -> ProjectPlan:
+def merge(tx: Transaction, project: Project, into: Project) -> Extent:
     plan = planned_merge(tx, project, into)
     for ours, theirs in tx[ProjectTable].same_keys(project, into):
         memory, holder = tx[MemoryTable].get(ours), tx[MemoryTable].get(theirs)

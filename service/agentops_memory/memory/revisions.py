@@ -31,6 +31,19 @@ class RevisionTable(Table):
             at=_instant_of(memory),
         )  # fmt: skip
 
+    def put_text(self, memory: MemoryId, number: int, text: Text, *, is_own: bool) -> None:
+        """Replace a revision's own copy of the text, or give one to a revision without it.
+
+        That of a deletion has none.
+        """
+        self._execute(
+            f"""UPDATE revisions
+                   SET type = :type, title = :title, content = :content, tags = :tags
+                 WHERE memory_id = :memory_id AND number = :number AND deed <> 'deleted'
+                       AND type IS {"NOT NULL" if is_own else "NULL"}""",
+            memory_id=memory, number=number, **text_row(text),
+        )  # fmt: skip
+
     def keep(self, memory: Memory, *, has_text: bool = True) -> None:
         """Store the newest revision before a change, with the memory's text unless redacted.
 
@@ -52,16 +65,12 @@ class RevisionTable(Table):
         """Insert an older state before the newest revision, whose number grows by one."""
         number, text = memory.revision, text_row(state.text)
         self.keep(memory, has_text=False)
-        before = "WHERE memory_id = :id AND number = :number"
-        self._execute(  # the one before may have no text of its own
-            f"""UPDATE revisions
-                   SET type = :type, title = :title, content = :content, tags = :tags
-                 {before} AND deed <> '{ChangeKind.DELETED}' AND type IS NULL""",
-            id=memory.id, number=number - 1, **text_row(memory.text),
-        )  # fmt: skip
+        # The one before may have no text of its own.
+        self.put_text(memory.id, number - 1, memory.text, is_own=False)
         self._execute(
-            f"UPDATE revisions SET number = number + 1 {before}", id=memory.id, number=number
-        )
+            "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
+            id=memory.id, number=number,
+        )  # fmt: skip
         self._execute("UPDATE memories SET revision = revision + 1 WHERE id = :id", id=memory.id)
         self._insert(
             "revisions", memory_id=memory.id, number=number, deed=ChangeKind.UPDATED.value,
@@ -99,15 +108,6 @@ class RevisionTable(Table):
                 f"DELETE FROM {table} WHERE memory_id = :memory AND number = :number", rows
             )
         return len(rows)
-
-    def rewrite(self, memory: MemoryId, number: int, text: Text) -> None:
-        """Replace the text of a revision that has its own copy."""
-        self._execute(
-            """UPDATE revisions
-                  SET type = :type, title = :title, content = :content, tags = :tags
-                WHERE memory_id = :memory_id AND number = :number AND type IS NOT NULL""",
-            memory_id=memory, number=number, **text_row(text),
-        )  # fmt: skip
 
     def with_history(self, keep: int, most: int) -> list[MemoryId]:
         return self._scalars(

@@ -213,7 +213,7 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
     def write(clean: tuple[Memory, list[tuple[int, Text]]], again: Redactor) -> int:
         said, changed = clean
         for number, text in changed:
-            tx[RevisionTable].rewrite(memory.id, number, text)
+            tx[RevisionTable].put_text(memory.id, number, text, is_own=True)
         if entry:
             redact_entry(tx, entry, again)
             tx[MemoryTable].must_scrub(memory.id)
@@ -300,7 +300,7 @@ def _earlier_versions(tx: Transaction, versions: Sequence[Past]) -> Record:
 
     def write(clean: list[tuple[int, Text]], _: Redactor) -> int:
         for number, text in clean:
-            tx[RevisionTable].rewrite(first.memory, number, text)
+            tx[RevisionTable].put_text(first.memory, number, text, is_own=True)
             _measure(tx, first.memory, number, text)
         tx[MemoryTable].must_scrub(first.memory)
         return len(clean)

@@ -85,7 +85,7 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
     old, name = _name(project), _name(new)
     rename = Projects.plan_rename if dry_run else Projects.rename
     plan = _on(Projects, where, lambda projects, caller: rename(projects, caller, old, name))
-    fields = {"project": old, "to": name, **_moved(plan.extent)}
+    fields = {"project": old, "to": name, **_moved(plan)}
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
 
@@ -108,9 +108,9 @@ def merge(
     plan = _on(Projects, where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
         if not is_meant:
-            _ask(f"merge {source} into {target}", _moved(plan.extent))
+            _ask(f"merge {source} into {target}", _moved(plan))
         plan = _on(Projects, where, lambda it, caller: it.merge(caller, source, target))
-    counts = {**_moved(plan.extent), "same_keys": plan.same_keys}
+    counts = {**_moved(plan), "same_keys": plan.same_keys}
     fields = {"project": source, "into": target, **counts}
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
 
