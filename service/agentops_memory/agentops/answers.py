@@ -237,9 +237,7 @@ ReviewList = _noun(
 )  # fmt: skip
 TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.TimelineEntry)
 Stats = _noun("Stats", "Counts of what is stored.", c.Stats)
-ImportAnswer: Any = _noun(
-    "ImportAnswer", "What an import added.", c.Imported,
-)  # fmt: skip
+ImportAnswer: Any = _noun("ImportAnswer", "What an import added.", c.Imported)
 ImportConflict: Any = _noun(
     "ImportConflict",
     "An observation of a document that is not as the stored one, and which of them stays.\n\n"

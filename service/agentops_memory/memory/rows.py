@@ -177,8 +177,6 @@ def pairs_of(text: str) -> dict[str, str]:
 
 
 Conversion = Callable[..., object]
-Values = Sequence[Any]  # of a row
-Reader = Callable[[Values], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,16 +212,7 @@ class RowMapper(Generic[T]):
         self, record: Callable[..., T], table: str, key: str = "", *, alias: str = "",
         check: Callable[[T], object] = bool, also: Mapping[str, type] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self._record, self._table, self._key, self._alias = record, table, key, alias
-        self._check, self._also = check, also
-        self._columns = [("", key)]  # that are selected, each with its field
-        self._written: list[tuple[str, Conversion, Conversion]] = []
-
-    @cached_property
-    def _readers(self) -> "tuple[Reader, Sequence[Reader]]":
-        """Of the record, and of other columns. Made at first use, as it resolves all types."""
-        record = self._part(self._record, self._alias, "")
-        return record, [self._field("", of, Column(it)) for it, of in self._also.items()]
+        self._table, self._declared = table, (record, key, alias, check, also)
 
     def __str__(self) -> str:
         return self._all
@@ -234,37 +223,60 @@ class RowMapper(Generic[T]):
 
     def selecting(self, row: str) -> str:
         """A SELECT of its own table up to a condition; without a key `row` names each row."""
-        leading = "" if self._key else f"{self._alias}{row}, "
-        return f"SELECT {leading}{self} FROM {self._table} {self._alias[:-1]} WHERE "
+        _, key, alias, *_ = self._declared
+        leading = "" if key else f"{alias}{row}, "
+        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} WHERE "
 
     def but(self, *names: str) -> str:
         """The columns as a SELECT lists them, with NULL for the fields of some names."""
-        assert self._readers
-        columns = self._columns
+        columns = self._reading.columns
         return ", ".join("NULL" if it and it in names else sql for it, sql in columns if sql)
 
     def __call__(self, row: Any) -> T:
         try:
-            values = [*row]
-            made, others = self._readers
-            for other in others:
-                other(values)
-            record = cast("T", made(values))
-            self._check(record)
+            return cast("T", self._reading.read(row))
         except UNREADABLE as error:
             raise damaged_row(self._table, row, error) from error
-        return record
 
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
         """What the columns under an alias hold of the record; with a state before, what changed."""
-        assert self._readers
         return {
             column.removeprefix(alias): None if it is None else write(it)
-            for column, of, write in self._written
+            for column, of, write in self._reading.written
             if column.startswith(alias)
             for it in [of(record)]
             if before is None or it != of(before)
         }
+
+    # Made as a whole, at first use: two threads may do so at once, from Python 3.12 on.
+    @cached_property
+    def _reading(self) -> "_Reading":
+        return _Reading(*self._declared)
+
+
+Values = Sequence[Any]  # of a row
+Reader = Callable[[Values], Any]
+
+
+class _Reading:
+    """How a record is read and written: what is selected, and a reader of it all."""
+
+    def __init__(
+        self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[str, type]
+    ) -> None:
+        self.columns = [("", key)]
+        self.written: list[tuple[str, Conversion, Conversion]] = []
+        self._made = self._part(record, alias, "")
+        self._others = [self._field("", of, Column(column)) for column, of in also.items()]
+        self._check = check
+
+    def read(self, row: Any) -> Any:
+        values = [*row]
+        for other in self._others:
+            other(values)
+        made = self._made(values)
+        self._check(made)
+        return made
 
     def _part(self, record: Any, alias: str, path: str) -> Reader:
         makers: list[tuple[str, Reader]] = []
@@ -288,7 +300,7 @@ class RowMapper(Generic[T]):
         stored, convert, write = own or _conversion(hint)
         at = self._column(path, column.sql)
         if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
-            self._written.append((column.sql, attrgetter(path), write))
+            self.written.append((column.sql, attrgetter(path), write))
         other = None
         if column.second:
             other = self._column("", column.second)
@@ -313,10 +325,10 @@ class RowMapper(Generic[T]):
         return read
 
     def _column(self, path: str, sql: str) -> int:
-        if sql == self._key:
+        if sql == self.columns[0][1]:
             return 0
-        self._columns.append((path, sql))
-        return len(self._columns) - 1
+        self.columns.append((path, sql))
+        return len(self.columns) - 1
 
 
 def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
