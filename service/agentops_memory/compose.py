@@ -28,8 +28,8 @@ from .http.app import application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.middleware import ALWAYS, EarlyPost, Probes, host_of, local_names, well
 from .http.protocol import Operation, Protocol, Served
-from .jobs.runner import attempted, repeating
-from .jobs.schedule import BackgroundJobs, Figures, kept_fresh, watching_the_loop
+from .jobs.runner import attempted, background, repeat
+from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
 from .local import LocalService, redaction_of, utc_now
 from .mcp import http as mcp
 from .memory.access import Caller, TenantId
@@ -70,7 +70,7 @@ async def noting(entries: AgentEntries) -> AsyncIterator[None]:
     async def write() -> None:
         await attempted(entries.flush(), log, "accesses could not be written; retrying later")
 
-    async with repeating(EVERY, write):
+    async with background(repeat(EVERY, write)):
         yield
     await write()
 
@@ -319,8 +319,9 @@ class _Wiring(Wiring):
         more = self._endpoints(probes, figures, gate)
         async with (
             jobs.running(storage, services.openwop.runs, services.openwop.passes, backups),
-            watching_the_loop(metrics),
-            kept_fresh(figures) if self.telemetry.is_sent else nullcontext(),
+            background(
+                watch_the_loop(metrics), *([figures.keep_fresh()] if self.telemetry.is_sent else [])
+            ),
             noting(services.openintent.entries),
         ):
             running = Running(

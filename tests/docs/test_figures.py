@@ -12,6 +12,7 @@ import pytest
 from agentops_memory.engine import engine as ports
 from agentops_memory.engine.maintenance import RowCounts, Sizes
 from agentops_memory.jobs import schedule as figures
+from agentops_memory.jobs.runner import background
 from agentops_memory.memory.access import OPERATOR, Caller, TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
@@ -191,7 +192,7 @@ def test_a_count_that_took_long_is_not_repeated_soon(
 async def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
     storage, metrics = Storage(), Telemetry.started(None).metrics
 
-    async with figures.kept_fresh(figures.Figures(cast("ports.Storage", storage), metrics)):
+    async with background(figures.Figures(cast("ports.Storage", storage), metrics).keep_fresh()):
         await turns(20)
     assert storage.counts > 1
     assert metrics.value_of(m.TENANTS_OPEN) == 1
@@ -210,7 +211,7 @@ async def test_an_event_loop_that_is_held_up_comes_late(monkeypatch: pytest.Monk
 
     loop = asyncio.get_running_loop()
     clock = loop.time
-    async with figures.watching_the_loop(telemetry.metrics):
+    async with background(figures.watch_the_loop(telemetry.metrics)):
         await asyncio.sleep(0)  # it has noted when it is due
         monkeypatch.setattr(loop, "time", lambda: clock() + hour)
         await asyncio.sleep(0)

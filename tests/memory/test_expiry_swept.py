@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentops_memory.jobs.retention import Removed, RetentionSweep
+from agentops_memory.jobs import retention as sweeping
+from agentops_memory.jobs.retention import Removed
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.lifecycles import LifecycleTable
 from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
@@ -121,7 +122,7 @@ def test_a_clock_that_jumps_erases_nothing_that_has_expired(service: Service) ->
 
     def swept_by(by: datetime, at: datetime) -> int:
         def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
-            return RetentionSweep(engine=engine).sweep(OPERATOR, by=by)
+            return sweeping.sweep(engine, OPERATOR, by=by)
 
         return run(service, sweep, at, KEPT)[Kind.EXPIRED]
 
@@ -137,7 +138,7 @@ def test_what_is_still_in_the_index_is_not_erased(service: Service) -> None:
     ending(service, "A xylographer.", START + SECOND)
 
     def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
-        return RetentionSweep(engine=engine).sweep(OPERATOR)
+        return sweeping.sweep(engine, OPERATOR)
 
     assert run(service, sweep, START + 2 * MONTH)[Kind.EXPIRED] == 0
 
@@ -173,16 +174,15 @@ def found(service: Service, words: str) -> Any:
 
 def index_swept(service: Service, at: Any) -> int:
     """How many left the index in a sweep at that instant."""
-    return run(service, lambda it: RetentionSweep(engine=it).sweep_index(OPERATOR), at)
+    return run(service, lambda it: sweeping.sweep_index(it, OPERATOR), at)
 
 
 def swept(service: Service, at: Any, retention: Retentions = KEPT) -> int:
     """How many rows of expired memories a sweep erases at that instant."""
 
     async def sweep(engine: SqliteEngine) -> int:
-        sweeping = RetentionSweep(engine=engine)
-        await sweeping.sweep_index(OPERATOR)
-        return (await sweeping.sweep(OPERATOR))[Kind.EXPIRED]
+        await sweeping.sweep_index(engine, OPERATOR)
+        return (await sweeping.sweep(engine, OPERATOR))[Kind.EXPIRED]
 
     return run(service, sweep, at, retention)
 

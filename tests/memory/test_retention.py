@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -18,12 +17,11 @@ from agentops_memory.jobs.retention import (
     STEPS,
     Removed,
     RetentionJob,
-    RetentionSweep,
     TrustedClock,
-    enforcing,
     scrub_all,
+    sweep,
 )
-from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.jobs.runner import WorkSignal, background
 from agentops_memory.memory import erasure as past_retention
 from agentops_memory.memory import revisions, saves
 from agentops_memory.memory.access import OPERATOR, Caller
@@ -74,7 +72,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     early = START + MONTH - MICROSECOND
     receipts = 0 if is_postgresql() else 1 + 1  # whose bytes are known to be gone
 
-    assert run(service, lambda it: it.read(OPERATOR, STEPS[0].found), early) == []
+    assert run(service, lambda it: it.read(OPERATOR, STEPS[0].due), early) == []
     assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
     assert swept(service, START + MONTH) == NOTHING | {
         Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: receipts,
@@ -242,12 +240,12 @@ def test_what_was_restored_meanwhile_stays(service: Service) -> None:
         service.http.delete(f"/observations/{saved['id']}")
 
     async def late(engine: SqliteEngine) -> None:
-        due = sorted(await engine.read(OPERATOR, STEPS[0].found))
+        due = sorted(await engine.read(OPERATOR, STEPS[0].due))
         assert due == [1, 2]
         await asyncio.to_thread(service.http.post, "/observations/1/restore", json={"revision": 1})
         step = await engine.write(OPERATOR, STEPS[0].removed, due)
         assert (step.rows, step.done) == (3, 2)
-        assert not await engine.write(OPERATOR, STEPS[0].removed, [])
+        assert not any(await engine.write(OPERATOR, STEPS[0].removed, []))
         nobody = await engine.write(OPERATOR, STEPS[0].removed, due)
         assert (nobody.rows, nobody.done) == (0, 2)
 
@@ -265,7 +263,7 @@ def test_a_key_that_was_used_anew_meanwhile_stays(service: Service) -> None:
     service.clock.advance(days=30)
 
     async def late(engine: SqliteEngine) -> None:
-        due = await engine.read(OPERATOR, RECORDS.found)
+        due = await engine.read(OPERATOR, RECORDS.due)
         await asyncio.to_thread(saving)
         assert (await engine.write(OPERATOR, RECORDS.removed, due)).rows == 0
 
@@ -282,9 +280,9 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(path: Path) -> None:
         ((uid,),) = rows(service.path, "SELECT uid FROM stores")
 
     async def both(engine: SqliteEngine) -> None:
-        assert len(await engine.read(OPERATOR, STEPS[0].found)) == 1
+        assert len(await engine.read(OPERATOR, STEPS[0].due)) == 1
         await engine.write(OPERATOR, delete_store, StoreId(uid))
-        assert await engine.read(OPERATOR, STEPS[0].found) == []
+        assert await engine.read(OPERATOR, STEPS[0].due) == []
         assert (await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(1)])).rows == 0
         await scrub_all(engine, OPERATOR)
 
@@ -417,7 +415,7 @@ def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: S
     fill(service)
 
     def swept_by(by: Any, at: Any) -> Removed:
-        return run(service, lambda it: RetentionSweep(engine=it).sweep(OPERATOR, by=by), at, KEPT)
+        return run(service, lambda it: sweep(it, OPERATOR, by=by), at, KEPT)
 
     ahead = swept_by(START + MONTH - MICROSECOND, START + 900 * MONTH)
     back = swept_by(START + 900 * MONTH, START - MONTH)
@@ -480,18 +478,12 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(path: Path) -> 
     async def rung(engine: SqliteEngine) -> None:
         await save(engine, "A pear.")
         await engine.write(OPERATOR, saves.forget, MemoryId(1))
-        bell, never = WorkSignal(), timedelta(hours=1)
-        keep = keeper(engine, clock, telemetry, [])
+        bell, keep = WorkSignal(), keeper(engine, clock, telemetry, [])
         clock.advance(days=30)
-        for every in (timedelta(), never):
-            async with enforcing(keep, list, bell, every):
-                bell.set(OPERATOR)
-                if every:
-                    while await engine.read(OPERATOR, STEPS[0].found):  # noqa: ASYNC110
-                        await asyncio.sleep(0.002)
-                else:
-                    await asyncio.sleep(0.01)
-                    assert await engine.read(OPERATOR, STEPS[0].found)
+        async with background(keep.sweep_opened(bell)):
+            bell.set(OPERATOR)
+            while await engine.read(OPERATOR, STEPS[0].due):  # noqa: ASYNC110
+                await asyncio.sleep(0.002)
 
     asyncio.run(with_engine(path, clock, KEPT, rung))
 
@@ -526,7 +518,7 @@ def fill(service: Service) -> None:
 
 def swept(service: Service, at: Any, retentions: Retentions = KEPT) -> Removed:
     """What a sweep removes at that instant, beside the running service."""
-    return run(service, lambda it: RetentionSweep(engine=it).sweep(OPERATOR), at, retentions)
+    return run(service, lambda it: sweep(it, OPERATOR), at, retentions)
 
 
 def run(
@@ -568,14 +560,13 @@ def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
 ) -> None:
     swept = []
 
-    class Gone(RetentionSweep):
-        async def sweep_index(self, caller: Caller) -> int:
+    class Gone:
+        async def read(self, caller: Caller, _: object) -> int:
             swept.append(caller)
             raise NotFound("No such tenant.")
 
-    engine, clock = cast("SqliteEngine", None), Clock()
-    keep = keeper(engine, clock, Telemetry.started(None), [])
-    asyncio.run(replace(keep, retaining=Gone(engine=engine)).sweep([OPERATOR, OPERATOR]))
+    keep = keeper(cast("SqliteEngine", Gone()), Clock(), Telemetry.started(None), [])
+    asyncio.run(keep.sweep([OPERATOR, OPERATOR]))
 
     assert (len(swept), caplog.records) == (2, [])
 
@@ -588,7 +579,7 @@ def keeper(
         return 0
 
     return RetentionJob(
-        retaining=RetentionSweep(engine=engine), retention=KEPT, trim_audit=trim,
+        engine=engine, retention=KEPT, trim_audit=trim,
         clock=TrustedClock(clock=clock, elapsed=clock.elapsed), metrics=telemetry.metrics,
     )  # fmt: skip
 

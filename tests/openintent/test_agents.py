@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.errors import Denied, Invalid, NotFound
-from agentops_memory.jobs.retention import RetentionSweep
+from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory.access import OPERATOR, AgentId
 from agentops_memory.memory.agents import Access, AgentEntryId, Permissions, Priority, Tier, Viewer
 from agentops_memory.memory.retention import Capacities, Kind
@@ -238,8 +238,8 @@ class Play:
 
     async def expire(self) -> None:
         going = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
-        sweep = RetentionSweep(engine=self.entries.engine)
-        assert await sweep.sweep(OPERATOR, {Kind.EXPIRED}) == {Kind.EXPIRED: len(going)}
+        swept = await sweeping.sweep(self.entries.engine, OPERATOR, {Kind.EXPIRED})
+        assert swept == {Kind.EXPIRED: len(going)}
         self._remove_expired(going)
 
     def _expire(self, agent: AgentId) -> None:

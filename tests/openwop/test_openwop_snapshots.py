@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.jobs.retention import RetentionSweep
+from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.retention import FOR_EVER, Retentions
 
@@ -193,9 +193,8 @@ class Play(Looks):
         async def swept() -> None:
             opening = opened(self._path, clock=self._clock, retention=KEPT)
             async with opening as engine:
-                sweeping = RetentionSweep(engine=engine)
-                await sweeping.sweep_index(OPERATOR)
-                await sweeping.sweep(OPERATOR)
+                await sweeping.sweep_index(engine, OPERATOR)
+                await sweeping.sweep(engine, OPERATOR)
 
         asyncio.run(swept())
         left = rows(self._path, "SELECT content FROM memories")

@@ -337,7 +337,7 @@ def backed_up(folder: Path, clock: Clock | None = None, **variables: str) -> Ite
 def to_make(folder: Path, every: timedelta = timedelta(days=1)) -> Backups:
     """Backups of the database beside the folder, made when they are told to keep up."""
     return Backups(
-        place=settings({"MEMORY_DB_PATH": str(folder.parent / "memory.db")}),
+        settings=settings({"MEMORY_DB_PATH": str(folder.parent / "memory.db")}),
         folder=folder, every=every, keep=1, metrics=Metrics(), clock=Clock(),
     )  # fmt: skip
 

@@ -13,7 +13,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
-from agentops_memory.jobs.retention import RetentionSweep
+from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory import projects, saves
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import OPERATOR
@@ -89,7 +89,7 @@ class Play:
 
     async def sweep(self) -> None:
         self.clock.advance(seconds=40)
-        await RetentionSweep(engine=self.engine).sweep_index(OPERATOR)
+        await sweeping.sweep_index(self.engine, OPERATOR)
 
     async def move(self) -> None:
         def moving(tx: Transaction) -> None:

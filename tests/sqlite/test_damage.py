@@ -15,7 +15,7 @@ from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
 from agentops_memory.http import middleware as health
 from agentops_memory.jobs import schedule as jobs
-from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.jobs.runner import WorkSignal, background
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.sqlite import SqliteEngine, writer
 from agentops_memory.sqlite.connection import drop_statements
@@ -119,7 +119,7 @@ async def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
             return Condition(is_intact=third.is_set())
 
     bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
-    async with asyncio.timeout(60), jobs.repairing(maintenance, bell):
+    async with asyncio.timeout(60), background(jobs.repair(maintenance, bell)):
         bell.set(OPERATOR)
         await third.wait()  # nobody else rings
         await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
@@ -139,7 +139,7 @@ async def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_wor
             raise Damaged(DAMAGED["error"])
 
     bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
-    async with asyncio.timeout(60), jobs.repairing(maintenance, bell):
+    async with asyncio.timeout(60), background(jobs.repair(maintenance, bell)):
         bell.set(OPERATOR)
         await third.wait()
     assert caplog.records == []

@@ -6,13 +6,14 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from agentops_memory.engine.maintenance import Maintenance
-from agentops_memory.jobs.runner import WorkSignal
-from agentops_memory.jobs.schedule import tidy, tidying
+from agentops_memory.jobs.runner import WorkSignal, background, repeat
+from agentops_memory.jobs.schedule import tidy
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.damage import REMEDY
 from agentops_memory.recall import visibility as document
@@ -63,9 +64,8 @@ def test_the_service_sweeps_again_and_again(service: Service, each_collector: Co
     damage(service.path)
 
     async def sweep_until_mended(maintenance: Maintenance, metrics: Metrics) -> None:
-        async with tidying(
-            maintenance, one_tenant, metrics, WorkSignal(), timedelta(milliseconds=1)
-        ):
+        every, tidy_once = timedelta(milliseconds=1), partial(sweep_default, maintenance, metrics)
+        async with background(repeat(every, tidy_once)):
             for _ in range(2):
                 await until(lambda: not is_damaged(service.path))
                 damage(service.path)
@@ -125,7 +125,8 @@ async def test_a_sweep_that_fails_does_not_end_the_others(
     with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(60), opened(service.path) as engine:
             metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
-            async with tidying(engine.maintenance, one_tenant, metrics, WorkSignal(), every):
+            tidy_once = partial(sweep_default, engine.maintenance, metrics)
+            async with background(repeat(every, tidy_once)):
                 with locked(service.path):
                     await until(lambda: bool(caplog.records))
                 await until(lambda: not is_damaged(service.path))

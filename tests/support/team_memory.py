@@ -6,7 +6,7 @@ from typing import Any
 
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import AtItem, Refusal
-from agentops_memory.jobs.retention import RetentionSweep
+from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory.access import OPERATOR, AgentId
 from agentops_memory.memory.agents import (
     Access,
@@ -169,7 +169,7 @@ class Memory(Chance):
                 self.state.accessed[it.id] = self.now
 
     async def sweep(self) -> None:
-        swept = await RetentionSweep(engine=self.engine).sweep(OPERATOR, {Kind.EXPIRED})
+        swept = await sweeping.sweep(self.engine, OPERATOR, {Kind.EXPIRED})
         assert swept == {Kind.EXPIRED: self.model.sweep()}
 
     async def permit(self) -> None:

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from logging import Logger
@@ -57,27 +57,24 @@ class WorkSignal:
 
 
 @asynccontextmanager
-async def background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    task = asyncio.create_task(work)
+async def background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Inside, these run; on leaving they are cancelled, and have ended."""
+    tasks = [asyncio.create_task(it) for it in loops]
     try:
         yield
     finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
 
 
-def repeating(
-    every: timedelta, work: Callable[[], Awaitable[object]]
-) -> AbstractAsyncContextManager[None]:
-    """Inside, the work is done after each such interval; an interval of 0 means never."""
-
-    async def repeated() -> None:
-        while True:
-            await asyncio.sleep(every.total_seconds())
-            await work()
-
-    return background(repeated()) if every else nullcontext()
+async def repeat(every: timedelta, work: Callable[[], Awaitable[object]]) -> None:
+    """Do the work after each such interval; an interval of 0 means never."""
+    while every:
+        await asyncio.sleep(every.total_seconds())
+        await work()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,30 +95,20 @@ class Job:
             if not await attempted(self.work(it), self.log, self.failure, tenant=it.tenant)
         ]
 
-    def repeating(self, callers: Callers, every: timedelta) -> AbstractAsyncContextManager[None]:
-        """Inside, it is done for all after each such interval; an interval of 0 means never."""
-        return repeating(every, lambda: self.run(callers()))
+    async def on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
+        """Do it at first for all, when the signal is set for those, so often for all.
 
-    def on_signal(
-        self, callers: Callers, signal: WorkSignal, every: timedelta
-    ) -> AbstractAsyncContextManager[None]:
-        """Inside, it is done at first for all, when the signal is set for those, so often for all.
-
-        What is held back is tried again after a pause. An interval of 0 means never.
+        What fails is tried again after a pause. An interval of 0 means never.
         """
-
-        async def run() -> None:
-            due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
-            while True:
-                begun = clock()
-                held_back = await self.run(due)
-                await asyncio.sleep(clock() - begun)  # it rests as long as it worked
-                pause = min(2 * pause, LONGEST_PAUSE) if held_back else SHORTEST_PAUSE
-                signalled = await signal.wait(pause if held_back else every or None)
-                due = held_back + [caller for caller in signalled if caller not in held_back]
-                due = due or list(callers())
-
-        return background(run())
+        due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
+        while True:
+            begun = clock()
+            retried = await self.run(due)
+            await asyncio.sleep(clock() - begun)  # it rests as long as it worked
+            pause = min(2 * pause, LONGEST_PAUSE) if retried else SHORTEST_PAUSE
+            signaled = await signal.wait(pause if retried else every or None)
+            due = retried + [caller for caller in signaled if caller not in retried]
+            due = due or list(callers())
 
 
 async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:

@@ -8,11 +8,12 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.files import require_local
@@ -41,16 +42,7 @@ from ..sqlite import SqliteEngine
 from ..sqlite.migrate import OnUpgrade
 from ..telemetry import Metrics
 from ..telemetry import metrics as m
-from ..telemetry.metrics import (
-    BACKUP_BYTES,
-    BACKUP_INTERVAL,
-    BACKUP_LAST_SUCCESS,
-    BACKUPS,
-    DAMAGED_ROWS,
-    INDEX_DRIFT,
-    INDEX_PARTITIONS,
-)
-from .retention import RetentionJob, RetentionSweep, TrustedClock, enforcing, scrub
+from .retention import RetentionJob, TrustedClock, scrub
 from .runner import (
     Callers,
     Job,
@@ -58,7 +50,7 @@ from .runner import (
     attempted,
     background,
     log_failure,
-    repeating,
+    repeat,
     run_in_thread,
 )
 
@@ -72,7 +64,7 @@ log = logging.getLogger(__name__)
 class Backups:
     """The archives that a service makes by itself, and how it stands with them."""
 
-    place: Settings
+    settings: Settings
     folder: Path
     every: timedelta
     keep: int
@@ -95,20 +87,26 @@ class Backups:
             return DAMAGED
         return None
 
-    async def begin(self) -> None:
-        self.metrics.show(BACKUP_INTERVAL, self.every.total_seconds())
+    async def keep_making(self) -> None:
+        """Make an archive whenever the newest is older than the interval.
+
+        What is half made at the end has no name, and is gone.
+        """
+        self.metrics.show(m.BACKUP_INTERVAL, self.every.total_seconds())
         try:
             await self._look()
             await run_in_thread(lambda _: _require_writable(self.folder))
-            if await run_in_thread(lambda _: are_on_one_disk(self.folder, self.place.db_path)):
+            if await run_in_thread(lambda _: are_on_one_disk(self.folder, self.settings.db_path)):
                 self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
             log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
+        while True:
+            await asyncio.sleep(LOOK_AT_FOLDER.total_seconds())
+            await self.keep_up()
 
     async def keep_up(self) -> None:
         """Make an archive if one is due. What fails is tried again after a while."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._try_again_at:
+        if asyncio.get_running_loop().time() < self._try_again_at:
             return
         try:
             await self._look()
@@ -123,16 +121,16 @@ class Backups:
     async def _look(self) -> None:
         now = self.clock()
         self._newest = found = await run_in_thread(lambda _: newest(self.folder, now))
-        self.metrics.show(BACKUP_LAST_SUCCESS, found.made_at.timestamp() if found else 0)
-        self.metrics.show(BACKUP_BYTES, found.size if found else 0)
+        self.metrics.show(m.BACKUP_LAST_SUCCESS, found.made_at.timestamp() if found else 0)
+        self.metrics.show(m.BACKUP_BYTES, found.size if found else 0)
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
         began, target = loop.time(), path_in(self.folder, now)
         made = await run_in_thread(
-            lambda go_on: make_archive(self.place, target, now=now, progress=go_on)
+            lambda go_on: make_archive(self.settings, target, now=now, progress=go_on)
         )
-        self.metrics.count(BACKUPS, "made")
+        self.metrics.count(m.BACKUPS, "made")
         seconds = round(loop.time() - began, 3)
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}
         log.info("backed up", extra=extra)
@@ -156,7 +154,7 @@ class Backups:
         sentence = sentence_of(error)
         wait = min(self.every, LONGEST_WAIT)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
-        self.metrics.count(BACKUPS, "failed")
+        self.metrics.count(m.BACKUPS, "failed")
         if self._fault is None or _without_figures(sentence) != _without_figures(self._fault):
             extra = {
                 "reason": sentence,
@@ -171,21 +169,6 @@ class Backups:
         log.warning(sentence, extra={"folder": str(self.folder), **fields})
 
 
-def backing_up(backups: Backups) -> AbstractAsyncContextManager[None]:
-    """Inside, an archive is made whenever the newest is older than the interval.
-
-    What is half made at the end has no name, and is gone.
-    """
-
-    async def keep_up() -> None:
-        await backups.begin()
-        while True:
-            await asyncio.sleep(LOOK_AT_FOLDER.total_seconds())
-            await backups.keep_up()
-
-    return background(keep_up())
-
-
 def _require_writable(folder: Path) -> None:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "it cannot be written to", str(folder))
@@ -196,27 +179,13 @@ def _without_figures(sentence: str) -> str:
 
 
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
-CHECK_REST = 100  # times what it took to check all rows, until they are checked again
+CHECK_PAUSE = 100  # times what it took to check all rows, until they are checked again
 LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event loop
 AT_ONCE = timedelta(microseconds=1)
 
 
-def tidying(
-    maintenance: Maintenance,
-    callers: Callers,
-    metrics: Metrics,
-    damage: WorkSignal,
-    every: timedelta,
-) -> AbstractAsyncContextManager[None]:
-    """Inside, the tenants' indexes are tidied now and again; an interval of 0 means never.
-
-    The signal is set for a tenant whose index cannot be read.
-    """
-    return repeating(every, lambda: tidy(maintenance, callers(), metrics, damage))
-
-
-def adapting(maintenance: Maintenance, callers: Callers) -> AbstractAsyncContextManager[None]:
-    """Inside, each tenant's index is brought to the rules of this process as soon as it leads.
+async def adapt(maintenance: Maintenance, callers: Callers) -> None:
+    """Bring each tenant's index to the rules of this process as soon as it leads.
 
     Who has others is refused its writes from then on, so that of two releases side by side one
     alone makes words, and neither undoes again and again what the other has done.
@@ -226,71 +195,73 @@ def adapting(maintenance: Maintenance, callers: Callers) -> AbstractAsyncContext
         log,
         "the index is out of date and could not be rebuilt; retrying later",
     )
-
-    async def adapted() -> None:
-        done: set[TenantId] = set()
-        while True:
-            led = {caller.tenant: caller for caller in callers()}
-            due = [caller for tenant, caller in led.items() if tenant not in done]
-            held_back = await job.run(due)
-            done = led.keys() - {caller.tenant for caller in held_back}
-            await asyncio.sleep(LOOK.total_seconds())
-
-    return background(adapted())
+    done: set[TenantId] = set()
+    while True:
+        led = {caller.tenant: caller for caller in callers()}
+        failed = await job.run([it for tenant, it in led.items() if tenant not in done])
+        done = led.keys() - {caller.tenant for caller in failed}
+        await asyncio.sleep(LOOK.total_seconds())
 
 
-def checking(
+async def check(
     maintenance: Maintenance, callers: Callers, metrics: Metrics, every: timedelta
-) -> AbstractAsyncContextManager[None]:
-    """Inside, each tenant's rows are checked as often, but a hundredth of the time."""
+) -> None:
+    """Check each tenant's rows as often, but a hundredth of the time."""
+    counts: list[int] = []
+
+    async def check_one(caller: Caller) -> None:
+        counts.append(len((await maintenance.check(caller)).damaged_rows))
+
+    job = Job(check_one, log, "the rows could not be checked; retrying later")
     due_at = 0.0
-    found: list[int] = []
 
-    async def checked(caller: Caller) -> None:
-        found.append(len((await maintenance.check(caller)).damaged_rows))
-
-    job = Job(checked, log, "the rows could not be checked; retrying later")
-
-    async def check() -> None:
+    async def check_all() -> None:
         nonlocal due_at
         clock = asyncio.get_running_loop().time
         if (began := clock()) >= due_at:
-            found.clear()
+            counts.clear()
             await job.run(callers())
-            metrics.show(DAMAGED_ROWS, sum(found))
-            due_at = clock() + (clock() - began) * CHECK_REST
+            metrics.show(m.DAMAGED_ROWS, sum(counts))
+            due_at = clock() + (clock() - began) * CHECK_PAUSE
 
-    return repeating(every, check)
+    await repeat(every, check_all)
 
 
-def repairing(maintenance: Maintenance, damage: WorkSignal) -> AbstractAsyncContextManager[None]:
-    """Inside, the signal lets a tenant's storage be repaired, and then be checked as a whole.
+async def repair(maintenance: Maintenance, damage: WorkSignal) -> None:
+    """When signaled, repair a tenant's storage, and then check it as a whole.
 
     What stays damaged is looked at again.
     """
-    repair = partial(_is_repaired, maintenance)
-    job = Job(repair, log, "the repair failed; retrying later")
 
-    async def repaired() -> None:
-        damaged: list[Caller] = []
-        while True:
-            signalled = await damage.wait(AT_ONCE if damaged else None)
-            due = {caller.tenant: caller for caller in [*damaged, *signalled]}
-            damaged = await job.run(due.values())
-            await asyncio.sleep(PAUSE.total_seconds())
+    async def is_repaired(caller: Caller) -> bool:
+        try:
+            if rebuilt := await maintenance.repair(caller):
+                log.error(
+                    "index was damaged and has been rebuilt",
+                    extra={"tenant": caller.tenant, "partitions": list(rebuilt)},
+                )
+            return (await maintenance.check(caller, thorough=True)).is_intact
+        except Damaged:
+            return False  # the log had it when it showed first
 
-    return background(repaired())
+    job = Job(is_repaired, log, "the repair failed; retrying later")
+    damaged: list[Caller] = []
+    while True:
+        signaled = await damage.wait(AT_ONCE if damaged else None)
+        due = {caller.tenant: caller for caller in [*damaged, *signaled]}
+        damaged = await job.run(due.values())
+        await asyncio.sleep(PAUSE.total_seconds())
 
 
 async def tidy(
     maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: WorkSignal
 ) -> None:
-    """Tidy each tenant's index once, and say what was wrong with it."""
-    found: list[Tidied] = []
+    """Tidy each tenant's index once; the signal is set for those whose index cannot be read."""
+    indexes: list[Tidied] = []
 
-    async def run(caller: Caller) -> None:
+    async def tidy_one(caller: Caller) -> None:
         tidied = await maintenance.tidy(caller)
-        found.append(tidied)
+        indexes.append(tidied)
         if tidied.rebuilt:
             fields = {"rows": tidied.drift, "partitions": list(tidied.rebuilt)}
             log.error("index was inconsistent and has been rebuilt", extra=fields)
@@ -299,21 +270,9 @@ async def tidy(
         if tidied.is_damaged:
             damage.set(caller)
 
-    await Job(run, log, "the sweep failed; the next one tries again").run(callers)
-    metrics.show(INDEX_DRIFT, sum(one.drift for one in found))
-    metrics.show(INDEX_PARTITIONS, sum(one.parts for one in found))
-
-
-async def _is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
-    try:
-        if rebuilt := await maintenance.repair(caller):
-            log.error(
-                "index was damaged and has been rebuilt",
-                extra={"tenant": caller.tenant, "partitions": list(rebuilt)},
-            )
-        return (await maintenance.check(caller, thorough=True)).is_intact
-    except Damaged:
-        return False  # the log had it when it showed first
+    await Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
+    metrics.show(m.INDEX_DRIFT, sum(it.drift for it in indexes))
+    metrics.show(m.INDEX_PARTITIONS, sum(it.parts for it in indexes))
 
 
 LOOK_EVERY = timedelta(seconds=10)  # for what is due
@@ -341,21 +300,26 @@ class BackgroundJobs:
     _opened: WorkSignal = field(default_factory=WorkSignal)
     _damaged: WorkSignal = field(default_factory=WorkSignal)
 
+    def _options(self) -> dict[str, Any]:
+        """What each engine is opened with."""
+        soon = asyncio.get_running_loop().call_soon_threadsafe
+        return {
+            "clock": self.clock,
+            "features": self.settings.recall,
+            "quota": self.settings.tenant_quota,
+            "retention": self.settings.retention,
+            "index_cache": self.index_cache,
+            "sealer": self.sealer,
+            "committed": self.metrics.committed,
+            "upgrading": lambda: soon(self.on_upgrade),
+        }
+
     def engine(self, path: Path) -> AbstractAsyncContextManager[SqliteEngine]:
         """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
         require_local(path, is_network_allowed=self.settings.allow_network_fs)
         soon = asyncio.get_running_loop().call_soon_threadsafe
         return SqliteEngine.opened(
-            path,
-            clock=self.clock,
-            features=self.settings.recall,
-            quota=self.settings.tenant_quota,
-            retention=self.settings.retention,
-            index_cache=self.index_cache,
-            sealer=self.sealer,
-            committed=self.metrics.committed,
-            damaged=lambda caller: soon(self._damaged.set, caller),
-            upgrading=lambda: soon(self.on_upgrade),
+            path, damaged=lambda caller: soon(self._damaged.set, caller), **self._options()
         )
 
     @asynccontextmanager
@@ -364,22 +328,14 @@ class BackgroundJobs:
     ) -> AsyncIterator[Storage]:
         from ..postgresql.engine import PostgresEngine  # noqa: PLC0415
 
-        soon = asyncio.get_running_loop().call_soon_threadsafe
         async with (
             PostgresEngine.opened(
                 url,
-                clock=self.clock,
-                features=self.settings.recall,
-                quota=self.settings.tenant_quota,
-                retention=self.settings.retention,
-                sealer=self.sealer,
-                index_cache=self.index_cache,
                 has_key=has_key,
-                upgrading=lambda: soon(self.on_upgrade),
-                committed=self.metrics.committed,
                 size=self.settings.database_pool,
                 copies_kept=self.settings.database_retention,
                 may_lead=True,
+                **self._options(),
             ) as engine,
             background(engine.lead()),
         ):
@@ -401,7 +357,7 @@ class BackgroundJobs:
         if settings.backup_dir is None or not settings.backup_every:
             return None
         return Backups(
-            place=settings,
+            settings=settings,
             folder=settings.backup_dir,
             every=settings.backup_every,
             keep=settings.backup_keep,
@@ -421,38 +377,46 @@ class BackgroundJobs:
         """
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        settle = partial(_is_scrubbed, storage)
         firing = self._firing(storage.in_passing)
-        forget = partial(runs.drop_idle, idle=idle)
+        fire = Job(firing.look, log, FIRE_LATER)
+        fire_more = Job(partial(firing.step, most=FEW), log, FIRE_LATER)
+        settle = Job(
+            partial(_is_scrubbed, storage),
+            log,
+            "erased bytes could not be overwritten; retrying later",
+        )
+        drop = Job(
+            partial(runs.drop_idle, idle=idle),
+            log,
+            "secrets of idle runs could not be dropped; retrying later",
+        )
+        consolidate = Job(
+            passes.consolidate_changed, log, "refs could not be consolidated; retrying later"
+        )
         retention = RetentionJob(
-            retaining=RetentionSweep(engine=storage, on_erased=self.erased.set),
+            engine=storage,
+            on_erased=self.erased.set,
             retention=self.settings.retention,
             trim_audit=self.audit.trim,
             clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
             metrics=self.metrics,
         )
-        drop = Job(forget, log, "secrets of idle runs could not be dropped; retrying later")
         await end_all_idle(storage, callers(), idle)
-        await Job(firing.look, log, FIRE_LATER).run(callers())
-        async with (
-            adapting(maintenance, callers),
-            tidying(maintenance, callers, self.metrics, self._damaged, every),
-            checking(maintenance, callers, self.metrics, every),
-            repairing(maintenance, self._damaged),
-            Job(settle, log, "erased bytes could not be overwritten; retrying later").on_signal(
-                callers, self.erased, every
-            ),
-            repeating(every, lambda: end_all_idle(storage, callers(), idle)),
-            drop.repeating(storage.callers, every),
-            Job(firing.look, log, FIRE_LATER).repeating(callers, LOOK_EVERY),
-            Job(partial(firing.step, most=FEW), log, FIRE_LATER).on_signal(
-                callers, self.due, timedelta()
-            ),
-            Job(
-                passes.consolidate_changed, log, "refs could not be consolidated; retrying later"
-            ).repeating(callers, self.settings.consolidate_every),
-            enforcing(retention, callers, self._opened, every),
-            backing_up(backups) if backups else nullcontext(),
+        await fire.run(callers())
+        async with background(
+            adapt(maintenance, callers),
+            repeat(every, lambda: tidy(maintenance, callers(), self.metrics, self._damaged)),
+            check(maintenance, callers, self.metrics, every),
+            repair(maintenance, self._damaged),
+            settle.on_signal(callers, self.erased, every),
+            repeat(every, lambda: end_all_idle(storage, callers(), idle)),
+            repeat(every, lambda: drop.run(storage.callers())),
+            repeat(LOOK_EVERY, lambda: fire.run(callers())),
+            fire_more.on_signal(callers, self.due, timedelta()),
+            repeat(self.settings.consolidate_every, lambda: consolidate.run(callers())),
+            repeat(every, lambda: retention.run(callers())),
+            *([retention.sweep_opened(self._opened)] if every else []),
+            *([backups.keep_making()] if backups else []),
         ):
             yield
 
@@ -513,6 +477,12 @@ class Figures:
         self._metrics.show(m.DISK_FREE_BYTES, free)
         self._metrics.refresh()
 
+    async def keep_fresh(self) -> None:
+        """Look up all again and again, for a collector: it cannot ask."""
+        while True:
+            await self.refresh()
+            await asyncio.sleep(COUNTED_FOR.total_seconds())
+
     async def _show_rows(self) -> None:
         async with asyncio.timeout(COUNT_TIMEOUT.total_seconds()):
             counts = await counted(self._storage)
@@ -535,25 +505,10 @@ async def counted(storage: Storage) -> list[RowCounts]:
     return counts
 
 
-def kept_fresh(figures: Figures) -> AbstractAsyncContextManager[None]:
-    """Inside, all is looked up again and again, for a collector: it cannot ask."""
-
-    async def look() -> None:
-        while True:
-            await figures.refresh()
-            await asyncio.sleep(COUNTED_FOR.total_seconds())
-
-    return background(look())
-
-
-def watching_the_loop(metrics: Metrics) -> AbstractAsyncContextManager[None]:
-    """Inside, it is measured how late the event loop comes."""
-
-    async def watch() -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            due = loop.time() + LOOK.total_seconds()
-            await asyncio.sleep(LOOK.total_seconds())
-            metrics.observe(m.EVENT_LOOP_LAG, max(loop.time() - due, 0))
-
-    return background(watch())
+async def watch_the_loop(metrics: Metrics) -> None:
+    """Measure how late the event loop comes."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LOOK.total_seconds()
+        await asyncio.sleep(LOOK.total_seconds())
+        metrics.observe(m.EVENT_LOOP_LAG, max(loop.time() - due, 0))
