@@ -59,56 +59,56 @@ _PUBLIC = re.compile("AAAA[BCE]3Nza")  # a key of SSH
 REACH = 160  # characters of lookbehind before a name
 
 
-def follows(before: re.Pattern[str], found: re.Match[str]) -> bool:
+def follows(before: re.Pattern[str], match: re.Match[str]) -> bool:
     """Whether the pattern matches just before this match (a bounded lookbehind)."""
-    start = found.start()
-    return before.search(found.string, max(0, start - REACH), start) is not None
+    start = match.start()
+    return before.search(match.string, max(0, start - REACH), start) is not None
 
 
-def is_literal(found: re.Match[str]) -> bool:
+def is_literal(match: re.Match[str]) -> bool:
     """Whether the value is a literal: quoted, right after its operator, or alone in its line."""
-    if found["between"].strip() in ("(", "|"):
+    if match["between"].strip() in ("(", "|"):
         return False
-    if found["quote"] is not None:
+    if match["quote"] is not None:
         return True
-    if found.string[found.end("secret") : found.end("secret") + 1] in (",", ")", "]"):
-        return _is_pair(found)
-    if found["between"] in ("=", ":-", ">") or "value" in found["between"].lower():
+    if match.string[match.end("secret") : match.end("secret") + 1] in (",", ")", "]"):
+        return _is_pair(match)
+    if match["between"] in ("=", ":-", ">") or "value" in match["between"].lower():
         return True
-    return found["between"].isspace() or is_alone(found)
+    return match["between"].isspace() or is_alone(match)
 
 
-def _is_pair(found: re.Match[str]) -> bool:
+def _is_pair(match: re.Match[str]) -> bool:
     """Whether this is among variables, or in a line of pairs: `password=...,user=bob`."""
-    if found["between"] != "=":
+    if match["between"] != "=":
         return False
-    after, end = found.string, found.end("secret")
-    if found["name"].isupper():
+    after, end = match.string, match.end("secret")
+    if match["name"].isupper():
         return _PAIR.match(after, end) is not None
     pairs = _PAIRS.match(after, end)
     is_line = pairs is not None and _LINE_END.match(after, pairs.end()) is not None
-    return is_line and follows(_LINE_BEGIN, found)
+    return is_line and follows(_LINE_BEGIN, match)
 
 
-def is_alone(found: re.Match[str]) -> bool:
+def is_alone(match: re.Match[str]) -> bool:
     """Whether the assignment is a line of its own, but for a comment."""
-    return follows(_LINE_BEGIN, found) and _LINE_END.match(found.string, found.end()) is not None
+    return follows(_LINE_BEGIN, match) and _LINE_END.match(match.string, match.end()) is not None
 
 
-def is_text(found: re.Match[str]) -> bool:
+def is_text(match: re.Match[str]) -> bool:
     """Whether no code may stand here: in quotes, after capitals, after `=` without spaces."""
-    if found["quote"] not in (None, "`"):
+    if match["quote"] not in (None, "`"):
         return True
-    after = found.string[found.end("secret") : found.end("secret") + 1]
+    after = match.string[match.end("secret") : match.end("secret") + 1]
     if after in (",", ")", "]"):
-        return _is_pair(found)
-    is_plain = is_literal(found) and not is_spaced(found) and after != ";"
-    return found["name"].isupper() or is_plain
+        return _is_pair(match)
+    is_plain = is_literal(match) and not is_spaced(match) and after != ";"
+    return match["name"].isupper() or is_plain
 
 
-def is_spaced(found: re.Match[str]) -> bool:
+def is_spaced(match: re.Match[str]) -> bool:
     """Whether this is `name = value`, as code writes it."""
-    return "=" in found["between"] and found["between"] != "="
+    return "=" in match["between"] and match["between"] != "="
 
 
 _LINE_BEGIN = re.compile(
@@ -128,23 +128,23 @@ SHORTEST, LONGEST = 8, 256  # characters of a password
 LONGEST_WORD = 20  # characters of the words that make a name harmless
 
 
-def is_named(found: re.Match[str]) -> bool:
+def is_named(match: re.Match[str]) -> bool:
     """Whether the value is random and the name a secret's: not `public_key` or `page_token`."""
-    joined = found.string[max(0, found.start() - LONGEST_WORD) : found.start()]
+    joined = match.string[max(0, match.start() - LONGEST_WORD) : match.start()]
     before = joined.rstrip(" _-").lower()
     return (
-        is_random(found["secret"])
-        and not before.endswith(_NO_SECRETS.get(found["name"].lower(), ()))
-        and not (_SHORT_HASH.fullmatch(found["secret"]) and not joined.endswith(("_", "-")))
-        and not (before.endswith("signing") and _FINGERPRINT.fullmatch(found["secret"]))
-        and (found["option"] is None or follows(_OPTION, found))
-        and (found["next"] is None or _is_argument(found))
+        is_random(match["secret"])
+        and not before.endswith(_NO_SECRETS.get(match["name"].lower(), ()))
+        and not (_SHORT_HASH.fullmatch(match["secret"]) and not joined.endswith(("_", "-")))
+        and not (before.endswith("signing") and _FINGERPRINT.fullmatch(match["secret"]))
+        and (match["option"] is None or follows(_OPTION, match))
+        and (match["next"] is None or _is_argument(match))
     )
 
 
-def is_password(found: re.Match[str]) -> bool:
+def is_password(match: re.Match[str]) -> bool:
     """Whether this match of `ASSIGNMENT` is an assignment, and its value a secret."""
-    return _is_assigned(found) and _is_secret(found)
+    return _is_assigned(match) and _is_secret(match)
 
 
 def is_reference(value: str) -> bool:
@@ -152,96 +152,93 @@ def is_reference(value: str) -> bool:
     return _REFERENCE.match(value) is not None or _STAND_IN.fullmatch(value) is not None
 
 
-def _is_assigned(found: re.Match[str]) -> bool:
+def _is_assigned(match: re.Match[str]) -> bool:
     """Whether the text between the name and the value makes it an assignment."""
-    between, is_quoted = found["between"].strip(), found["quote"] is not None
+    between, is_quoted = match["between"].strip(), match["quote"] is not None
     match between:
-        case "":
-            return follows(_OPTION, found) or _is_statement(found)
+        case "":  # or SQL: `WITH PASSWORD '...'`, `IDENTIFIED BY '...'`
+            name = match["name"].lower()
+            is_sql = match["quote"] == "'" and name in ("password", "identified by")
+            return is_sql or follows(_OPTION, match)
         case ",":
-            return is_quoted and _is_argument(found)
+            return is_quoted and _is_argument(match)
         case "||" | "??" | "or" | "(":
             return is_quoted
         case ">":
-            return follows(_OPENING, found) and found.string.startswith("</", found.end("secret"))
+            return follows(_OPENING, match) and match.string.startswith("</", match.end("secret"))
         case _:
             return True
 
 
-def _is_argument(found: re.Match[str]) -> bool:
+def _is_argument(match: re.Match[str]) -> bool:
     """Whether the value is a getter's default, or the next item of an argument list."""
-    return follows(_GETTER, found) or follows(_ITEM, found)
+    return follows(_GETTER, match) or follows(_ITEM, match)
 
 
-def _is_statement(found: re.Match[str]) -> bool:
-    """Whether this is SQL: `WITH PASSWORD '...'`, `IDENTIFIED BY '...'`."""
-    return found["quote"] == "'" and found["name"].lower() in ("password", "identified by")
-
-
-def _is_secret(found: re.Match[str]) -> bool:
+def _is_secret(match: re.Match[str]) -> bool:
     """Whether the value is no code, reference, placeholder or plain word.
 
     A word is enough beside a name in capitals, as environment variables have.
     """
-    value = re.sub(PLACEHOLDER, "", found["secret"])
+    value = re.sub(PLACEHOLDER, "", match["secret"])
     if not SHORTEST <= len(value) <= LONGEST or is_reference(value):
         return False
-    is_call = found["quote"] in (None, "`") and _CALL.match(value) is not None
-    if is_call and not (_OPEN.search(value) and is_alone(found)):
+    is_call = match["quote"] in (None, "`") and _CALL.match(value) is not None
+    if is_call and not (_OPEN.search(value) and is_alone(match)):
         return False
     if any(sign.isspace() for sign in value):
         words = (word.strip("()[].,:") for word in value.split())
         return any(map(_is_complex, words)) or _APP_PASSWORD.fullmatch(value) is not None
-    if _is_outcome(found):
+    if _is_outcome(match):
         return _is_complex(value) and _NUMBER.fullmatch(value) is None
     if _WORDS.fullmatch(value):
-        is_word = _NO_PASSWORD.search(value) is None and not _is_resource(found, value)
-        return is_word and _is_variable(found, value)
-    return not _is_name(found, value) and (is_literal(found) or _is_complex(value))
+        is_word = _NO_PASSWORD.search(value) is None and not _is_resource(match, value)
+        return is_word and _is_variable(match, value)
+    return not _is_name(match, value) and (is_literal(match) or _is_complex(value))
 
 
-def _is_outcome(found: re.Match[str]) -> bool:
+def _is_outcome(match: re.Match[str]) -> bool:
     """Whether the name is `pass` as in a test's result, and no user name is beside it."""
-    is_pass = found["name"].lower().rstrip("_0123456789") == "pass"
-    return is_pass and not follows(_PART, found) and not follows(_USER, found)
+    is_pass = match["name"].lower().rstrip("_0123456789") == "pass"
+    return is_pass and not follows(_PART, match) and not follows(_USER, match)
 
 
-def _is_variable(found: re.Match[str], value: str) -> bool:
+def _is_variable(match: re.Match[str], value: str) -> bool:
     """Whether a name in capitals, or a line of its own, makes a word a password."""
     if "." in value.rstrip("."):
-        is_line = found["between"] == "=" and is_alone(found)
-        is_variable = found["quote"] is None and found["name"].isupper() and not is_spaced(found)
-        return (is_line or (is_variable and is_text(found))) and not _IN_CODE.search(value)
-    is_lower = _LOWER.fullmatch(found["secret"]) is not None
-    if found["name"].isupper():
-        return is_lower or found["quote"] is None
-    return is_lower and found["between"] == "=" and is_alone(found)
+        is_line = match["between"] == "=" and is_alone(match)
+        is_variable = match["quote"] is None and match["name"].isupper() and not is_spaced(match)
+        return (is_line or (is_variable and is_text(match))) and not _IN_CODE.search(value)
+    is_lower = _LOWER.fullmatch(match["secret"]) is not None
+    if match["name"].isupper():
+        return is_lower or match["quote"] is None
+    return is_lower and match["between"] == "=" and is_alone(match)
 
 
-def _is_name(found: re.Match[str], value: str) -> bool:
+def _is_name(match: re.Match[str], value: str) -> bool:
     """Whether the value is a name with digits: of a variable, a file or a resource.
 
     Where no code may stand, a name has no upper case beside lower case, and no dot or hash.
     """
-    if _is_resource(found, value):
-        return not (found["name"].isupper() and re.fullmatch(UUID, value))
-    is_bare = found["quote"] is None and not found["name"].isupper()
+    if _is_resource(match, value):
+        return not (match["name"].isupper() and re.fullmatch(UUID, value))
+    is_bare = match["quote"] is None and not match["name"].isupper()
     if is_bare and value.isidentifier() and _MENTION.search(value):
         return True
-    is_dotted = found["quote"] in (None, "`") and _DOTTED.match(value) is not None
+    is_dotted = match["quote"] in (None, "`") and _DOTTED.match(value) is not None
     if not is_dotted and _NAME.fullmatch(value) is None:
         return False
-    if _IN_CODE.search(value) or not (_is_complex(value) or is_text(found)):
+    if _IN_CODE.search(value) or not (_is_complex(value) or is_text(match)):
         return True
     if value not in (value.lower(), value.upper()):
         return False
     return _ONE_CASE.fullmatch(value) is None or (is_bare and value.isidentifier())
 
 
-def _is_resource(found: re.Match[str], value: str) -> bool:
+def _is_resource(match: re.Match[str], value: str) -> bool:
     """Whether the value is the resource name of a secret, as in Kubernetes."""
-    is_secret = found["name"][:6].lower() == "secret" and _RESOURCE.fullmatch(value) is not None
-    return is_secret and not (found["name"].isupper() and "." in value)
+    is_secret = match["name"][:6].lower() == "secret" and _RESOURCE.fullmatch(value) is not None
+    return is_secret and not (match["name"].isupper() and "." in value)
 
 
 def _is_complex(value: str) -> bool:

@@ -64,7 +64,7 @@ _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
 # Also as JSON writes the signs when it escapes them.
 _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
 _TYPE = re.compile("<Private>(?<=[A-Za-z0-9_]<Private>)")  # as in Local<Private>
-_VEIL = "\ud800"  # in no text that is stored
+_MASK = "\ud800"  # in no text that is stored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,11 @@ class Rules:
     values: tuple[tuple[str, str], ...] = ()
     allowed: frozenset[str] = frozenset()
     allowed_kinds: frozenset[str] = frozenset()
+    # Hashes of short texts without secrets, which requests repeat: erased text is in none.
+    _clean: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
+    # Names of ids, for one of which all values are searched, and periods of values that occurred.
+    _names: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _steps: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for _, value in self.values:
@@ -104,44 +109,43 @@ class Rules:
             return Redacted(text=text)
         if hash(text) in self._clean:
             return Redacted(text=text)
-        if found := _merged(self._found(text)):
-            return self._without_all(text, found)
-        if len(text) <= SHORT:
-            if len(self._clean) >= MOST_CLEAN:
-                self._clean.clear()
-            self._clean.add(hash(text))
-        return Redacted(text=text)
-
-    def _without_all(self, text: str, found: list["_Part"]) -> Redacted:
         kinds: Counter[str] = Counter()
+        clean = text
         for _ in range(ROUNDS):
-            kinds.update(part.kind for part in found)
-            text = _without(text, found)
-            found = _merged(self._found(text))
-            if not found:
+            parts = _merged(self._parts(clean))
+            if not parts:
                 break
-        return Redacted(text=text, count=kinds.total(), kinds=dict(kinds))
+            kinds.update(part.kind for part in parts)
+            clean = _without(clean, parts)
+        if not kinds:
+            if len(text) <= SHORT:
+                if len(self._clean) >= MOST_CLEAN:
+                    self._clean.clear()
+                self._clean.add(hash(text))
+            return Redacted(text=text)
+        return Redacted(text=clean, count=kinds.total(), kinds=dict(kinds))
 
-    def _found(self, text: str) -> Iterator["_Part"]:
+    def _parts(self, text: str) -> Iterator["_Part"]:
         yield from _private_parts(text)
-        veiled = self._veiled(text)
+        masked = self._masked(text)
         for value_id, value in self.values:
-            for start, end in self._occurrences(value, veiled):
+            for start, end in self._occurrences(value, masked):
                 yield _Part(start, end, VALUE, self._name(value_id))
         for start, end, kind in shapes.secrets(text):
             if kind not in self.allowed_kinds and text[start:end] not in self.allowed:
                 yield _Part(start, end, kind, kind)
 
-    def _veiled(self, text: str) -> str:
+    def _masked(self, text: str) -> str:
         """The text with our own placeholders masked, so that no value matches in or across one."""
         if not self.values or assignments.MARK not in text:
             return text
-        found = re.compile(assignments.PLACEHOLDER)
-        return found.sub(lambda m: _VEIL * len(m[0]) if self._is_ours(m[0]) else m[0], text)
 
-    def _is_ours(self, placeholder: str) -> bool:
-        name = placeholder[len(assignments.MARK) : -1]
-        return name in KINDS or (name in self._candidates and self._name(name) == name)
+        def masked(placeholder: re.Match[str]) -> str:
+            name = placeholder[0][len(assignments.MARK) : -1]
+            is_ours = name in KINDS or (name in self._candidates and self._name(name) == name)
+            return _MASK * len(placeholder[0]) if is_ours else placeholder[0]
+
+        return re.sub(assignments.PLACEHOLDER, masked, text)
 
     def _name(self, value_id: str) -> str:
         """The name of an id in a placeholder; a generic one if the id contains a secret."""
@@ -172,21 +176,6 @@ class Rules:
     def _candidates(self) -> frozenset[str]:
         """The names of the ids, as far as these contain no secret."""
         return frozenset(_safe(value_id) for value_id, _ in self.values)
-
-    @cached_property
-    def _clean(self) -> set[int]:
-        """Hashes of short texts without secrets, which requests repeat: erased text is in none."""
-        return set()
-
-    @cached_property
-    def _names(self) -> dict[str, str]:
-        """Cached names: to compute one, all values are searched."""
-        return {}
-
-    @cached_property
-    def _steps(self) -> dict[str, int]:
-        """Cached periods of the values that were found."""
-        return {}
 
 
 DEFAULT_RULES = Rules()

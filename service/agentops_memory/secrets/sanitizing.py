@@ -9,10 +9,11 @@ import errno
 import os
 import re
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from logging import LogRecord
+from typing import Any
 
 from ..errors import Refusal
 
@@ -111,8 +112,8 @@ def described(error: BaseException) -> str:
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     code = getattr(error, "sqlite_errorname", "")
     message = safe_message(error)
-    said = f"{f': {message}' if message else ''}{f' ({code})' if code else ''}"
-    return f"{module}{kind.__qualname__}{said}"
+    detail = f"{f': {message}' if message else ''}{f' ({code})' if code else ''}"
+    return f"{module}{kind.__qualname__}{detail}"
 
 
 def trace(error: BaseException) -> str:
@@ -130,7 +131,10 @@ def message_of(record: LogRecord) -> str:
     if not record.args:
         return template if is_own(record) else _AFTER_WORDS.split(template, maxsplit=1)[0].strip()
     with suppress(Exception):
-        return template % _each(record.args, render)
+        args: Any = record.args
+        if isinstance(args, Mapping):
+            return template % {name: render(value) for name, value in args.items()}
+        return template % tuple(map(render, args))
     return template
 
 
@@ -149,33 +153,22 @@ def is_own(record: LogRecord) -> bool:
     return str(record.name).partition(".")[0] == OWN
 
 
-def _sections(error: BaseException, seen: set[int]) -> Iterator[str]:
-    seen.add(id(error))
-    before, link = _before(error)
-    if before is not None and id(before) not in seen and len(seen) < MAX_EXCEPTIONS:
-        yield from _sections(before, seen)
+def _sections(error: BaseException, visited: set[int]) -> Iterator[str]:
+    visited.add(id(error))
+    before, link = error.__cause__, CAUSE
+    if before is None and not error.__suppress_context__:
+        before, link = error.__context__, CONTEXT
+    if before is not None and id(before) not in visited and len(visited) < MAX_EXCEPTIONS:
+        yield from _sections(before, visited)
         yield link
     if error.__traceback__:
         yield "Traceback (most recent call last):\n"
         yield from traceback.extract_tb(error.__traceback__).format()
     yield f"{described(error)}\n"
     for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        if id(member) not in seen and len(seen) < MAX_EXCEPTIONS:
+        if id(member) not in visited and len(visited) < MAX_EXCEPTIONS:
             yield MEMBER
-            yield from _sections(member, seen)
-
-
-def _before(error: BaseException) -> tuple[BaseException | None, str]:
-    if error.__cause__ is not None:
-        return error.__cause__, CAUSE
-    return (None if error.__suppress_context__ else error.__context__), CONTEXT
-
-
-def _each(args: object, render: Callable[[object], object]) -> object:
-    if isinstance(args, Mapping):
-        return {name: render(value) for name, value in args.items()}
-    assert isinstance(args, tuple)
-    return tuple(map(render, args))
+            yield from _sections(member, visited)
 
 
 def _as_text(value: object) -> object:

@@ -68,8 +68,8 @@ def _label(
 ) -> _Label:
     before = re.compile(after, re.ASCII | re.IGNORECASE)
 
-    def holds(found: re.Match[str]) -> bool:
-        return is_secret(found["secret"]) and follows(before, found)
+    def holds(match: re.Match[str]) -> bool:
+        return is_secret(match["secret"]) and follows(before, match)
 
     return _Label(kind=kind, text=pattern, holds=holds)
 
@@ -120,12 +120,12 @@ _GAP = r"(?:[ \t]{1,4}|%20)"
 _CREDENTIAL = r"(?P<secret>[A-Za-z0-9][A-Za-z0-9._~+/|:=-]{6,}[A-Za-z0-9_=-])"
 # An argument in quotes goes up to the closing quote, spaces and all.
 _OPENED = r"""(?P<quote>\\{0,3}["'])?"""
-_WORD_GIVEN = r"""[^\s"'`$<{][^\s"'`]{0,127}"""
-_GIVEN = (
+_ARGUMENT_WORD = r"""[^\s"'`$<{][^\s"'`]{0,127}"""
+_ARGUMENT_VALUE = (
     r"""(?P<secret>(?(quote)(?:(?![\s"'`$<{])(?:(?!(?P=quote))[^\r\n]){1,128}(?=(?P=quote))"""
-    rf"|{_WORD_GIVEN})|{_WORD_GIVEN}))"
+    rf"|{_ARGUMENT_WORD})|{_ARGUMENT_WORD}))"
 )
-_ARGUMENT = _OPENED + _GIVEN
+_ARGUMENT = _OPENED + _ARGUMENT_VALUE
 _BASE64 = "[A-Za-z0-9+/]"
 _SENTENCE_END = r"""[.:!?](?:[\s"'`)\]<&\\\x1b]|[^\x00-\x7f]|$)"""
 _RANDOM = (
@@ -143,10 +143,10 @@ _IN_ADDRESS = (
 )
 
 # The rest of a command, which backslashes may part, and no prose.
-_REST = r"(?:(?!,\s|\s(?:then|and|or|run|compose|ssh)\s)[^\n;|&]|(?<=\\)\n)*"
+_COMMAND = r"(?:(?!,\s|\s(?:then|and|or|run|compose|ssh)\s)[^\n;|&]|(?<=\\)\n)*"
 _LOGIN = (
     r"(?:sshpass(?: -\S{1,64})*|(?:mongo(?:sh|dump|restore|import|export)?"
-    rf"|(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|registry|az) login)\b{_REST})\Z"
+    rf"|(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|registry|az) login)\b{_COMMAND})\Z"
 )
 _GAPS = r"[ \t]+(?:\\\n[ \t]*)?"
 # Only options of its own, and a database, stand between this command and the password.
@@ -211,7 +211,7 @@ LABELS = {
     b"curl": [
         _connection(
             r"curl\b(?:[^\n;|&c]|(?<=\\)\n|&(?!&)|c(?!url\b)){0,300}?\s(?:-u|--user)[ =]?"
-            rf"""{_OPENED}[^\s:"'`$<{{]{{1,64}}:{_GIVEN}""",
+            rf"""{_OPENED}[^\s:"'`$<{{]{{1,64}}:{_ARGUMENT_VALUE}""",
             _is_no_word,
         )
     ],
@@ -316,10 +316,10 @@ def secrets(text: str) -> Iterator[SecretSpan]:
     lowered = raw.lower()
     if len(text) < SHORT and not _HINT.search(lowered):
         return iter(())
-    found = chain(
+    spans = chain(
         _tokens(text, raw), _labelled(text, lowered), _private_keys(text), _hinted(text, lowered)
     )
-    return (span for span in found if not _is_placeholder(text[span.start : span.end]))
+    return (span for span in spans if not _is_placeholder(text[span.start : span.end]))
 
 
 def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
@@ -327,25 +327,21 @@ def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
 
     `raw` is the text in Latin-1, a byte for each character.
     """
-    for start, end in _runs(raw.translate(_RUN_MASK)):
-        has_sign = any(text.find(sign, start, end) >= 0 for sign in SIGNS)
-        pattern, kinds = _compiled(has_sign=has_sign)
-        for token in pattern.finditer(text, start, end):
-            yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
-        if has_sign and text.find("eyJ", start, end) >= 0:
-            for token in _JWT.finditer(text, start, end):
-                yield SecretSpan(*token.span("secret"), "jwt")
-        if text.find("AZDO", start, end) >= 0:
-            for token in _AZURE_DEVOPS.finditer(text, start, end):
-                yield SecretSpan(*token.span(), "azure-key")
-
-
-def _runs(mask: bytes) -> Iterator[tuple[int, int]]:
-    start = mask.find(_LONG_RUN)
-    while start >= 0:
+    mask = raw.translate(_RUN_MASK)
+    end = 0
+    while end >= 0 and (start := mask.find(_LONG_RUN, end)) >= 0:
         end = mask.find(b" ", start)
-        yield start, end if end >= 0 else len(mask)
-        start = mask.find(_LONG_RUN, end) if end >= 0 else -1
+        run = start, end if end >= 0 else len(mask)
+        has_sign = any(text.find(sign, *run) >= 0 for sign in SIGNS)
+        pattern, kinds = _compiled(has_sign=has_sign)
+        for token in pattern.finditer(text, *run):
+            yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
+        if has_sign and text.find("eyJ", *run) >= 0:
+            for token in _JWT.finditer(text, *run):
+                yield SecretSpan(*token.span("secret"), "jwt")
+        if text.find("AZDO", *run) >= 0:
+            for token in _AZURE_DEVOPS.finditer(text, *run):
+                yield SecretSpan(*token.span(), "azure-key")
 
 
 def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
@@ -358,11 +354,11 @@ def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
         while at >= 0:
             next_at = at + 1
             for label in labels:
-                found = label.pattern.match(text, at)
-                if not found:
+                match = label.pattern.match(text, at)
+                if not match:
                     continue
-                start, end = found.span("secret")
-                if label.holds(found):
+                start, end = match.span("secret")
+                if label.holds(match):
                     yield SecretSpan(start, end, label.kind)
                     next_at = max(next_at, end)
                 elif label is PASSWORD and end - start > LONGEST:  # else quadratic time
@@ -379,16 +375,16 @@ def _private_keys(text: str) -> Iterator[SecretSpan]:
         end = _KEY_END.match(text, dashes) if dashes >= 0 else None
         if end and _KEY_LINE.search(text, begin.end(), dashes):
             yield SecretSpan(begin.start(), end.end(), "private-key")
-        elif not end and (rest := _KEY_REST.match(text, begin.end())):
-            yield SecretSpan(begin.start(), rest.end(), "private-key")
+        elif not end and (armor := _KEY_ARMOR.match(text, begin.end())):
+            yield SecretSpan(begin.start(), armor.end(), "private-key")
 
 
 def _hinted(text: str, lowered: bytes) -> Iterator[SecretSpan]:
     """Private members of JSON Web Keys, and passwords in data source names of Go."""
     for hint, kind, pattern in _HINTED:
         if hint in lowered:
-            for found in pattern.finditer(text):
-                yield SecretSpan(*found.span("secret"), kind)
+            for match in pattern.finditer(text):
+                yield SecretSpan(*match.span("secret"), kind)
 
 
 def _is_placeholder(secret: str) -> bool:
@@ -516,30 +512,28 @@ def _at_start(prefix: str) -> str:
 
 @cache
 def _compiled(*, has_sign: bool) -> tuple[re.Pattern[str], list[str]]:
-    """One alternation of all (kind, pattern), and the kind of each of its groups."""
-    patterns = _SIGNLESS_PATTERNS
+    """One alternation of all shapes, and the kind of each of its groups."""
+    shapes = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _SIGNLESS]
     if has_sign:
-        patterns = [*_DISTINCT_PATTERNS, *_SIGNLESS_PATTERNS, *_WORDLIKE_PATTERNS]
-    return re.compile("|".join(f"{each}()" for _, each in patterns)), [kind for kind, _ in patterns]
+        distinct = [(kind, prefix + tail) for kind, prefix, tail in _DISTINCT]
+        wordlike = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _WORDLIKE]
+        shapes = [*distinct, *shapes, *wordlike]
+    return re.compile("|".join(f"{it}()" for _, it in shapes)), [kind for kind, _ in shapes]
 
 
 _LONG_RUN = b"a" * 20  # as long as the shortest token
 _RUN_MASK = bytes(
     ord("a" if re.match("[A-Za-z0-9+/_.-]", chr(code)) else " ") for code in range(256)
 )
-_DISTINCT_PATTERNS = [(kind, prefix + rest) for kind, prefix, rest in _DISTINCT]
-_SIGNLESS_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _SIGNLESS]
-_WORDLIKE_PATTERNS = [(kind, _at_start(prefix) + rest) for kind, prefix, rest in _WORDLIKE]
-
 _AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
 
 # Three parts, or five when encrypted. All are seen before the beginning is looked for in
 # the first one, which makes it linear.
-_SIGNED_REST = rf"\.eyJ{_SAFE}{{5,}}\.{_SAFE}{{10,}}"
-_ENCRYPTED_REST = rf"\.{_SAFE}*\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}"
+_SIGNED = rf"\.eyJ{_SAFE}{{5,}}\.{_SAFE}{{10,}}"
+_ENCRYPTED = rf"\.{_SAFE}*\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}"
 _JWT = re.compile(
-    rf"(?<!{_SAFE})(?={_SAFE}++(?:{_SIGNED_REST}|{_ENCRYPTED_REST}))"
-    rf"{_SAFE}*?(?P<secret>eyJ{_SAFE}{{9,}}(?:{_SIGNED_REST}|{_ENCRYPTED_REST}))"
+    rf"(?<!{_SAFE})(?={_SAFE}++(?:{_SIGNED}|{_ENCRYPTED}))"
+    rf"{_SAFE}*?(?P<secret>eyJ{_SAFE}{{9,}}(?:{_SIGNED}|{_ENCRYPTED}))"
 )
 
 _STAND_IN = re.compile(
@@ -552,7 +546,7 @@ _STAND_IN = re.compile(
 _KEY_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile("-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_LINE = re.compile("[A-Za-z0-9+/=]{16}")
-_KEY_REST = re.compile(
+_KEY_ARMOR = re.compile(
     r"(?>(?:[\s\\>|#*]{0,40}+[A-Za-z][A-Za-z-]{2,30}+: [^\r\n\\]{0,200}+(?=[\r\n\\])){0,5})"
     r"""(?>(?:[\s\\>|#*"',]{0,40}+[A-Za-z0-9+/=]{16,}+)+)"""
     r"""(?:(?<!=)[\s\\>|#*"',]{1,40}+[A-Za-z0-9+/]{1,15}+={0,2}(?=["'\\]{0,3}(?:[\r\n]|$)))?"""
