@@ -52,7 +52,7 @@ class Storage:
 def _counted_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are counted whenever they are asked for."""
     monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(figures, "REST", 0)
+    monkeypatch.setattr(figures, "COUNT_PAUSE", 0)
 
 
 def stored_revisions(path: Path) -> int:
@@ -144,7 +144,7 @@ def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(path: Pa
 async def test_those_who_ask_together_or_soon_have_rows_counted_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(figures, "REST", 0)
+    monkeypatch.setattr(figures, "COUNT_PAUSE", 0)
     storage = Storage()
 
     looked_up = figures.Figures(cast("ports.Storage", storage), Telemetry.started(None).metrics)
@@ -181,7 +181,7 @@ def test_a_count_that_took_long_is_not_repeated_soon(
     monkeypatch.setattr(figures, "COUNTED_FOR", timedelta(0))
     counted: list[float] = []
     for rest in (0, 1e9, 0):
-        monkeypatch.setattr(figures, "REST", rest)
+        monkeypatch.setattr(figures, "COUNT_PAUSE", rest)
         service.save(f"apple {len(counted)}")
         counted.append(measured(service)[key("memory_rows", table="memories")])
 

@@ -35,7 +35,7 @@ def test_entries_evictions_and_refusals_are_measured(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(gauges, "REST", 0)
+    monkeypatch.setattr(gauges, "COUNT_PAUSE", 0)
     with serving(path, MEMORY_EPISODIC_CAPACITY="2", MEMORY_WORKING_CAPACITY="1") as service:
         ada = Agent(service.http)
         assert seen(service) == {}

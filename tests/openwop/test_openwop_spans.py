@@ -180,7 +180,7 @@ def test_puts_reads_and_deletions_are_measured_and_leave_no_audit_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(gauges, "REST", 0)
+    monkeypatch.setattr(gauges, "COUNT_PAUSE", 0)
     path = tmp_path / "memory.db"
     token = made_key(path, "admin")
     with serving(path) as service, calling(service, token) as http:

@@ -336,10 +336,11 @@ def backed_up(folder: Path, clock: Clock | None = None, **variables: str) -> Ite
 
 def to_make(folder: Path, every: timedelta = timedelta(days=1)) -> Backups:
     """Backups of the database beside the folder, made when they are told to keep up."""
-    return Backups(
-        settings=settings({"MEMORY_DB_PATH": str(folder.parent / "memory.db")}),
-        folder=folder, every=every, keep=1, metrics=Metrics(), clock=Clock(),
-    )  # fmt: skip
+    variables = {
+        "MEMORY_DB_PATH": str(folder.parent / "memory.db"), "MEMORY_BACKUP_KEEP": "1",
+        "MEMORY_BACKUP_EVERY": f"{every // timedelta(milliseconds=1)}ms",
+    }  # fmt: skip
+    return Backups(settings=settings(variables), folder=folder, metrics=Metrics(), clock=Clock())
 
 
 def names(folder: Path) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Progress, Scrubbed, noop
@@ -71,21 +71,14 @@ Removed = Mapping[Kind, int]
 """How many rows of each kind were removed."""
 
 
-class SweepStep(NamedTuple):
-    """What one transaction did: rows removed, and how many of those that were due are done."""
-
-    rows: int
-    done: int
-
-
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What goes of a kind: how it is looked up, and how the first MAX_REMOVED of it are removed."""
+    """What goes of a kind: how it is looked up, and how some of it are removed."""
 
     kind: Kind
     find: Callable[[Transaction, datetime, int], Sequence[Any]]  # at most so many
-    remove: Callable[[Transaction, Sequence[Any], datetime], SweepStep | int]
-    """The number of rows, or of which of them are done: all, unless it says."""
+    remove: Callable[[Transaction, Sequence[Any], datetime], int]
+    """As much of it as saves may wait for; how many rows, and 0 once nothing is left of it."""
     times: int = 1  # its retention has to be over; 0 is at once
 
     def _until(self, tx: Transaction, by: datetime | None) -> datetime | None:
@@ -100,10 +93,9 @@ class Sweep:
         until = self._until(tx, by)
         return self.find(tx, until, MAX_DUE) if until else []
 
-    def removed(self, tx: Transaction, due: Sequence[Any], by: datetime | None = None) -> SweepStep:
-        some, until = due[:MAX_REMOVED], self._until(tx, by)
-        step = self.remove(tx, some, until) if until else 0
-        return step if isinstance(step, SweepStep) else SweepStep(rows=step, done=len(some))
+    def removed(self, tx: Transaction, due: Sequence[Any], by: datetime | None = None) -> int:
+        until = self._until(tx, by)
+        return self.remove(tx, due, until) if until else 0
 
 
 async def sweep(
@@ -122,13 +114,13 @@ async def sweep(
     removed = Counter({it.kind: 0 for it in STEPS if it.kind in kinds})
     for it in STEPS:
         while it.kind in kinds and (due := await engine.read(caller, it.due, by)):
-            rows = 0
-            while due and any(step := await engine.write(caller, it.removed, due, by)):
-                due = due[step.done :]
-                rows += step.rows
-            if not rows:
+            before = removed[it.kind]
+            for start in range(0, len(due), MAX_REMOVED):
+                some = due[start : start + MAX_REMOVED]
+                while rows := await engine.write(caller, it.removed, some, by):
+                    removed[it.kind] += rows
+            if removed[it.kind] == before:
                 break  # another sweep has removed them, or the file is corrupt: no endless loop
-            removed[it.kind] += rows
     return removed
 
 
@@ -226,16 +218,14 @@ Group = tuple[Project, SpaceKind]
 
 
 def _memories_of(kind: Kind) -> Sweep:
-    def remove(tx: Transaction, due: Sequence[MemoryId], until: datetime) -> SweepStep | int:
+    def remove(tx: Transaction, due: Sequence[MemoryId], until: datetime) -> int:
         """Erase the first of them; of one with a long history only its oldest revisions."""
         first = tx[RetentionTable].first(kind, due, until)
-        if not first:  # live again, or erased meanwhile
-            return 0
-        if (long := first[0]).is_long:
+        if first and (long := first[0]).is_long:
             tx[MemoryTable].must_scrub(long.memory)  # it may hold words of the trimmed revisions
             revisions = tx[RevisionTable].trim([long.memory], keep=1)
             _add_receipt(tx, (long.project, long.kind), [long.memory], 0, revisions)
-            return SweepStep(rows=revisions, done=due.index(long.memory))
+            return revisions
         groups = defaultdict[Group, list[MemoryId]](list)
         for one in first:
             groups[one.project, one.kind].append(one.memory)
@@ -244,7 +234,7 @@ def _memories_of(kind: Kind) -> Sweep:
             revisions = tx[MemoryTable].erase_some(memories)
             _add_receipt(tx, group, memories, len(memories), revisions)
             rows += len(memories) + revisions
-        return SweepStep(rows=rows, done=due.index(first[-1].memory) + 1)
+        return rows
 
     return Sweep(kind, lambda tx, *limits: tx[RetentionTable].memories(kind, *limits), remove)
 
@@ -271,17 +261,16 @@ def _with_history(tx: Transaction, _: datetime, most: int) -> list[MemoryId]:
     return tx[RevisionTable].with_history(keep, most) if keep else []
 
 
-def _trim_history(tx: Transaction, due: Sequence[MemoryId], _: datetime) -> SweepStep:
-    rows = tx[RevisionTable].trim(due, tx.retention.revisions)
-    return SweepStep(rows=rows, done=0 if rows else len(due))
+def _one_by_one(remove: Callable[[Transaction, Any], int]) -> Any:
+    """Remove rows of each, until these are enough for a step."""
 
+    def removed(tx: Transaction, due: Sequence[Any], _: datetime) -> int:
+        rows, left = 0, iter(due)
+        while rows < MAX_REMOVED and (one := next(left, None)) is not None:
+            rows += remove(tx, one)
+        return rows
 
-def _remove_receipts(tx: Transaction, due: Sequence[ErasureId], _: datetime) -> SweepStep:
-    rows = done = 0
-    while done < len(due) and rows < MAX_REMOVED:
-        rows += tx[ReceiptTable].forget(due[done], MAX_REMOVED)
-        done += 1
-    return SweepStep(rows=rows, done=done)
+    return removed
 
 
 def _expire_entries(tx: Transaction, due: Sequence[AgentEntryId], until: datetime) -> int:
@@ -295,8 +284,9 @@ def _with_receipt(remove: Callable[[Transaction, Sequence[Any], datetime], int])
     """Remove rows with a receipt for the names in them."""
 
     def removed(tx: Transaction, due: Sequence[Any], until: datetime) -> int:
-        add_receipt(tx)
-        return remove(tx, due, until)
+        if rows := remove(tx, due, until):
+            add_receipt(tx)
+        return rows
 
     return removed
 
@@ -310,11 +300,6 @@ def _cancel_runs(tx: Transaction, due: Sequence[RunId], until: datetime) -> int:
     return 0
 
 
-def _remove_run_events(tx: Transaction, due: Sequence[int], _: datetime) -> SweepStep:
-    rows = tx[RunTable].forget_events(due[:1], MAX_REMOVED)
-    return SweepStep(rows=rows, done=int(rows < MAX_REMOVED))
-
-
 # fmt: off
 RECORDS = Sweep(
     Kind.IDEMPOTENCY, lambda tx, until, most: tx[IdempotencyTable].until(until, most),
@@ -326,10 +311,11 @@ STEPS = (
           lambda tx, until, _: [it.id for it in expired(tx, MAX_REMOVED, until=until)],
           _expire_entries, times=0),  # not kept after their end
     _memories_of(Kind.EXPIRED),
-    Sweep(Kind.REVISIONS, _with_history, _trim_history, times=0),
+    Sweep(Kind.REVISIONS, _with_history,
+          lambda tx, due, _: tx[RevisionTable].trim(due, tx.retention.revisions), times=0),
     RECORDS,
     Sweep(Kind.RECEIPTS, lambda tx, until, most: tx[ReceiptTable].settled(until, most),
-          _remove_receipts),
+          _one_by_one(lambda tx, it: tx[ReceiptTable].forget(it, MAX_REMOVED))),
     Sweep(Kind.EVENTS, past_events, _remove_events),
     Sweep(Kind.LOG, partial(past_events, of_log=True), _remove_events),
     Sweep(Kind.LOG, past_tasks, _with_receipt(forget_tasks)),
@@ -338,7 +324,7 @@ STEPS = (
           _with_receipt(lambda tx, due, _: agents.drop_spaces(tx, due)), times=0),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].silent(until, most), _cancel_runs),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=True),
-          _remove_run_events),
+          _one_by_one(lambda tx, it: tx[RunTable].forget_events([it], MAX_REMOVED))),
     # Runs stay twice as long as their events, so that a reader learns that these are gone.
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=False),
           lambda tx, due, _: tx[RunTable].forget(due), times=2),

@@ -66,8 +66,6 @@ class Backups:
 
     settings: Settings
     folder: Path
-    every: timedelta
-    keep: int
     metrics: Metrics
     clock: Callable[[], datetime]
     _newest: KeptArchive | None = None
@@ -81,7 +79,7 @@ class Backups:
             return "The last backup failed; the log says why."
         if self._newest is None:
             return "There is no backup yet."
-        if self.clock() - self._newest.made_at > LATE * self.every:
+        if self.clock() - self._newest.made_at > LATE * self.settings.backup_every:
             return "The newest backup is too old."
         if self._newest.is_damaged:
             return DAMAGED
@@ -92,7 +90,7 @@ class Backups:
 
         What is half made at the end has no name, and is gone.
         """
-        self.metrics.show(m.BACKUP_INTERVAL, self.every.total_seconds())
+        self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
         try:
             await self._look()
             await run_in_thread(lambda _: _require_writable(self.folder))
@@ -110,7 +108,10 @@ class Backups:
             return
         try:
             await self._look()
-            if self._newest is None or self.clock() - self._newest.made_at >= self.every:
+            if (
+                self._newest is None
+                or self.clock() - self._newest.made_at >= self.settings.backup_every
+            ):
                 await self._make()
             self._fault = None
         except Exception as error:
@@ -120,9 +121,9 @@ class Backups:
 
     async def _look(self) -> None:
         now = self.clock()
-        self._newest = found = await run_in_thread(lambda _: newest(self.folder, now))
-        self.metrics.show(m.BACKUP_LAST_SUCCESS, found.made_at.timestamp() if found else 0)
-        self.metrics.show(m.BACKUP_BYTES, found.size if found else 0)
+        self._newest = archive = await run_in_thread(lambda _: newest(self.folder, now))
+        self.metrics.show(m.BACKUP_LAST_SUCCESS, archive.made_at.timestamp() if archive else 0)
+        self.metrics.show(m.BACKUP_BYTES, archive.size if archive else 0)
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
@@ -142,7 +143,7 @@ class Backups:
     async def _prune(self) -> None:
         now = self.clock()
         try:
-            gone = await run_in_thread(lambda _: prune(self.folder, self.keep, now))
+            gone = await run_in_thread(lambda _: prune(self.folder, self.settings.backup_keep, now))
         except OSError as error:
             self._warn("old backups could not be removed", reason=sentence_of(error))
         else:
@@ -152,7 +153,7 @@ class Backups:
 
     def _failed(self, error: Exception) -> None:
         sentence = sentence_of(error)
-        wait = min(self.every, LONGEST_WAIT)
+        wait = min(self.settings.backup_every, LONGEST_WAIT)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(m.BACKUPS, "failed")
         if self._fault is None or _without_figures(sentence) != _without_figures(self._fault):
@@ -353,16 +354,11 @@ class BackgroundJobs:
 
     def backups(self) -> Backups | None:
         """What the service makes by itself; none where it is to make none."""
-        settings = self.settings
-        if settings.backup_dir is None or not settings.backup_every:
+        folder = self.settings.backup_dir
+        if folder is None or not self.settings.backup_every:
             return None
         return Backups(
-            settings=settings,
-            folder=settings.backup_dir,
-            every=settings.backup_every,
-            keep=settings.backup_keep,
-            metrics=self.metrics,
-            clock=self.clock,
+            settings=self.settings, folder=folder, metrics=self.metrics, clock=self.clock
         )
 
     @asynccontextmanager
@@ -445,7 +441,7 @@ async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
 
 
 COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least
-REST = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
+COUNT_PAUSE = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
 COUNT_TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
 
 
@@ -466,8 +462,8 @@ class Figures:
             clock = asyncio.get_running_loop().time
             if (began := clock()) >= self._count_again_at:
                 await attempted(self._show_rows(), log, "rows could not be counted")
-                rest = max(COUNTED_FOR.total_seconds(), REST * (clock() - began))
-                self._count_again_at = clock() + rest
+                pause = max(COUNTED_FOR.total_seconds(), COUNT_PAUSE * (clock() - began))
+                self._count_again_at = clock() + pause
         maintenance, callers = self._storage.maintenance, self._storage.callers()
         sizes = [await maintenance.sizes(caller) for caller in callers]
         self._metrics.show(m.DATABASE_BYTES, sum(it.database for it in sizes))
