@@ -128,9 +128,9 @@ def answers(service: Service) -> dict[str, str]:
 
 async def assert_words_are_whole(url: str) -> None:
     def look(tx: Any) -> None:
-        assert tx.upkeep.areas()
-        for area in tx.upkeep.areas():
-            assert tx.upkeep.is_exact(area), area
+        assert tx.index.drifts()
+        for area in tx.index.drifts():
+            assert tx.index.is_exact(area), area
 
     async with PostgresEngine.opened(url, clock=Clock()) as engine:
         await engine.read(OPERATOR, look)
@@ -315,7 +315,7 @@ def test_a_file_of_another_format_is_refused(
 def test_nothing_is_copied_from_or_to_what_a_service_has(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(tenants, "MAX_WAIT", timedelta(milliseconds=1))
     with serving(path):
         of_files = terminal.run("copy", "--to", "postgresql")
     other, back = path.with_name("other.db"), path.with_name("back.db")
@@ -353,7 +353,7 @@ def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
     with pytest.raises(StartRefused, match=r"^The database is being copied;"):
         serving(path, MEMORY_DATABASE_URL=blank_database).__enter__()
     with monkeypatch.context() as impatient:
-        impatient.setattr(transactions, "PATIENCE", timedelta(milliseconds=1))
+        impatient.setattr(transactions, "MAX_WAIT", timedelta(milliseconds=1))
         refused = own.run(*save)
     assert [*copying] == []
 

@@ -127,7 +127,7 @@ def changed(service: Service, memory: object) -> None:
 async def brought_to_rules(url: str, deeds: Iterator[Deed]) -> None:
     """Make the words of all areas again, while something else is done between two steps."""
     async with opened(url) as engine:
-        await engine.write(OPERATOR, lambda tx: tx.upkeep.take_over())
+        await engine.write(OPERATOR, lambda tx: tx.index.take_over())
         other = cast(Any, Interrupted(engine, deeds))
         await PostgresMaintenance(other).bring_to_rules(OPERATOR)
 
@@ -188,7 +188,7 @@ def test_a_sweep_ends_what_was_begun_also_of_a_project_that_is_no_more(
 
     async def begun() -> None:
         async with opened(postgresql) as engine:
-            await engine.write(OPERATOR, lambda tx: tx.upkeep.take_over())
+            await engine.write(OPERATOR, lambda tx: tx.index.take_over())
 
     asyncio.run(begun())
     terminal = Terminal(settings(postgresql, OTHER))
@@ -207,14 +207,13 @@ def test_a_rebuild_ends_when_another_begins(postgresql: str, tmp_path: Path) -> 
     async def raced() -> list[bool]:
         async with opened(postgresql, ALL) as engine:
             numbers = [
-                await engine.write(OPERATOR, lambda tx: tx.upkeep.begin_rebuild(1))
-                for _ in range(2)
+                await engine.write(OPERATOR, lambda tx: tx.index.begin_rebuild(1)) for _ in range(2)
             ]
-            portion = await engine.read(OPERATOR, lambda tx: tx.upkeep.portion(1, upkeep.FIRST))
-            await engine.write(OPERATOR, lambda tx: tx.upkeep.rebuild(numbers[0], portion))
-            begun = await engine.read(OPERATOR, lambda tx: tx.upkeep.unfinished())
-            await engine.write(OPERATOR, lambda tx: tx.upkeep.rebuild(numbers[1], portion))
-            return [begun == [1], await engine.read(OPERATOR, lambda tx: tx.upkeep.is_exact(1))]
+            portion = await engine.read(OPERATOR, lambda tx: tx.index.portion(1, upkeep.FIRST))
+            await engine.write(OPERATOR, lambda tx: tx.index.rebuild(numbers[0], portion))
+            begun = await engine.read(OPERATOR, lambda tx: tx.index.unfinished())
+            await engine.write(OPERATOR, lambda tx: tx.index.rebuild(numbers[1], portion))
+            return [begun == [1], await engine.read(OPERATOR, lambda tx: tx.index.is_exact(1))]
 
     assert asyncio.run(raced()) == [True, True]
     assert_is_whole(postgresql)

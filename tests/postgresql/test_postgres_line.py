@@ -115,9 +115,9 @@ def test_what_waits_for_the_index_beside_a_rebuild_is_counted_once(postgresql: s
     async def test(engine: PostgresEngine) -> None:
         await engine.write(OPERATOR, saving("one"))
         area = max(await engine.maintenance.drifts(OPERATOR))
-        rebuild = await engine.write(OPERATOR, lambda tx: tx.upkeep.begin_rebuild(area))
-        portion = await engine.read(OPERATOR, lambda tx: tx.upkeep.portion(area, FIRST))
-        rest = cast("Work", lambda tx: tx.upkeep.rebuild(rebuild, portion))
+        rebuild = await engine.write(OPERATOR, lambda tx: tx.index.begin_rebuild(area))
+        portion = await engine.read(OPERATOR, lambda tx: tx.index.portion(area, FIRST))
+        rest = cast("Work", lambda tx: tx.index.rebuild(rebuild, portion))
         wordless = replace(draft("..."), session=SessionId("t"))  # no word of it is there twice
         works = [lambda tx: memories.save(tx, wordless, timedelta()), rest]
         _, goes_on = await together(cast("SqliteEngine", engine), works)
@@ -170,11 +170,11 @@ def test_what_its_caller_has_left_keeps_its_connection_until_it_ends(
         left = asyncio.create_task(engine.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
         await cancel(left)
-        monkeypatch.setattr(transaction, "PATIENCE", timedelta(milliseconds=10))
+        monkeypatch.setattr(transaction, "MAX_WAIT", timedelta(milliseconds=10))
         with pytest.raises(Busy):
             await engine.read(OPERATOR, lambda _: None)
         free.set()
-        monkeypatch.setattr(transaction, "PATIENCE", timedelta(seconds=SOON))
+        monkeypatch.setattr(transaction, "MAX_WAIT", timedelta(seconds=SOON))
         assert await engine.read(OPERATOR, lambda _: "done") == "done"
 
     try:
@@ -213,10 +213,10 @@ def test_one_that_has_waited_for_too_long_is_refused_without_those_behind_it(
             async with at_work(engine):
                 other_works = asyncio.create_task(stack.enter_async_context(at_work(engine, other)))
                 await turns(5)
-                monkeypatch.setattr(transaction, "PATIENCE", timedelta(milliseconds=200))
+                monkeypatch.setattr(transaction, "MAX_WAIT", timedelta(milliseconds=200))
                 first = asyncio.create_task(engine.write(OPERATOR, saving("first")))
                 await turns(5)
-                monkeypatch.setattr(transaction, "PATIENCE", timedelta(seconds=SOON))
+                monkeypatch.setattr(transaction, "MAX_WAIT", timedelta(seconds=SOON))
                 second = asyncio.create_task(engine.write(OPERATOR, saving("second")))
                 await turns(5)
             await other_works

@@ -127,7 +127,7 @@ def test_rows_are_counted_after_a_tenant_was_erased(
     two: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
-    monkeypatch.setattr(gauges, "REST", 0)  # they are counted whenever they are asked for
+    monkeypatch.setattr(gauges, "COUNT_PAUSE", 0)  # they are counted whenever they are asked for
     token, ours = let_in(two, ACME), let_in(two, DEFAULT_TENANT)
     for service in two.services:
         with calling(service, token) as http:

@@ -145,7 +145,7 @@ def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
 def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
     held: str, told: str, terminal: Terminal, postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(tenants, "MAX_WAIT", timedelta(milliseconds=1))
     terminal.say("save", "Owls", "They hunt.", "--project", "birds")
     at = "SELECT rewritten_at IS NULL FROM agentops.tenants"
 

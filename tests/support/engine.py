@@ -166,7 +166,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
     for module in (transaction, transactions):
-        monkeypatch.setattr(module, "PATIENCE", timeout)
+        monkeypatch.setattr(module, "MAX_WAIT", timeout)
 
 
 def slow_words(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from ..memory.keys import By, KeyRegistry, KeyRing
 from ..memory.rows import micros
 from ..postgresql.connection import PostgresConnection, control
 from ..postgresql.engine import SERVES
-from ..postgresql.index import Index, Upkeep
+from ..postgresql.index import Index
 from ..postgresql.keys import PostgresKeys
 from ..postgresql.migrate import brought_up_to_date, is_made, newest, prepare, schema_of, tenants
 from ..postgresql.transaction import number_of
@@ -116,10 +116,7 @@ class DatabaseRows:
         self._go_on("area_numbers", "area", "spaces", 0)
         self._execute(f"ANALYZE {self.names}")
         with closing(Stems()) as stems:
-            connection = PostgresConnection(self._connection)
-            upkeep = Upkeep(connection, Index(connection, features, stems))
-            for area in upkeep.areas():
-                upkeep.fill(area)
+            Index(PostgresConnection(self._connection), features, stems).fill()
 
     def _go_on(self, sequence: str, column: str, table: str, last: int) -> None:
         """Let a sequence continue after the greatest number of a column, or after a later one."""

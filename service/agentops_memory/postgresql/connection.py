@@ -50,13 +50,6 @@ class _WholeNumbers(adapt.Loader):
         return float(text) if "." in text else int(text)
 
 
-def adapted(connection: psycopg.Connection[Any]) -> None:
-    """Let whole numbers have one type, so that a statement is prepared once."""
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
-    connection.adapters.register_dumper(int, Int8Dumper)  # the later one is the usual one
-    connection.adapters.register_loader("numeric", _WholeNumbers)
-
-
 class PostgresConnection:
     """The Connection of the shared tables, on which a transaction has begun.
 
@@ -98,19 +91,19 @@ class PostgresConnection:
         name = f"rows_{next(_NUMBERS)}"
         begin = f"DECLARE {name} NO SCROLL CURSOR FOR {with_placeholders(query)}"
         self.raw.execute(cast(Any, begin), parameters, prepare=False)
-        there_is_more = True
-        while there_is_more:
+        while True:
             rows = self.raw.execute(f"FETCH {FETCHED} FROM {name}", prepare=False).fetchall()
-            there_is_more = len(rows) == FETCHED
             yield from rows
+            if len(rows) < FETCHED:
+                return
 
     def executemany(
         self, statement: str, rows: Iterable[Mapping[str, object]], /
     ) -> "PostgresCursor":
         cursor = self.raw.cursor()
-        if there := list(rows):
+        if parameters := list(rows):
             self.has_written = True
-            cursor.executemany(cast(Any, with_placeholders(statement)), there)
+            cursor.executemany(cast(Any, with_placeholders(statement)), parameters)
         return PostgresCursor(self, cursor)
 
     def sync(self) -> None:
@@ -157,16 +150,15 @@ def _storable(parameters: Mapping[str, object]) -> Mapping[str, object]:
 
 @lru_cache(4096)
 def with_placeholders(statement: str) -> str:
-    return _NAMED.sub(_placeholder, statement)
+    def placeholder(match: re.Match[str]) -> str:
+        quoted, array, name, _ = match.groups()
+        if array:  # in binary form, which takes less time
+            return re.sub(r":([a-z_]\w*)", r"%(\1)b", array)
+        if name:
+            return f"%({name})s"
+        return quoted.replace("%", "%%") if quoted else "%%"
 
-
-def _placeholder(found: re.Match[str]) -> str:
-    quoted, array, name, _ = found.groups()
-    if array:  # in binary form, which takes less time
-        return re.sub(r":([a-z_]\w*)", r"%(\1)b", array)
-    if name:
-        return f"%({name})s"
-    return quoted.replace("%", "%%") if quoted else "%%"
+    return _NAMED.sub(placeholder, statement)
 
 
 _TYPES = {"text": "TEXT", "bytea": "BLOB", "double precision": "REAL", "boolean": "BOOLEAN"}
@@ -179,30 +171,21 @@ _COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = '
 
 def damaged(connection: PostgresConnection) -> list[RowDamage]:
     """The first of them, table by table; the connection is in a transaction of the tenant."""
-    return list(islice(_every(connection), MOST_TOLD))
-
-
-def _every(connection: PostgresConnection) -> Iterator[RowDamage]:
-    for table, rows in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
+    damage: list[RowDamage] = []
+    for table, columns in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
         if table not in DERIVED:
-            columns = [
-                Column(name=name, type=_TYPES.get(type_, "INTEGER"), may_be_null=may_be_null)
-                for _, name, type_, may_be_null in rows
-            ]
-            check = TableCheck(table, columns)
-            key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
-            yield from check.found(
-                connection.read(f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"', {})
+            check = TableCheck(
+                table,
+                [
+                    Column(name=name, type=_TYPES.get(type_, "INTEGER"), may_be_null=may_be_null)
+                    for _, name, type_, may_be_null in columns
+                ],
             )
-
-
-def _read(connection: Connection, query: str, parameters: Mapping[str, object]) -> Iterable[Any]:
-    return cast(PostgresConnection, connection).read(query, parameters)
-
-
-def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
-    ((id_,),) = connection.execute(f"{statement} RETURNING id", parameters)
-    return int(id_)
+            key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
+            query = f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"'
+            rows = connection.read(query, {})
+            damage += islice(check.found(rows), MOST_TOLD - len(damage))
+    return damage
 
 
 def _inserted_all(
@@ -213,7 +196,7 @@ def _inserted_all(
     ours = cast("PostgresConnection", connection)
     ours.has_written, cursor = True, ours.raw.cursor()
     cursor.executemany(cast("Any", insert), rows, returning=True)
-    return [int(it.fetchall()[0][0]) for it in cursor.results()]
+    return [it.fetchall()[0][0] for it in cursor.results()]
 
 
 def _gathered(*values: str) -> str:
@@ -223,8 +206,10 @@ def _gathered(*values: str) -> str:
 
 POSTGRESQL = Dialect(
     row="ctid",
-    read=_read,
-    inserted=_inserted,
+    read=lambda connection, *query: cast(PostgresConnection, connection).read(*query),
+    inserted=lambda connection, statement, values: connection.execute(
+        f"{statement} RETURNING id", values
+    ).fetchone()[0],
     inserted_all=_inserted_all,
     leads="JOIN",
     each="CROSS JOIN LATERAL ({}) picked JOIN memories m ON m.id = picked.id".format,
@@ -250,6 +235,7 @@ POSTGRESQL = Dialect(
 
 log = logging.getLogger(__name__)
 
+BUSY = "Another writer has held the database for too long; try again."
 UNREACHABLE_NOW = "The database cannot be reached now."
 OTHER_RULES = (
     "The index was built with the rules of another release or setting; try again: a service with "
@@ -262,11 +248,7 @@ _LOST = ("08", "57P", "25P03")  # codes of a connection that ends
 _SPENT = ("53", "58")  # of a server that has not what it needs
 
 _REFUSALS = (
-    (
-        errors.LockNotAvailable,
-        Busy,
-        "Another writer has held the database for too long; try again.",
-    ),
+    (errors.LockNotAvailable, Busy, BUSY),
     (errors.QueryCanceled, TimedOut, "The database took too long to answer."),
     (errors.DiskFull, Full, "No space is left in the database; nothing was stored."),
     (errors.OutOfMemory, Unavailable, "The database is out of memory."),
@@ -415,12 +397,15 @@ def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any
     except psycopg.ProgrammingError:
         raise StartRefused(NO_URL) from None
     except (psycopg.Error, OSError) as error:
-        said = str(error)
+        message = str(error)
         for parts, kind, sentence in _START_REFUSALS:
-            if any(part in said for part in parts):
+            if any(part in message for part in parts):
                 raise kind(sentence) from None
         raise Unavailable(UNREACHABLE) from None
-    adapted(connection)
+    # Let whole numbers have one type, so that a statement is prepared once.
+    connection.adapters.register_dumper(int, Int8BinaryDumper)
+    connection.adapters.register_dumper(int, Int8Dumper)  # the later one is the usual one
+    connection.adapters.register_loader("numeric", _WholeNumbers)
     return connection
 
 
@@ -432,7 +417,7 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
             f"The database is PostgreSQL {version}; the oldest supported is {OLDEST}."
         )
     with refusing():
-        ((encoding, is_standby, is_read_only, may_make, is_there, is_own, has_control),) = (
+        ((encoding, is_standby, is_read_only, may_make, exists, is_own, has_control),) = (
             connection.execute(_STATE).fetchall()
         )
         if encoding != "UTF8":
@@ -447,8 +432,26 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
                 "The role may not create a schema in the database: GRANT CREATE ON DATABASE "
                 "permits it."
             )
-        if is_there:
-            _require_own(connection, is_own=is_own, has_control=has_control)
+        if not exists:
+            return
+        if not is_own:
+            raise StartRefused(
+                "The schema agentops belongs to another role: connect as that role, or make this "
+                "role a member of it."
+            )
+        if not has_control:
+            raise StartRefused(
+                "The database has a schema agentops that this program did not make; it was left "
+                "as it is. MEMORY_DATABASE_URL must name another database."
+            )
+        ((version,),) = connection.execute("SELECT max(version) FROM agentops.control").fetchall()
+        if version is None or version > NEWEST:
+            raise StartRefused("A newer version has upgraded the database; run that version.")
+        if gone := [tenant for (tenant,) in connection.execute(_GONE)]:
+            raise StartRefused(
+                f"The schema of the tenant {gone[0]} is gone: restore it from a backup, or delete "
+                "its row from agentops.tenants."
+            )
 
 
 @contextmanager
@@ -462,27 +465,6 @@ def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any
         if makes:
             prepare(connection)
         yield connection
-
-
-def _require_own(connection: psycopg.Connection[Any], *, is_own: bool, has_control: bool) -> None:
-    if not is_own:
-        raise StartRefused(
-            "The schema agentops belongs to another role: connect as that role, or make this role "
-            "a member of it."
-        )
-    if not has_control:
-        raise StartRefused(
-            "The database has a schema agentops that this program did not make; it was left as it "
-            "is. MEMORY_DATABASE_URL must name another database."
-        )
-    ((version,),) = connection.execute("SELECT max(version) FROM agentops.control").fetchall()
-    if version is None or version > NEWEST:
-        raise StartRefused("A newer version has upgraded the database; run that version.")
-    if gone := [tenant for (tenant,) in connection.execute(_GONE)]:
-        raise StartRefused(
-            f"The schema of the tenant {gone[0]} is gone: restore it from a backup, or delete its "
-            "row from agentops.tenants."
-        )
 
 
 @contextmanager

@@ -46,7 +46,7 @@ from .transaction import (
     number_of,
     stored,
 )
-from .transactions import Connections, HasKey, OnCommit, Schemas, Transactions
+from .transactions import HasKey, OnCommit, Transactions
 
 LOCK = number_of("agentops", "leader")
 SERVES = number_of("agentops", "serves")  # shared by all that serve; who copies has it alone
@@ -78,11 +78,9 @@ class Leader:
         connection = self._connection = self.connect()
         connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
         with translated():
-            ((serves,),) = connection.execute(
-                "SELECT pg_try_advisory_lock_shared(%s)", (SERVES,)
-            ).fetchall()
-        if not serves:
-            raise StartRefused(COPIED)
+            lock = connection.execute("SELECT pg_try_advisory_lock_shared(%s)", (SERVES,))
+            if lock.fetchone() != (True,):
+                raise StartRefused(COPIED)
         return connection
 
     def look(self) -> list[TenantId]:
@@ -90,21 +88,25 @@ class Leader:
         try:
             connection = self._connection or self.serve()
             if not self.leads:
-                taken = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,))
-                if taken.fetchone() != (True,):
+                lock = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,))
+                if lock.fetchone() != (True,):
                     return []
-            found = all_up_to_date(connection)  # an older process may have made some
+            tenants = all_up_to_date(connection)  # an older process may have made some
             if not self.leads:
                 log.info("this process is now the leader and runs the scheduled jobs")
             self.leads = True
             self._looks += 1
-            if self._looks % ANALYZE_EVERY == 0:
-                _analyze_new(connection)
+            # Let the planner know of new tables at once; autovacuum comes after a minute.
+            rows = [] if self._looks % ANALYZE_EVERY else connection.execute(_NEW).fetchall()
+            for (table,) in rows:
+                # One that is locked is met again, one that was erased is not.
+                with suppress(errors.LockNotAvailable, errors.UndefinedTable):
+                    connection.execute(cast(Any, f"ANALYZE {table}"))
         except (psycopg.Error, Refusal) as error:
             self.close()
             log.debug("no process can be the leader now: %s", error)
             return []
-        return found
+        return tenants
 
     def close(self) -> None:
         self.leads = False
@@ -113,14 +115,6 @@ class Leader:
                 self._connection.execute("SELECT pg_advisory_unlock_all()")
             self._connection.close()
             self._connection = None
-
-
-def _analyze_new(connection: psycopg.Connection[Any]) -> None:
-    """Let the planner know of new tables at once; autovacuum comes after a minute."""
-    for (table,) in connection.execute(_NEW).fetchall():
-        # One that is locked is met again, one that was erased is not.
-        with suppress(errors.LockNotAvailable, errors.UndefinedTable):
-            connection.execute(cast(Any, f"ANALYZE {table}"))
 
 
 P = ParamSpec("P")
@@ -153,9 +147,9 @@ class PostgresMaintenance:
         return ()
 
     async def bring_to_rules(self, caller: Caller) -> None:
-        if not await self.engine.read(caller, lambda tx: tx.upkeep.is_ours):
-            await self.engine.write(caller, lambda tx: tx.upkeep.take_over())
-        for area in await self.engine.read(caller, lambda tx: tx.upkeep.unfinished()):
+        if not await self.engine.read(caller, lambda tx: tx.index.is_ours):
+            await self.engine.write(caller, lambda tx: tx.index.take_over())
+        for area in await self.engine.read(caller, lambda tx: tx.index.unfinished()):
             await self.rebuild(caller, area)
 
     async def tidy(self, caller: Caller) -> Tidied:
@@ -165,7 +159,7 @@ class PostgresMaintenance:
         for area in rebuilt:
             await self.rebuild(caller, area)
         moved = 0
-        while await self.engine.write(caller, lambda tx: tx.upkeep.rebalance()):
+        while await self.engine.write(caller, lambda tx: tx.index.rebalance()):
             moved += 1
         return Tidied(
             parts=len(drifts),
@@ -197,26 +191,23 @@ class PostgresMaintenance:
         return COPIES
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
-        areas = await self.engine.read(caller, lambda tx: tx.upkeep.areas())
-        return {
-            it: await self.engine.read(caller, lambda tx, area: tx.upkeep.drift(area), it)
-            for it in areas
-        }
+        return await self.engine.read(caller, lambda tx: tx.index.drifts())
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
-        return await self.engine.read(caller, lambda tx: tx.upkeep.is_exact(number))
+        return await self.engine.read(caller, lambda tx: tx.index.is_exact(number))
 
     async def rebuild(self, caller: Caller, number: int) -> None:
         """Make the words of an area again, in portions between which others read and write."""
-        rebuild = await self.engine.write(caller, lambda tx: tx.upkeep.begin_rebuild(number))
-        goes_on, after = True, FIRST
-        while goes_on:
+        rebuild = await self.engine.write(caller, lambda tx: tx.index.begin_rebuild(number))
+        after = FIRST
+        while True:
             portion = await self.engine.read(
-                caller, lambda tx, *its: tx.upkeep.portion(*its), number, after
+                caller, lambda tx, *args: tx.index.portion(*args), number, after
             )
-            goes_on = await self.engine.write(
-                caller, lambda tx, *its: tx.upkeep.rebuild(*its), rebuild, portion
-            )
+            if not await self.engine.write(
+                caller, lambda tx, *args: tx.index.rebuild(*args), rebuild, portion
+            ):
+                return
             after = portion.last
 
 
@@ -298,18 +289,21 @@ class PostgresEngine:
         only then its schema is made. `upgrading` is called by a thread. Raises StartRefused, or
         Unavailable, when the database cannot be used as it is.
         """
-        made = partial(
-            PostgresTransaction,
-            features=features,
-            quota=quota,
-            retention=retention,
-            uids=Uids(),
-            sealer=sealer,
-        )
-        memory = partial(IndexMemory, index_cache, features)
         connecting = partial(connect, url)
         transactions = Transactions(
-            Connections(connecting), clock, made, memory, Schemas(has_key), committed
+            connecting,
+            clock,
+            partial(
+                PostgresTransaction,
+                features=features,
+                quota=quota,
+                retention=retention,
+                uids=Uids(),
+                sealer=sealer,
+            ),
+            partial(IndexMemory, index_cache, features),
+            has_key,
+            committed,
         )
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:
@@ -330,7 +324,7 @@ class PostgresEngine:
         reading = await self._begun(until, self._transactions.read, caller, bound)
         with self._noting(caller):
             answer: T = await asyncio.shield(reading)
-        if self._transactions.is_wanting(caller.tenant) and not self._places.are_taken:
+        if self._transactions.is_wanting(caller.tenant) and not self._places.locked():
             await self._begun(until, self._transactions.load, caller.tenant)  # nobody waits for it
         return answer
 
@@ -404,8 +398,8 @@ class PostgresEngine:
         return self
 
     def callers(self) -> Sequence[Caller]:
-        there = sorted(it for it in self._transactions.schemas.tenants if it != DEFAULT_TENANT)
-        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
+        others = sorted(it for it in self._transactions.tenants if it != DEFAULT_TENANT)
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *others)]
 
     def led(self) -> Sequence[Caller]:
         return self.callers() if self._leader.leads else ()
@@ -428,14 +422,14 @@ class PostgresEngine:
 
         Busy when there is none for it by then, a time of the loop.
         """
-        with ExitStack() as held:
+        with ExitStack() as taken:
             for places in (self._writers, self._places) if writes else (self._places,):
                 await places.take(until)
-                held.callback(places.give_back)
+                taken.callback(places.release)
             loop = asyncio.get_running_loop()
             working = loop.run_in_executor(self._threads, partial(work, *args))
-            its = held.pop_all()
-            working.add_done_callback(lambda _: its.close())
+            released = taken.pop_all()
+            working.add_done_callback(lambda _: released.close())
         return working
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
@@ -443,8 +437,8 @@ class PostgresEngine:
         return await loop.run_in_executor(self._threads, partial(work, *args))
 
     def _look(self) -> None:
-        if there := self._leader.look():
-            self._transactions.schemas.know(there)
+        if tenants := self._leader.look():
+            self._transactions.know(tenants)
 
     def _close(self) -> None:
         self._leader.close()

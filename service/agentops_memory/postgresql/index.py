@@ -4,10 +4,10 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
@@ -23,13 +23,15 @@ from ..memory.space import (
     kind_of,
     place_of,
 )
-from ..memory.table import Connection, Cursor, Table
+from ..memory.table import Connection, Cursor
 from ..recall.features import Features
 from ..recall.stems import Stems, rules
 from ..recall.text import NEIGHBOURS, Columns, End, columns, words_of
 from ..recall.visibility import Borrowing, Document, Groups, Row, row_number
 from .connection import POSTGRESQL
 from .postings import FIELDS, Counts, Written, counted
+
+T = TypeVar("T")
 
 MOST_TEXT = 100_000  # characters of contents whose words are put in together
 
@@ -41,77 +43,6 @@ class Entry(NamedTuple):
     stems: dict[str, Counts]
 
 
-class Documents(Borrowing):
-    def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
-        super().__init__(connection, POSTGRESQL)
-        self._features = features
-        self._stems = stems
-
-    def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
-        if not ids:
-            return {}
-        chosen = f"(SELECT value FROM {self._sql.ids('listed')})"
-        return dict(self._read(f"m.id IN {chosen}", "ORDER BY m.id", ids=json.dumps(list(ids))))
-
-    def in_area(
-        self, area: int, after: MemoryId, last: MemoryId, limit: int
-    ) -> list[tuple[MemoryId, Document]]:
-        """Those of an area's memories with ids up to the last, in the order of ids."""
-        return list(
-            self._read(
-                "s.area = :area AND m.id > :after AND m.id <= :last",
-                f"ORDER BY m.id LIMIT {limit}",
-                area=area,
-                after=after,
-                last=last,
-            )
-        )
-
-    def entries(self, documents: Sequence[Document]) -> list[Entry]:
-        texts = [it for d in documents for it in (d.title, d.content, d.context, d.tags)]
-        said = self._stems.of_texts(texts)
-        each = (said[at : at + FIELDS] for at in range(0, len(said), FIELDS))
-        return [Entry(sum(map(len, fields)), counted(fields)) for fields in each]
-
-    def _read(
-        self, condition: str, order: str = "", **values: object
-    ) -> Iterator[tuple[MemoryId, Document]]:
-        rows = self._execute(
-            f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
-                       ARRAY(SELECT n.content
-                               FROM memories n
-                              WHERE n.session_id = m.session_id AND n.space_id = m.space_id
-                                    AND n.id < m.id AND {indexed("n")}
-                           ORDER BY n.id DESC
-                              LIMIT {NEIGHBOURS})
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
-                 {order}""",
-            **values,
-        )
-        for id_, area, kind, project, title, content, tags, before in rows.fetchall():
-            said = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
-            prepared = columns(title, said, tag_tuple(tags), map(End, before[::-1]), self._features)
-            yield MemoryId(id_), Document(area, *prepared)
-
-
-def bounded(documents: Mapping[MemoryId, Document]) -> Iterator[Mapping[MemoryId, Document]]:
-    """The documents in portions, each of so much text that its words fit into memory."""
-    some: dict[MemoryId, Document] = {}
-    size = 0
-    for id_, it in documents.items():
-        some[id_] = it
-        size += len(it.content)
-        if size >= MOST_TEXT:
-            yield some
-            some, size = {}, 0
-    if some:
-        yield some
-
-
-T = TypeVar("T")
-
 Placed = tuple[tuple[MemoryId, Document], Entry]
 """A memory, what the index holds of it, and its words."""
 
@@ -120,20 +51,43 @@ OTHERWISE = """ON CONFLICT (area, term, memory)
 
 BULK = 200  # memories whose words are put in together, unless their texts are long
 ROWS = 10_000  # of a statement
+PORTION = 400  # memories whose words are made again while others wait: about a second
+LONGEST = timedelta(minutes=10)  # of a statement that reads a whole area
+FIRST, LAST = MemoryId(0), MemoryId((1 << 63) - 1)  # beyond all ids
 
 RANDOM = "CAST(random() * 1e15 AS BIGINT)"
 # Our rules, or NULL where areas must have others.
 RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
                FROM areas
               WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
+_MEMORIES = f"""SELECT count(*)
+                  FROM spaces s
+                  JOIN memories m ON m.space_id = s.id
+                 WHERE s.area = :area AND {indexed("m")}"""
+DRIFTS = f"""
+SELECT area, abs(coalesce(a.memories, 0) - coalesce(m.number, 0)) AS drift
+  FROM areas a
+  FULL JOIN (SELECT s.area, count(m.id) AS number
+               FROM spaces s
+               LEFT JOIN memories m ON m.space_id = s.id AND {indexed("m")}
+           GROUP BY s.area) m USING (area)
+ WHERE area >= {GLOBAL_AREA}"""
 
 
-class Index(Table):
+class Portion(NamedTuple):
+    """Memories of an area, by their ids, and the words that the index has of them."""
+
+    area: int
+    after: MemoryId
+    last: MemoryId
+    postings: Sequence[tuple[str, MemoryId]]
+
+
+class Index(Borrowing):
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
         self._features = features
         self._stems = stems
-        self.documents = Documents(connection, features, stems)
         self._waiting: list[MemoryId] = []
         self._size = 0
         self._counted: list[Cursor] = []  # of each count, the areas and their versions
@@ -169,38 +123,34 @@ class Index(Table):
     def flush(self) -> None:
         """Put in what waits: words are about to be read, or committed."""
         waiting, self._waiting, self._size = self._waiting, [], 0
-        self.put_in(self.documents.of(waiting), are_new=True)
+        self._put_in(self._of(waiting), are_new=True)
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
         self.flush()
-        ids = [memory, *self.documents.borrowers(memory)]
-        before = self.documents.of(ids)
+        ids = [memory, *self.borrowers(memory)]
+        before = self._of(ids)
         yield
-        after = self.documents.of(ids)
-        changed = [it for it in ids if before.get(it) != after.get(it)]
-        self._take_out({it: before[it] for it in changed if it in before})
-        self.put_in({it: after[it] for it in changed if it in after})
+        after = self._of(ids)
+        self._take_out({id_: it for id_, it in before.items() if after.get(id_) != it})
+        self._put_in({id_: it for id_, it in after.items() if before.get(id_) != it})
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
-        self.flush()
-        for some in _portions(memories):
-            self._take_out(self.documents.of(some))
+        self.remove(memories)
         yield
         for some in _portions(memories):
-            self.put_in(self.documents.of(some))
+            self._put_in(self._of(some))
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
-        self.flush()
-        self._erased.add(area)
+        self._forget(area)
         # One that is rebuilt stays until that has ended: it may have words that nobody knows.
         self._execute("DELETE FROM areas WHERE area = :area AND rebuild IS NULL", area=area)
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         self.flush()
         for some in _portions(memories):
-            self._take_out(self.documents.of(some))
+            self._take_out(self._of(some))
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Bytes leave when the database makes room (`VACUUM`), not when we say so."""
@@ -218,16 +168,68 @@ class Index(Table):
     def rules(self) -> str:
         return rules(self._features)
 
-    def put_in(
+    def _of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+        if not ids:
+            return {}
+        listed = f"m.id IN (SELECT value FROM {self._sql.ids('listed')})"
+        return dict(self._read(listed, "ORDER BY m.id", ids=json.dumps(list(ids))))
+
+    def _in_area(
+        self, area: int, after: MemoryId = FIRST, last: MemoryId = LAST
+    ) -> Iterator[dict[MemoryId, Document]]:
+        """Those of an area's memories with ids up to the last, in the order of ids."""
+        condition = "s.area = :area AND m.id > :after AND m.id <= :last"
+        while some := dict(
+            self._read(condition, f"ORDER BY m.id LIMIT {BULK}", area=area, after=after, last=last)
+        ):
+            yield some
+            after = max(some)
+
+    def _read(
+        self, condition: str, order: str, **values: object
+    ) -> Iterator[tuple[MemoryId, Document]]:
+        rows = self._execute(
+            f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
+                       ARRAY(SELECT n.content
+                               FROM memories n
+                              WHERE n.session_id = m.session_id AND n.space_id = m.space_id
+                                    AND n.id < m.id AND {indexed("n")}
+                           ORDER BY n.id DESC
+                              LIMIT {NEIGHBOURS})
+                  FROM memories m
+                  JOIN spaces s ON s.id = m.space_id
+                 WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
+                 {order}""",
+            **values,
+        )
+        for id_, area, kind, project, title, content, tags, before in rows.fetchall():
+            text = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
+            prepared = columns(title, text, tag_tuple(tags), map(End, before[::-1]), self._features)
+            yield MemoryId(id_), Document(area, *prepared)
+
+    def _with_words(self, documents: Mapping[MemoryId, Document]) -> Iterator[list[Placed]]:
+        """In portions, each of so much text that its words fit into memory."""
+        some: list[tuple[MemoryId, Document]] = []
+        size = 0
+        for number, it in enumerate(documents.items(), start=1):
+            some.append(it)
+            size += len(it[1].content)
+            if size >= MOST_TEXT or number == len(documents):
+                texts = [t for _, d in some for t in (d.title, d.content, d.context, d.tags)]
+                stems = self._stems.of_texts(texts)
+                fields = (stems[at : at + FIELDS] for at in range(0, len(stems), FIELDS))
+                entries = (Entry(sum(map(len, each)), counted(each)) for each in fields)
+                yield list(zip(some, entries, strict=True))
+                some, size = [], 0
+
+    def _put_in(
         self,
         documents: Mapping[MemoryId, Document],
         *,
         are_new: bool = False,
         are_counted: bool = False,
     ) -> None:
-        for some in bounded(documents):
-            entries = self.documents.entries(list(some.values()))
-            placed = list(zip(some.items(), entries, strict=True))
+        for placed in self._with_words(documents):
             if not are_counted:
                 self._count(placed, sign=1)
             self._post(placed, are_new=are_new)
@@ -264,17 +266,15 @@ class Index(Table):
             )
 
     def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
-        for some in bounded(documents):
-            entries = self.documents.entries(list(some.values()))
-            placed = list(zip(some.items(), entries, strict=True))
+        for placed in self._with_words(documents):
             self._count(placed, sign=-1)
             by_area: dict[int, list[tuple[str, MemoryId]]] = {}
             for (id_, it), entry in placed:
                 by_area.setdefault(it.area, []).extend((stem, id_) for stem in entry.stems)
             for area, postings in sorted(by_area.items()):
-                self.take_postings(area, postings)
+                self._take_postings(area, postings)
 
-    def take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
+    def _take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
         for gone in _portions(postings, ROWS):
             self._execute(
                 """DELETE FROM postings p
@@ -286,22 +286,20 @@ class Index(Table):
                 terms=[term for term, _ in gone],
             )
 
-    def forget(self, area: int) -> None:
+    def _forget(self, area: int) -> None:
         """Something else is done to an area: nobody can follow that."""
         self.flush()
         self._erased.add(area)
 
-    def _count(
-        self, placed: Sequence[tuple[tuple[MemoryId, Document], Entry]], *, sign: int
-    ) -> None:
+    def _count(self, placed: Sequence[Placed], *, sign: int) -> None:
         """Count memories and words of areas; refused for one that was made by other rules."""
         sums: dict[int, list[int]] = {}
         for (id_, it), entry in placed:
-            there = sums.setdefault(it.area, [0, 0])
-            there[0] += sign
-            there[1] += sign * entry.length
-            said = Columns(it.title, it.content, it.context, it.tags)
-            self._changes.setdefault(it.area, []).append((row_number(it.area, id_), said, sign))
+            sum_ = sums.setdefault(it.area, [0, 0])
+            sum_[0] += sign
+            sum_[1] += sign * entry.length
+            texts = Columns(it.title, it.content, it.context, it.tags)
+            self._changes.setdefault(it.area, []).append((row_number(it.area, id_), texts, sign))
         # An area begins with another version than any before, which another process may know. Of
         # other rules it would be NULL, which is refused: nothing has to be read back.
         if sums:
@@ -324,53 +322,10 @@ class Index(Table):
             )
             self._counted.append(counted)
 
-
-def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
-    for start in range(0, len(of), size):
-        yield of[start : start + size]
-
-
-PORTION = 400  # memories whose words are made again while others wait: about a second
-LONGEST = timedelta(minutes=10)  # of a statement that reads a whole area
-FIRST, LAST = MemoryId(0), MemoryId((1 << 63) - 1)  # beyond all ids
-
-_MEMORIES = f"""SELECT count(*)
-                  FROM spaces s
-                  JOIN memories m ON m.space_id = s.id
-                 WHERE s.area = :area AND {indexed("m")}"""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Portion:
-    """Memories of an area, by their ids, and the words that the index has of them."""
-
-    area: int
-    after: MemoryId
-    last: MemoryId
-    postings: Sequence[tuple[str, MemoryId]]
-
-
-class Upkeep(Table):
-    def __init__(self, connection: Connection, index: Index) -> None:
-        super().__init__(connection, POSTGRESQL)
-        self._index = index
-
-    def areas(self) -> list[int]:
-        return self._scalars(
-            f"""SELECT area FROM areas
-                 WHERE area >= {GLOBAL_AREA}
-                 UNION
-                SELECT area FROM spaces WHERE area >= {GLOBAL_AREA}
-                 ORDER BY area"""
-        )
-
-    def drift(self, area: int) -> int:
-        """By how many an area has more or fewer memories than there are."""
-        return self._number(
-            f"""SELECT abs(coalesce((SELECT memories FROM areas WHERE area = :area), 0)
-                         - ({_MEMORIES}))""",
-            area=area,
-        )
+    def drifts(self) -> dict[int, int]:
+        """By how many each area has more or fewer memories than there are."""
+        self._take_time()
+        return dict(self._execute(f"{DRIFTS} ORDER BY area").fetchall())
 
     def unfinished(self) -> list[int]:
         """The areas whose words are being made again by our rules, or were to be."""
@@ -379,32 +334,32 @@ class Upkeep(Table):
                  FROM areas
                 WHERE rebuild IS NOT NULL AND rules = :rules
              ORDER BY area""",
-            rules=self._index.rules,
+            rules=self.rules,
         )
 
     def is_exact(self, area: int) -> bool:
-        self._index.flush()
+        self.flush()
         self._take_time()
-        stored = _by_memory(
-            self._sql.read(
-                self._connection,
-                """SELECT memory, term, length, counts
-                     FROM postings
-                    WHERE area = :area
-                 ORDER BY memory""",
-                {"area": area},
-            )
+        rows = self._stream(
+            """SELECT memory, term, length, counts
+                 FROM postings
+                WHERE area = :area
+             ORDER BY memory""",
+            area=area,
+        )
+        stored = (
+            (memory, {term: (length, counts) for _, term, length, counts in postings})
+            for memory, postings in groupby(rows, itemgetter(0))
         )
         totals = self._execute(
             "SELECT memories, words FROM areas WHERE area = :area", area=area
         ).fetchone() or (0, 0)
         memories = words = 0
-        for documents in self._in_portions(area):
-            entries = self._index.documents.entries(list(documents.values()))
-            for id_, entry in zip(documents, entries, strict=True):
+        for documents in self._in_area(area):
+            for (id_, _), entry in chain.from_iterable(self._with_words(documents)):
                 memories, words = memories + 1, words + entry.length
-                said = {term: (entry.length, counts) for term, counts in entry.stems.items()}
-                if said and next(stored, None) != (id_, said):
+                terms = {term: (entry.length, counts) for term, counts in entry.stems.items()}
+                if terms and next(stored, None) != (id_, terms):
                     return False
         return next(stored, None) is None and tuple(totals) == (memories, words)
 
@@ -416,7 +371,7 @@ class Upkeep(Table):
                   FROM areas
                 HAVING coalesce(bool_and(rules = :rules), TRUE)
                        AND coalesce(bool_or(area = {UNINDEXED_AREA}), TRUE)""",
-            rules=self._index.rules,
+            rules=self.rules,
         )
 
     def take_over(self) -> None:
@@ -428,24 +383,24 @@ class Upkeep(Table):
             f"""INSERT INTO areas (area, rules, version, memories, words)
                 VALUES ({UNINDEXED_AREA}, :rules, 0, 0, 0)
                     ON CONFLICT (area) DO UPDATE SET rules = excluded.rules""",
-            rules=self._index.rules,
+            rules=self.rules,
         )
         taken = self._scalars(
             f"""UPDATE areas
                    SET rules = :rules, version = version + 1, rebuild = {RANDOM}
                  WHERE rules <> :rules
              RETURNING area""",
-            rules=self._index.rules,
+            rules=self.rules,
         )
         for area in taken:
-            self._index.forget(area)
+            self._forget(area)
 
     def begin_rebuild(self, area: int) -> int:
         """Let the words of an area be made again by our rules; the number of this rebuild.
 
         One that has begun before ends. Refused where areas must have others.
         """
-        self._index.forget(area)
+        self._forget(area)
         return self._number(
             f"""INSERT INTO areas (area, rules, version, memories, words, rebuild)
                 VALUES (:area, {RULES}, {RANDOM}, 0, 0, {RANDOM})
@@ -455,7 +410,7 @@ class Upkeep(Table):
                        rebuild = excluded.rebuild
              RETURNING rebuild""",
             area=area,
-            rules=self._index.rules,
+            rules=self.rules,
         )
 
     def portion(self, area: int, after: MemoryId) -> Portion:
@@ -492,7 +447,7 @@ class Upkeep(Table):
         the portion was read is by our rules.
         """
         area, last = portion.area, portion.last
-        self._index.forget(area)
+        self._forget(area)
         stands = self._execute(
             """UPDATE areas
                   SET version = version + 1
@@ -502,9 +457,9 @@ class Upkeep(Table):
         )
         if not stands.rowcount:
             return False  # another has begun
-        self._index.take_postings(area, portion.postings)
-        for documents in self._in_portions(area, portion.after, last):
-            self._index.put_in(documents, are_counted=True)
+        self._take_postings(area, portion.postings)
+        for documents in self._in_area(area, portion.after, last):
+            self._put_in(documents, are_counted=True)
         if last != LAST:
             return True
         self._take_time()
@@ -521,9 +476,11 @@ class Upkeep(Table):
         )
         return False
 
-    def fill(self, area: int) -> None:
-        for documents in self._in_portions(area):
-            self._index.put_in(documents, are_new=True)
+    def fill(self) -> None:
+        """Make the words of all memories, of which there are none yet."""
+        for area, _ in self._execute(DRIFTS).fetchall():
+            for documents in self._in_area(area):
+                self._put_in(documents, are_new=True)
 
     def rebalance(self) -> bool:
         """Let one project of an oversized group have another; false if none can."""
@@ -539,13 +496,6 @@ class Upkeep(Table):
                 return True
         return False
 
-    def _in_portions(
-        self, area: int, after: MemoryId = FIRST, last: MemoryId = LAST
-    ) -> Iterator[dict[MemoryId, Document]]:
-        while some := self._index.documents.in_area(area, after, last, BULK):
-            yield dict(some)
-            after = some[-1][0]
-
     def _take_time(self) -> None:
         """Statements of this transaction may read a whole area from now on."""
         self._execute(
@@ -554,8 +504,6 @@ class Upkeep(Table):
         )
 
 
-def _by_memory(
-    rows: Iterable[tuple[MemoryId, str, int, int]],
-) -> Iterator[tuple[MemoryId, dict[str, tuple[int, int]]]]:
-    for memory, postings in groupby(rows, itemgetter(0)):
-        yield memory, {term: (length, counts) for _, term, length, counts in postings}
+def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
+    for start in range(0, len(of), size):
+        yield of[start : start + size]

@@ -26,7 +26,7 @@ from .migrate import is_made
 _OVER = """at <= %(until)s
    AND number < coalesce(
        (SELECT min(number) FROM agentops.audit WHERE at > %(until)s), number + 1)"""
-_HELD = f"""
+_MEASURED = f"""
 SELECT count(*), coalesce(sum(octet_length(line) + 1), 0), min(at),
        count(*) FILTER (WHERE {_OVER})
   FROM agentops.audit"""
@@ -49,14 +49,14 @@ class PostgresAudit:
             raise Unavailable(str(refusal)) from None
 
     def trim(self, until: datetime) -> int:
+        values = {"until": micros(until)}
         with control(self.url) as connection:
-            is_there = is_made(connection)
-            return connection.execute(_TRIM, {"until": micros(until)}).rowcount if is_there else 0
+            return connection.execute(_TRIM, values).rowcount if is_made(connection) else 0
 
     def measured(self, until: datetime | None) -> Held:
         values = {"until": -(1 << 62) if until is None else micros(until)}
         with control(self.url, makes=True) as connection:
-            ((rows, size, oldest, over),) = connection.execute(_HELD, values).fetchall()
+            ((rows, size, oldest, over),) = connection.execute(_MEASURED, values).fetchall()
         return Held(
             kind=Kind.AUDIT,
             rows=rows,
@@ -109,11 +109,12 @@ class PostgresKeys(KeyRegistry):
             return _ring(connection)
 
     def require_kept(self, ring: KeyRing) -> None:
-        if _are_lost(ring):
+        if ring.was_ever_used and not ring.keys:
             raise Unavailable(LOST)
 
     def are_lost(self) -> bool:
-        return _are_lost(self.ring())
+        ring = self.ring()
+        return ring.was_ever_used and not ring.keys
 
     @contextmanager
     def changing(self) -> Iterator[tuple[KeyRing, Put]]:
@@ -132,7 +133,7 @@ class WatchedPostgresKeys:
     def __init__(self, url: str) -> None:
         self._url = url
         self._known: tuple[int, KeyRing] | None = None
-        self._heard_at = 0.0
+        self._read_at = 0.0
         self._complaint = ""
         self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="keys", daemon=True)
@@ -149,7 +150,7 @@ class WatchedPostgresKeys:
 
     def ring(self) -> KeyRing:
         known = self._known
-        if known is None or time.monotonic() - self._heard_at > STALE.total_seconds():
+        if known is None or time.monotonic() - self._read_at > STALE.total_seconds():
             raise Unavailable("The keys cannot be read; the log of the service says why.")
         return known[1]
 
@@ -168,7 +169,10 @@ class WatchedPostgresKeys:
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._follow(connection)
             except (Refusal, psycopg.Error) as error:
-                self._complain(error)
+                reason = str(error) if isinstance(error, Refusal) else type(error).__name__
+                if reason != self._complaint:
+                    self._complaint = reason
+                    log.error("the keys cannot be read", extra={"reason": reason})
                 self._is_ending.wait(STEP.total_seconds())
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
@@ -192,17 +196,7 @@ class WatchedPostgresKeys:
                 self._known = None
                 raise
             log.info("keys loaded", extra={"keys": len(self._known[1].keys)})
-        self._heard_at, self._complaint = began, ""
-
-    def _complain(self, error: Exception) -> None:
-        reason = str(error) if isinstance(error, Refusal) else type(error).__name__
-        if reason != self._complaint:
-            self._complaint = reason
-            log.error("the keys cannot be read", extra={"reason": reason})
-
-
-def _are_lost(ring: KeyRing) -> bool:
-    return ring.was_ever_used and not ring.keys
+        self._read_at, self._complaint = began, ""
 
 
 def _ring(connection: psycopg.Connection[Any]) -> KeyRing:

@@ -121,10 +121,8 @@ def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
 
 
 def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
-    if not is_made(connection):
-        return False
-    found = connection.execute("SELECT FROM agentops.control WHERE version >= %s", (CONTROL,))
-    return found.rowcount > 0
+    current = "SELECT FROM agentops.control WHERE version >= %s"
+    return is_made(connection) and connection.execute(current, (CONTROL,)).rowcount > 0
 
 
 def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
@@ -141,5 +139,5 @@ def _lock(connection: psycopg.Connection[Any]) -> None:
 @cache
 def _migrations() -> list[tuple[int, bytes]]:
     folder = resources.files(__package__) / "migrations"
-    found = ((_NUMBERED.fullmatch(it.name), it) for it in folder.iterdir())
-    return sorted((int(name.group(1)), it.read_bytes()) for name, it in found if name)
+    files = ((_NUMBERED.fullmatch(it.name), it) for it in folder.iterdir())
+    return sorted((int(name.group(1)), it.read_bytes()) for name, it in files if name)

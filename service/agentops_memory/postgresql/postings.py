@@ -23,7 +23,7 @@ from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..memory.table import Connection, Table
 from ..recall.area import Area, Draft, Row
 from ..recall.cache import IndexCache, InMemory
-from ..recall.features import ALL, Feature, Features
+from ..recall.features import Feature, Features
 from ..recall.group import Weights, Worth
 from ..recall.query import Term
 from ..recall.search import FoundWords
@@ -40,11 +40,11 @@ Stem = tuple[str, ...]
 
 FIELDS = len(Field)
 BITS = (14, 20, 14, 15)  # of each field: more than the longest one has words
-PLACES = tuple(accumulate(BITS[:-1], initial=0))
+SHIFTS = tuple(accumulate(BITS[:-1], initial=0))
 MOST = tuple((1 << bits) - 1 for bits in BITS)
 OWN = sum(
-    most << place
-    for it, most, place in zip(Field, MOST, PLACES, strict=True)
+    most << shift
+    for it, most, shift in zip(Field, MOST, SHIFTS, strict=True)
     if it is not Field.CONTEXT
 )  # the bits of a memory's own words
 
@@ -54,8 +54,8 @@ LONGEST = 1_500  # bytes of a stem that a key of an index holds
 def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
     """How often each stem stands in each field, as it is stored; no field has more than MOST."""
     counts: dict[str, Counts] = {}
-    for stems, most, place in zip(fields, MOST, PLACES, strict=True):
-        once = 1 << place
+    for stems, most, shift in zip(fields, MOST, SHIFTS, strict=True):
+        once = 1 << shift
         for stem in stems[:most]:
             counts[stem] = counts.get(stem, 0) + once
     return {stored_term(stem): often for stem, often in counts.items()}
@@ -63,7 +63,7 @@ def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
 
 @lru_cache(65_536)
 def unpacked(counts: Counts) -> tuple[int, ...]:
-    return tuple(counts >> place & most for place, most in zip(PLACES, MOST, strict=True))
+    return tuple(counts >> shift & most for shift, most in zip(SHIFTS, MOST, strict=True))
 
 
 def stored_term(stem: str) -> str:
@@ -100,7 +100,7 @@ class Postings(Table):
         self, areas: Sequence[int], stems: Iterable[str]
     ) -> tuple[dict[str, dict[MemoryId, Counts]], dict[MemoryId, int]]:
         """Of each stem the memories of areas that have it; and the lengths of all these."""
-        found: dict[str, dict[MemoryId, Counts]] = {}
+        postings: dict[str, dict[MemoryId, Counts]] = {}
         lengths: dict[MemoryId, int] = {}
         where, values = in_areas(areas)
         rows = self._execute(
@@ -113,16 +113,16 @@ class Postings(Table):
         for number, (term, memory, length, counts) in enumerate(rows.fetchall()):
             if not number % AT_ONCE:
                 self._require_time()
-            found.setdefault(term, {})[memory] = counts
+            postings.setdefault(term, {})[memory] = counts
             lengths[memory] = length
         self._require_time()
-        return found, lengths
+        return postings, lengths
 
     def beginning(
         self, areas: Sequence[int], start: str
     ) -> tuple[dict[MemoryId, Counts], dict[MemoryId, int]]:
         """The same of all stems that begin with a text, together."""
-        found: dict[MemoryId, Counts] = {}
+        postings: dict[MemoryId, Counts] = {}
         lengths: dict[MemoryId, int] = {}
         where, values = in_areas(areas)
         rows = self._execute(
@@ -134,9 +134,9 @@ class Postings(Table):
             **values,
         )
         for memory, length, counts in rows.fetchall():
-            found[memory] = found.get(memory, 0) + counts
+            postings[memory] = postings.get(memory, 0) + counts
             lengths[memory] = length
-        return found, lengths
+        return postings, lengths
 
     def starting(
         self, areas: Sequence[int], starts: Sequence[str], *, letters: int | None = None
@@ -151,21 +151,21 @@ class Postings(Table):
             after = f"""CASE WHEN next.term = stems.start THEN next.term
                              ELSE left(next.term, length(stems.start) + {letters}) || :beyond END"""
         return self._scalars(
-            f"""SELECT DISTINCT found.term
+            f"""SELECT DISTINCT read.term
                   FROM unnest(CAST(:starts AS TEXT[])) AS stems (start)
-                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS its (area)
                  CROSS JOIN LATERAL (
                        WITH RECURSIVE next (term) AS (
                            SELECT stems.start COLLATE "C"
                             UNION ALL
                            SELECT (SELECT min(p.term)
                                      FROM postings p
-                                    WHERE p.area = place.area AND p.term > {after}
+                                    WHERE p.area = its.area AND p.term > {after}
                                           AND p.term < stems.start || :beyond)
                              FROM next
                             WHERE next.term IS NOT NULL)
-                       SELECT term FROM next) found
-                 WHERE found.term IS NOT NULL""",
+                       SELECT term FROM next) read
+                 WHERE read.term IS NOT NULL""",
             starts=starts,
             areas=areas,
             beyond=BEYOND,
@@ -176,7 +176,7 @@ class Postings(Table):
         rows = self._execute(
             f"""SELECT area, version, memories, words
                   FROM areas
-                 WHERE area IN ({_group(number)})""",
+                 WHERE {_in_group(number)}""",
             number=number,
         )
         return rows.fetchall()
@@ -187,11 +187,10 @@ class Postings(Table):
 
     def having(self, number: int, stems: Iterable[str], *, own: bool) -> dict[str, int]:
         """How many memories of a group have each stem, or among their own words."""
-        owned = f"AND counts & {OWN} <> 0" * own
         rows = self._execute(
             f"""SELECT term, count(*)
                   FROM postings
-                 WHERE area IN ({_group(number)}) AND term = ANY(CAST(:stems AS TEXT[])) {owned}
+                 WHERE {_in_group(number, own=own)} AND term = ANY(CAST(:stems AS TEXT[]))
               GROUP BY term""",
             number=number,
             stems=list(stems),
@@ -199,26 +198,23 @@ class Postings(Table):
         return dict(rows.fetchall())
 
     def having_all(self, number: int, stems: Sequence[str], *, own: bool) -> int:
-        owned = f"AND counts & {OWN} <> 0" * own
         return self._number(
             f"""SELECT count(*)
                   FROM (SELECT memory
                           FROM postings
-                         WHERE area IN ({_group(number)}) AND term = ANY(CAST(:stems AS TEXT[]))
-                               {owned}
+                         WHERE {_in_group(number, own=own)} AND term = ANY(CAST(:stems AS TEXT[]))
                       GROUP BY memory
-                        HAVING count(*) = :most) found""",
+                        HAVING count(*) = :most) its""",
             number=number,
             stems=list(stems),
             most=len(set(stems)),
         )
 
     def having_beginning(self, number: int, start: str, *, own: bool) -> int:
-        owned = f"AND counts & {OWN} <> 0" * own
         return self._number(
             f"""SELECT count(DISTINCT memory)
                   FROM postings
-                 WHERE area IN ({_group(number)}) AND term >= :start AND term < :end {owned}""",
+                 WHERE {_in_group(number, own=own)} AND term >= :start AND term < :end""",
             number=number,
             start=start,
             end=f"{start}{BEYOND}",
@@ -236,23 +232,18 @@ def in_areas(areas: Sequence[int]) -> tuple[str, dict[str, object]]:
     return f"area IN ({', '.join(f':{it}' for it in values)})", values
 
 
-def _group(number: int) -> str:
-    of_group = f"SELECT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}"
+def _in_group(number: int, *, own: bool = False) -> str:
+    """The condition that an area counts in the group `:number`, and a posting among own words."""
+    areas = f"SELECT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}"
     if group_of(number) is IndexGroup.PROJECTS:
-        return f"{of_group} UNION SELECT {GLOBAL_AREA}"
-    return of_group
+        areas += f" UNION SELECT {GLOBAL_AREA}"
+    return f"area IN ({areas})" + f" AND counts & {OWN} <> 0" * own
 
 
 MOST_STEMS = 200_000  # stems of a tenant whose counts are remembered
 
 Versions = frozenset[tuple[int, int]]
 """Of each area of a group how often it has changed: nothing else tells its words apart."""
-
-
-@dataclass(eq=False)
-class _Known:
-    versions: Versions
-    having: dict[bool, dict[str, int]] = field(default_factory=lambda: {False: {}, True: {}})
 
 
 class KnownCounts:
@@ -262,20 +253,18 @@ class KnownCounts:
     """
 
     def __init__(self) -> None:
-        self._groups: dict[int, _Known] = {}
+        self._groups: dict[int, tuple[Versions, Sequence[dict[str, int]]]] = {}
         self._lock = Lock()
 
     def of(self, number: int, versions: Versions, *, own: bool) -> dict[str, int]:
         """The counts for a group in this state, to be read and added to."""
         with self._lock:
             known = self._groups.get(number)
-            if known is None or known.versions != versions:
-                known = self._groups[number] = _Known(versions)
-            if sum(len(it) for each in self._groups.values() for it in each.having.values()) > (
-                MOST_STEMS
-            ):
+            if known is None or known[0] != versions:
+                known = self._groups[number] = versions, ({}, {})  # all words, own words
+            if sum(len(it) for _, each in self._groups.values() for it in each) > MOST_STEMS:
                 self._groups = {number: known}
-            return known.having[own]
+            return known[1][own]
 
 
 class GroupWeights:
@@ -297,8 +286,8 @@ class GroupWeights:
         known = self._known.of(self._number, frozenset(self.versions.items()), own=own)
         required = set(stems)
         if missing := required - known.keys():
-            found = self._postings.having(self._number, missing, own=own)
-            known.update({stem: found.get(stem, 0) for stem in missing})
+            read = self._postings.having(self._number, missing, own=own)
+            known.update({stem: read.get(stem, 0) for stem in missing})
         return {stem: known[stem] for stem in required}
 
     def of_terms(self, stems_of: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
@@ -331,29 +320,27 @@ class StoredWords(FoundWords):
         stems_of: Mapping[Term, Stem],
         weights: GroupWeights | None,
     ) -> None:
-        self._own = query.own
-        self._weighed = ALONE if weights is None else often_by(query.weights, own=query.own)
+        weighed = ALONE if weights is None else often_by(query.weights, own=query.own)
         stems = {stem for term, it in stems_of.items() if not term.starts for stem in it}
-        found, lengths = postings.of(areas, stems)
+        of_stems, lengths = postings.of(areas, stems)
         self.counts: dict[Term, Having] = {}
         for term, it in stems_of.items():
             if term.starts and len(it) == 1:
                 self.counts[term], more = postings.beginning(areas, it[0])
                 lengths |= more
             else:
-                self.counts[term] = _having_all([found.get(stem, {}) for stem in it])
-        often = {term: self._often(it) for term, it in self.counts.items()}
+                self.counts[term] = _having_all([of_stems.get(stem, {}) for stem in it])
+        often = {
+            term: {memory: often for memory, counts in it.items() if (often := weighed[counts])}
+            for term, it in self.counts.items()
+        }
         if weights is None:
             having: Mapping[Term, int] = {term: len(it) for term, it in often.items()}
             totals = Totals.alone(postings.memories(areas))
         else:
-            there = {term: stems_of[term] for term, it in often.items() if it}
-            having, totals = weights.of_terms(there, own=query.own), weights.totals
+            stored = {term: stems_of[term] for term, it in often.items() if it}
+            having, totals = weights.of_terms(stored, own=query.own), weights.totals
         super().__init__(totals, often, having, lengths)
-
-    def _often(self, having: Having) -> dict[MemoryId, float]:
-        weighed = self._weighed
-        return {memory: often for memory, counts in having.items() if (often := weighed[counts])}
 
 
 class Weighed(dict[Counts, float]):
@@ -416,7 +403,7 @@ class Written(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Held:
+class _Loaded:
     area: Area
     version: int
     used_at: float = field(default_factory=time.monotonic)
@@ -425,11 +412,11 @@ class _Held:
 class IndexMemory(InMemory):
     """What a process remembers of a tenant's index. Any thread may use it."""
 
-    def __init__(self, cache: IndexCache | None, features: Features = ALL) -> None:
+    def __init__(self, cache: IndexCache | None, features: Features) -> None:
         super().__init__(cache or IndexCache(0))
         self.counts = KnownCounts()
         self.vocabulary = Vocabulary(lambda _: {}, weights_of(features))  # typos are looked up
-        self._areas: dict[int, _Held] = {}
+        self._areas: dict[int, _Loaded] = {}
 
     @property
     def size(self) -> int:
@@ -440,8 +427,8 @@ class IndexMemory(InMemory):
         return {number: it.used_at for number, it in list(self._areas.items())}
 
     def size_of(self, number: int) -> int:
-        held = self._areas.get(number)
-        return held.area.size if held else 0
+        loaded = self._areas.get(number)
+        return loaded.area.size if loaded else 0
 
     def is_begun(self, number: int) -> bool:
         return number in self._areas
@@ -454,27 +441,21 @@ class IndexMemory(InMemory):
         self.counts = KnownCounts()
 
     @contextmanager
-    def held(
-        self, areas: Sequence[int], versions: Mapping[int, int]
-    ) -> Iterator[list[Area] | None]:
+    def of(self, areas: Sequence[int], versions: Mapping[int, int]) -> Iterator[list[Area] | None]:
         """The areas that have words as of these versions, for one reader; None unless all are."""
-        wanted = [it for it in areas if it in versions]
         if self.holds_nothing:
             yield None
             return
         with self.lock:
-            found = [self._areas.get(it) for it in wanted]
-            current = [
-                it for number, it in zip(wanted, found, strict=True)
-                if it is not None and it.version == versions[number]
-            ]  # fmt: skip
-            if len(current) == len(wanted):
+            loaded = {it: self._areas.get(it) for it in areas if it in versions}
+            current = [it for n, it in loaded.items() if it and it.version == versions[n]]
+            if len(current) == len(loaded):
                 for it in current:
                     it.used_at = time.monotonic()
                 yield [it.area for it in current]
                 return
-            for number, held in zip(wanted, found, strict=True):
-                if held is None or held.version < versions[number]:
+            for number, area in loaded.items():
+                if area is None or area.version < versions[number]:
                     self.queue.want(number)
         yield None
 
@@ -482,15 +463,22 @@ class IndexMemory(InMemory):
         """Bring in line what is in memory with what was committed; None is anything else."""
         with self.lock:
             for number, written in writes.items():
-                held = self._areas.get(number)
-                if held is None:
+                loaded = self._areas.get(number)
+                if loaded is None:
                     continue
-                if written is None or not written.is_new or written.before != held.version:
+                if written is None or not written.is_new or written.before != loaded.version:
                     self._drop(number)
                     continue
-                for row, columns, _ in written.entries:
-                    self._add(held.area, memory_of(row), entry_of(stems, columns))
-                held.version = written.after
+                area, vocabulary = loaded.area, self.vocabulary
+                for row, texts, _ in written.entries:
+                    entry = Entry.of_fields(
+                        [[stored_term(stem) for stem in words] for words in stems.of_texts(texts)]
+                    )
+                    vocabulary.add(
+                        it for it in entry.all_stems() if not area.has_stem(vocabulary, it)
+                    )
+                    area.add(_row(memory_of(row), entry), vocabulary.pairs(entry))
+                loaded.version = written.after
 
     def load(self, connection: Connection, number: int) -> None:
         """Hold an area as it is stored."""
@@ -503,20 +491,15 @@ class IndexMemory(InMemory):
         with self.lock:
             self._drop(number)
             area = draft.numbered(self.vocabulary.add(draft.postings))
-            self._areas[number] = _Held(area, row[0])
+            self._areas[number] = _Loaded(area, row[0])
         self.cache.make_room()
 
-    def _add(self, area: Area, memory: MemoryId, entry: Entry) -> None:
-        vocabulary = self.vocabulary
-        vocabulary.add(it for it in entry.all_stems() if not area.has_stem(vocabulary, it))
-        area.add(_row(memory, entry), vocabulary.pairs(entry))
-
     def _drop(self, number: int) -> int:
-        held = self._areas.pop(number, None)
-        if held is None:
+        loaded = self._areas.pop(number, None)
+        if loaded is None:
             return 0
-        self.vocabulary.remove(held.area.numbers())
-        return held.area.size
+        self.vocabulary.remove(loaded.area.numbers())
+        return loaded.area.size
 
 
 class StoredWorth(Worth):
@@ -536,11 +519,6 @@ class StoredWorth(Worth):
         """What postings of the areas add, of stems that were read together."""
         self._weights.having(self._stem_of.values(), own=own)  # in one statement
         return [Weights(self, it) for it in areas]
-
-
-def entry_of(stems: Stems, said: Columns) -> Entry:
-    texts = stems.of_texts(said)
-    return Entry.of_fields([[stored_term(stem) for stem in words] for words in texts])
 
 
 def _rows(connection: Connection, area: int) -> Iterator[Row]:

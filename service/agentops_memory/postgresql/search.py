@@ -3,6 +3,7 @@
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
 
@@ -14,7 +15,6 @@ from ..memory.memory import MemoryId
 from ..memory.ranking import Scored, combined, frequency, scored
 from ..memory.search import Field, TermScore
 from ..memory.space import GLOBAL_AREA
-from ..memory.table import Connection
 from ..recall.features import Features
 from ..recall.group import Lookup
 from ..recall.query import Term
@@ -43,41 +43,28 @@ from .postings import (
 )
 
 
+@dataclass(eq=False)
 class Source:
-    def __init__(
-        self,
-        connection: Connection,
-        lookup: RowLookup,
-        features: Features,
-        stems: Stems,
-        cached: IndexMemory,
-    ) -> None:
-        self.postings = Postings(connection)
-        self._lookup = lookup
-        self._features = features
-        self._stems = stems
-        self._cached = cached
-        self._weights: dict[int, GroupWeights] = {}
-
-    def end_at(self, end: float) -> None:
-        """Look no longer than until that time of the monotonic clock; TimedOut then."""
-        self.postings.end = end
+    postings: Postings
+    _lookup: RowLookup
+    _features: Features
+    _stems: Stems
+    _cached: IndexMemory
+    _weights: dict[int, GroupWeights] = field(default_factory=dict)
 
     @contextmanager
     def found(self, query: IndexQuery) -> Iterator[tuple[Found, Sessions | None] | None]:
         """The words of a query in memory, if all of its areas are there as of this snapshot."""
         visible, terms = query.visible, query.terms
-        if len(visible.spans) != 1 or visible.is_alone or any(term.starts for term in terms):
-            yield None
-            return
         stem_of = self._stems.of([term.text for term in terms])
-        if not all(stem_of.values()):
+        is_plain = all(stem_of.values()) and not any(term.starts for term in terms)
+        if len(visible.spans) != 1 or visible.is_alone or not is_plain:
             yield None
             return
         stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
         ((number, spans),) = visible.spans.items()
         weights = self._weights_of(number)
-        with self._cached.held(self._areas(number, spans), weights.versions) as areas:
+        with self._cached.of(self._areas(number, spans), weights.versions) as areas:
             if areas is None:
                 yield None
                 return
@@ -123,18 +110,18 @@ class Source:
 
 
 def _added(
-    found: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
+    words: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
     added: dict[Term, TermScore] = {}
     for term in terms:
         counts = tuple(
             0 if query.own and it is Field.CONTEXT else count
             for it, count in zip(
-                FIELDS, unpacked(found.counts.get(term, {}).get(memory, 0)), strict=True
+                FIELDS, unpacked(words.counts.get(term, {}).get(memory, 0)), strict=True
             )
         )
         if any(counts):
-            idf, norm = found.idf(term), found.norm(memory)
+            idf, norm = words.idf(term), words.norm(memory)
             score, limit, *alone = (
                 scored(idf, frequency(counts, it), norm) for it in weightings(query.weights)
             )
@@ -182,7 +169,7 @@ class PostgresSearch(Search):
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         self._lookup = RowLookup(connection, POSTGRESQL)
-        self._source = Source(connection, self._lookup, features, stems, cached)
+        self._source = Source(Postings(connection), self._lookup, features, stems, cached)
         super().__init__(memories, visibility, self._source, self._lookup, stems)
 
     @contextmanager
@@ -191,7 +178,7 @@ class PostgresSearch(Search):
         within = max(min(timeout.total_seconds(), left), 0.001)
         self._connection.execute("SAVEPOINT words")
         self._limit(within)
-        self._source.end_at(time.monotonic() + within)
+        self._source.postings.end = time.monotonic() + within
         try:
             yield
             if within < AFTERWARDS.total_seconds():  # else what follows may have as long
@@ -207,7 +194,7 @@ class PostgresSearch(Search):
             self._go_back()
             raise Damaged("Full-text search is unavailable.") from error
         finally:
-            self._source.end_at(self._end)
+            self._source.postings.end = self._end
 
     def _go_back(self) -> None:
         """Undo what was tried, and its limit, within which that has to be done, too."""
@@ -221,29 +208,27 @@ class PostgresSearch(Search):
                 return
 
     def _limit(self, seconds: float) -> None:
-        milliseconds = str(ceil(seconds * 1000))
-        self._connection.execute(
-            "SELECT set_config('statement_timeout', :within, TRUE)", {"within": milliseconds}
-        )
+        timeout = {"timeout": str(ceil(seconds * 1000))}
+        self._connection.execute("SELECT set_config('statement_timeout', :timeout, TRUE)", timeout)
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stems = self._stems.of([term.text for term in terms])
         names = [stored_term(stems[term.text]) for term in terms]
         areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
-        found = self._connection.execute(
+        rows = self._connection.execute(
             f"""SELECT stems.term, sum(counted.rows)
                   FROM unnest(CAST(:stems AS TEXT[])) AS stems (term)
-                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS place (area)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS its (area)
                  CROSS JOIN LATERAL (SELECT count(*) AS rows
                                        FROM (SELECT 1
                                                FROM postings
-                                              WHERE area = place.area AND term = stems.term
+                                              WHERE area = its.area AND term = stems.term
                                                     AND counts & {OWN} <> 0
                                               LIMIT :most) first) counted
               GROUP BY stems.term""",
             {"stems": sorted(set(names)), "areas": areas, "most": most + 1},
         )
-        counts: dict[str, int] = dict(found.fetchall())
+        counts: dict[str, int] = dict(rows.fetchall())
         return [counts.get(stem, 0) for stem in names]
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
@@ -258,6 +243,6 @@ class PostgresSearch(Search):
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
-        found = self._source.stored(query, number)
-        added = {id_: _added(found, query, terms, id_) for id_ in rows}
-        return sentences(query, found, self._lookup), added
+        words = self._source.stored(query, number)
+        added = {id_: _added(words, query, terms, id_) for id_ in rows}
+        return sentences(query, words, self._lookup), added

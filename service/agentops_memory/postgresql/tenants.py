@@ -13,17 +13,26 @@ from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.erasure import held
 from ..memory.findings import Finding, failed, note, ok, some_of, warn
 from ..memory.keys import By
-from ..memory.memory import indexed, undeleted
+from ..memory.memory import undeleted
 from ..memory.retention import Counted, Retentions, StorageStats
 from ..memory.rows import micros
 from ..memory.space import in_a_session
-from .connection import POSTGRESQL, PostgresConnection, connect, damaged, refusing, require_usable
+from .connection import (
+    POSTGRESQL,
+    PostgresConnection,
+    connect,
+    control,
+    damaged,
+    refusing,
+    require_usable,
+)
+from .index import DRIFTS
 from .keys import record
 from .migrate import brought_up_to_date, is_made, newest, schema_of, tenants
-from .transaction import PATIENCE, number_of, stored
+from .transaction import MAX_WAIT, number_of, stored
 
 PAUSE = 0.05  # seconds between two looks at who may see what was erased
-SEEN = (
+STILL_VISIBLE = (
     "A transaction may still see erased data, so the database would keep it. Try again; if that "
     "does not help, end old transactions (pg_stat_activity, pg_prepared_xacts) and release what "
     "replication slots hold (pg_replication_slots)."
@@ -35,7 +44,7 @@ SELECT format('%%I.%%I', schemaname, tablename)
  WHERE schemaname = %s
  ORDER BY tablename"""
 # Whether anybody sees what a transaction that is older than one of ours has removed.
-_IS_SEEN = """
+_IS_VISIBLE = """
 SELECT EXISTS (
     SELECT FROM (SELECT unnest(ARRAY[backend_xid, backend_xmin]) AS xid
                    FROM pg_stat_activity
@@ -57,8 +66,8 @@ Database = psycopg.Connection[Any]
 
 def tenants_of(connection: Database) -> list[TenantId]:
     """The tenants that have a schema, the default one first."""
-    there = tenants(connection) if is_made(connection) else []
-    return sorted(there, key=lambda it: (it != DEFAULT_TENANT, it))
+    names = tenants(connection) if is_made(connection) else []
+    return sorted(names, key=lambda it: (it != DEFAULT_TENANT, it))
 
 
 def require_current(connection: Database, tenant: TenantId) -> None:
@@ -78,23 +87,19 @@ def require_current(connection: Database, tenant: TenantId) -> None:
         )
 
 
-def size_of(connection: Database, tenant: TenantId) -> int:
+@contextmanager
+def snapshot(connection: Database, tenant: TenantId) -> Iterator[PostgresConnection]:
+    """Inside, names mean those of a tenant's schema, and what is read is of one state."""
     with connection.transaction():
-        use_schema(connection, tenant)
-        return stored(PostgresConnection(connection))
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema_of(tenant)}"'))
+        yield PostgresConnection(connection)
 
 
 def counted(connection: Database, tenant: TenantId) -> Counted:
-    with connection.transaction():
-        use_schema(connection, tenant)
-        ((memories, sessions, stores),) = connection.execute(_COUNTS).fetchall()
-        size = stored(PostgresConnection(connection))
-    return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
-
-
-def use_schema(connection: Database, tenant: TenantId) -> None:
-    """Let names mean those of a tenant's schema, to the end of the transaction."""
-    connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema_of(tenant)}"'))
+    with snapshot(connection, tenant) as ours:
+        memories, sessions, stores = ours.execute(_COUNTS).fetchone()
+        return Counted(size=stored(ours), memories=memories, sessions=sessions, stores=stores)
 
 
 def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
@@ -110,7 +115,7 @@ def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
 
 def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts: object) -> None:
     """Drop a tenant's schema, audited in the same transaction; Busy while it is in use."""
-    _set_lock_timeout(connection)
+    connection.execute(cast(Any, f"SET lock_timeout = '{MAX_WAIT.total_seconds()}s'"))
     with connection.transaction():
         record(connection, at, "tenant.erased", by, tenant=tenant, **counts)
         connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{schema_of(tenant)}" CASCADE'))
@@ -122,14 +127,14 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
 
     Busy while anybody may see it.
     """
-    _set_lock_timeout(connection)
+    connection.execute(cast(Any, f"SET lock_timeout = '{MAX_WAIT.total_seconds()}s'"))
     with connection.transaction():  # alone: what has begun to erase by now, has ended
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(schema_of(tenant)),))
         ((own,),) = connection.execute("SELECT CAST(pg_current_xact_id() AS TEXT)").fetchall()
-    until = time.monotonic() + PATIENCE.total_seconds()
-    while connection.execute(_IS_SEEN, (own,)).fetchone() == (True,):
+    until = time.monotonic() + MAX_WAIT.total_seconds()
+    while connection.execute(_IS_VISIBLE, (own,)).fetchone() == (True,):
         if time.monotonic() >= until:
-            raise Busy(SEEN)
+            raise Busy(STILL_VISIBLE)
         time.sleep(PAUSE)
     for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
         connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
@@ -138,26 +143,16 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
     )
 
 
-def _set_lock_timeout(connection: Database) -> None:
-    connection.execute(cast(Any, f"SET lock_timeout = '{PATIENCE.total_seconds()}s'"))
-
-
-_WORDS = "SELECT pg_total_relation_size('postings')"
-
-
 def storage_stats(
     connection: psycopg.Connection[Any], tenant: TenantId, retention: Retentions, now: datetime
 ) -> StorageStats:
     """The sizes of a tenant's tables, on one snapshot of what they hold."""
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        use_schema(connection, tenant)
-        ((words,),) = connection.execute(_WORDS).fetchall()
-        ours = PostgresConnection(connection)
+    with snapshot(connection, tenant) as ours:
+        ((words,),) = ours.execute("SELECT pg_total_relation_size('postings')")
         return StorageStats(
             database=stored(ours),
             free=0,
-            index=int(words),
+            index=words,
             log=0,
             copies=0,
             held=held(ours, POSTGRESQL, retention, now),
@@ -188,14 +183,7 @@ SELECT c.relname
   JOIN pg_class c ON c.oid = i.indexrelid
  WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT (i.indisvalid AND i.indisready)
  ORDER BY 1"""
-_DRIFT = f"""
-SELECT coalesce(sum(abs(coalesce(a.memories, 0) - coalesce(m.number, 0))), 0)
-  FROM areas a
-  FULL JOIN (SELECT s.area, count(*) AS number
-               FROM spaces s
-               JOIN memories m ON m.space_id = s.id
-              WHERE s.area >= 0 AND {indexed("m")}
-           GROUP BY s.area) m ON m.area = a.area"""
+_DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
 
 
 @contextmanager
@@ -207,8 +195,7 @@ def opened(url: str) -> Iterator[Database]:
 
 def tenants_in(url: str) -> list[TenantId]:
     """The tenants that the database has; none while it has no schema of ours."""
-    with opened(url) as connection:
-        require_usable(connection)
+    with control(url) as connection:
         return tenants_of(connection)
 
 
@@ -220,7 +207,8 @@ def check_server(url: str) -> Iterator[Finding]:
             yield failed("database", str(refusal), "The service cannot start before this is fixed.")
             return
         yield ok("database", f"PostgreSQL {connection.info.server_version // 10_000}, UTF8.")
-        settings = dict(connection.execute(_SETTINGS, ([*UNSAFE, *_OTHERS],)).fetchall())
+        names = [*UNSAFE, "synchronous_standby_names", "autovacuum"]
+        settings = dict(connection.execute(_SETTINGS, (names,)).fetchall())
         yield from check_durability(settings)
         yield _check_transactions(connection)
         yield _check_autovacuum(connection, settings)
@@ -229,8 +217,8 @@ def check_server(url: str) -> Iterator[Finding]:
 def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
     with opened(url) as connection:
         if tenant not in tenants_of(connection):
-            made = "starting the service, or the first save, creates it."
-            yield note("format", f"There is no schema {schema_of(tenant)}; {made}")
+            absent = f"There is no schema {schema_of(tenant)}; starting the service, or the first"
+            yield note("format", f"{absent} save, creates it.")
             return
         try:
             require_current(connection, tenant)
@@ -241,10 +229,8 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
         yield _check_indexes(connection, tenant)
         yield _check_values(connection, tenant)
         yield _check_words(connection, tenant)
-        yield ok("size", f"It has {size_of(connection, tenant) / MIB:.1f} MiB.")
-
-
-_OTHERS = ("synchronous_standby_names", "autovacuum")
+        with snapshot(connection, tenant) as ours:
+            yield ok("size", f"It has {stored(ours) / MIB:.1f} MiB.")
 
 
 def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
@@ -294,22 +280,20 @@ def _check_indexes(connection: Database, tenant: TenantId) -> Finding:
 
 
 def _check_values(connection: Database, tenant: TenantId) -> Finding:
-    with connection.transaction():
-        use_schema(connection, tenant)
-        found = damaged(PostgresConnection(connection))
-    if not found:
+    with snapshot(connection, tenant) as ours:
+        rows = damaged(ours)
+    if not rows:
         return ok("values", "Every row has valid values.")
     return failed(
         "values",
-        f"These rows are damaged, and not served: {some_of(found)}.",
+        f"These rows are damaged, and not served: {some_of(rows)}.",
         "Their values are unknown: restore a backup of the database, or correct them with SQL.",
     )
 
 
 def _check_words(connection: Database, tenant: TenantId) -> Finding:
-    with connection.transaction():
-        use_schema(connection, tenant)
-        ((drift,),) = connection.execute(_DRIFT).fetchall()
+    with snapshot(connection, tenant) as ours:
+        ((drift,),) = ours.execute(_DRIFT)
     if drift:
         return warn(
             "index",

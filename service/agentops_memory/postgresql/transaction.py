@@ -28,10 +28,10 @@ from ..engine.engine import Failed, Outcome, Place, Transaction, outcome_of
 from ..engine.maintenance import noop
 from ..errors import Busy, DamagedRow
 from ..memory.access import Caller, TenantId
-from ..memory.idempotency import IdempotencyRecord, IdempotencyTable
+from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import LifecycleTable, SupersessionTable
 from ..memory.memories import MemoryLists, MemoryTable
-from ..memory.memory import Memory, MemoryId, Session, SessionId
+from ..memory.memory import Memory, MemoryId, SessionId
 from ..memory.revisions import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import (  # fmt: skip
@@ -44,11 +44,11 @@ from ..memory.space import (  # fmt: skip
     require_place,
 )
 from ..memory.table import Known
-from ..recall.features import ALL, Features
+from ..recall.features import Features
 from ..recall.stems import Stems
 from ..recall.visibility import Visibility
-from .connection import POSTGRESQL, PostgresConnection
-from .index import Index, Upkeep
+from .connection import BUSY, POSTGRESQL, PostgresConnection
+from .index import Index
 from .postings import IndexMemory, Written
 from .search import PostgresSearch
 
@@ -73,7 +73,7 @@ class PostgresTransaction(Transaction):
         caller: Caller,
         stems: Stems,
         *,
-        features: Features = ALL,
+        features: Features,
         memory: IndexMemory | None = None,
         is_alone: bool = True,
         **bound: Any,
@@ -82,7 +82,7 @@ class PostgresTransaction(Transaction):
         self.connection = connection
         self._stems = stems
         self._features = features
-        self._memory = memory or IndexMemory(None)
+        self._memory = memory
         self._is_alone = is_alone
 
     def beside(self, first: "PostgresTransaction") -> "PostgresTransaction":
@@ -102,15 +102,6 @@ class PostgresTransaction(Transaction):
     def index(self) -> Index:
         return Index(self._connection, self._features, self._stems)
 
-    @cached_property
-    def upkeep(self) -> Upkeep:
-        return Upkeep(self._connection, self.index)
-
-    @property
-    def search(self) -> PostgresSearch:
-        self.flush()
-        return self._search
-
     def written(self) -> dict[int, Written | None]:
         """What was written into the index, once it is committed."""
         return self.index.written() if "index" in vars(self) else {}
@@ -120,30 +111,28 @@ class PostgresTransaction(Transaction):
         if "index" in vars(self):
             self.index.flush()
 
+    @property
+    def search(self) -> PostgresSearch:
+        self.flush()
+        return self._search
+
     @cached_property
     def _search(self) -> PostgresSearch:
-        lists = MemoryLists(self._connection, self._sql, self._projects, self._moment)
-        visibility = Visibility(
-            self._connection, self._sql, self._projects, self._moment, self._groups_of_projects
-        )
+        table = self._connection, self._sql, self._projects, self._moment
         return PostgresSearch(
             self._connection,
-            memories=lists,
-            visibility=visibility,
+            memories=MemoryLists(*table),
+            visibility=Visibility(*table, self._groups_of_projects),
             features=self._features,
             stems=self._stems,
             begun=self._begun,
-            cached=self._memory,
+            cached=self._memory or IndexMemory(None, self._features),
         )
 
     def _groups_of_projects(self) -> list[int]:
-        last = NUMBERS[IndexGroup.PROJECTS][-1]
         rows = self._connection.execute(
-            """SELECT DISTINCT partition
-                 FROM spaces
-                WHERE partition BETWEEN :first AND :last
-             ORDER BY partition""",
-            {"first": FIRST, "last": last},
+            "SELECT DISTINCT partition FROM spaces WHERE partition BETWEEN :first AND :last",
+            {"first": FIRST, "last": NUMBERS[IndexGroup.PROJECTS][-1]},
         )
         return sorted({FIRST, *(number for (number,) in rows.fetchall())})
 
@@ -220,9 +209,9 @@ class Claims:
             {"numbers": list({number for each in numbers.values() for number in each})},
         )
         projects, sessions = [it for it, _ in places], [it for _, it in places]
-        found = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
+        known_rows = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
         self._taken |= {number for number, is_free in tried.fetchall() if is_free}
-        for session, project, scope, id_, area, partition in found.fetchall():
+        for session, project, scope, id_, area, partition in known_rows.fetchall():
             with suppress(DamagedRow):  # who reads it will tell
                 if session is None:
                     require_place(id_, area, partition, project)
@@ -273,9 +262,9 @@ class Claimed:
             raise NeedsToBeAlone(name)
         claim, method = self._claims[name], getattr(self._table, name)
 
-        def claimed(subject: object, *rest: object, **named: object) -> Any:
+        def claimed(subject: object, *args: object, **kwargs: object) -> Any:
             claim(subject)
-            return method(subject, *rest, **named)
+            return method(subject, *args, **kwargs)
 
         return claimed
 
@@ -284,10 +273,10 @@ class ClaimedMemories(Claimed):
     _table: MemoryTable
 
     def get(self, memory: MemoryId) -> Memory | None:
-        found = self._table.get(memory)
-        if found is None:
+        unclaimed = self._table.get(memory)
+        if unclaimed is None:
             return None
-        self._claims["replace"](found)
+        self._claims["replace"](unclaimed)
         return self._table.get(memory)  # it may have changed until it was claimed
 
 
@@ -299,20 +288,14 @@ class WithinOneProject:
         self.new_uid = tx.new_uid
         self._tx = tx
 
-        def session(it: Session) -> None:
-            claims.session(it.id)
-
         def memory(it: Memory) -> None:
             claims.space(it.space)
 
-        def key(it: IdempotencyRecord) -> None:
-            claims.key(it.key)
-
         methods: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
-            IdempotencyTable: {"get": claims.key, "add": key},
+            IdempotencyTable: {"get": claims.key, "add": lambda it: claims.key(it.key)},
             SessionTable: {
                 **dict.fromkeys(("get", "project_of"), claims.session),
-                **dict.fromkeys(("open", "close", "grow"), session),
+                **dict.fromkeys(("open", "close", "grow"), lambda it: claims.session(it.id)),
             },
             TranscriptTable: dict.fromkeys(("get", "put", "drop"), claims.session),
             LifecycleTable: {"pins": claims.space},
@@ -347,19 +330,13 @@ class WithinOneProject:
 
 
 QUEUE = 512  # callers that may wait
-PATIENCE = timedelta(seconds=5)  # for a place, and for a lock
+MAX_WAIT = timedelta(seconds=5)  # for a place, and for a lock
 
 
-class Places:
+class Places(asyncio.Semaphore):
     """So many may be used at a time."""
 
-    def __init__(self, count: int) -> None:
-        self._free = asyncio.Semaphore(count)
-        self._waiting = 0
-
-    @property
-    def are_taken(self) -> bool:
-        return self._free.locked()
+    _waiting = 0
 
     async def take(self, until: float) -> None:
         """Take one; Busy when none is free by then, a time of the loop, or too many wait."""
@@ -368,28 +345,24 @@ class Places:
         self._waiting += 1
         try:
             async with asyncio.timeout_at(until):
-                await self._free.acquire()
+                await self.acquire()
         except TimeoutError:
             raise Busy("Too many requests are waiting; try again.") from None
         finally:
             self._waiting -= 1
 
-    def give_back(self) -> None:
-        self._free.release()
-
 
 def deadline() -> float:
     """The time of the loop until which a caller waits that comes now, for whatever it needs."""
-    return asyncio.get_running_loop().time() + PATIENCE.total_seconds()
+    return asyncio.get_running_loop().time() + MAX_WAIT.total_seconds()
 
 
-HELD = "Another writer has held the database for too long; try again."
 MEMBERS = 32  # of a group
 LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
 AT_A_TIME = 2  # groups of a line: one works while the other commits
 MISSES = 2  # of a change in groups that do not wait; then it does, beside them
 # Of the loop, from a request's arrival to its group: those that come together are made together.
-TURNS = 3
+LOOP_PASSES = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -408,18 +381,12 @@ class Change:
         """What it will claim, as far as that is known."""
         request = self.caller.request
         key = [] if request is None else [("key", request.key.hex())]
-        if self.place is None:
-            return key
-        project, session = self.place
-        return [("project", project), ("session", session), *key]
+        place = self.place
+        return key if place is None else [("project", place[0]), ("session", place[1]), *key]
 
     @property
     def project(self) -> Project | None:
         return None if self.place is None else self.place[0]
-
-    @property
-    def is_awaited(self) -> bool:
-        return self.answer is not None and not self.answer.done()
 
     def settle(self, outcome: Outcome | None) -> None:
         if self.answer is not None and not self.answer.done():
@@ -465,18 +432,18 @@ class Line:
     def _refuse(self, change: Change) -> None:
         if change in self._waiting:
             del self._waiting[change]
-            change.settle(Failed(Busy(HELD)))
+            change.settle(Failed(Busy(BUSY)))
 
     async def _serve(self, make: Make) -> None:
-        while group := await self._gathered():
+        while True:
+            for _ in range(LOOP_PASSES if self._is_shared else 1):
+                await asyncio.sleep(0)
+            group = [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
+            if not group:
+                break
             self._is_shared = len(group) > 1
             await self._make(group, make)
         self._tasks.discard(cast("Any", asyncio.current_task()))  # at once: who comes now sees it
-
-    async def _gathered(self) -> list[Change]:
-        for _ in range(TURNS if self._is_shared else 1):
-            await asyncio.sleep(0)
-        return [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
 
     async def _make(self, group: Sequence[Change], make: Make) -> None:
         for it in group:
@@ -493,7 +460,7 @@ class Line:
         for it in group:
             if it in outcomes or it.misses >= MISSES:
                 it.settle(outcomes.get(it))
-            elif it.is_awaited:
+            elif it.answer is not None and not it.answer.done():  # its caller waits
                 left[it] = None
         self._waiting = {**left, **self._waiting}
 

@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -23,7 +23,7 @@ from .connection import COLLIDED, PostgresConnection, is_lost, require_usable, t
 from .migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from .postings import IndexMemory
 from .transaction import (
-    PATIENCE,
+    MAX_WAIT,
     Change,
     Claims,
     Lock,
@@ -34,53 +34,7 @@ from .transaction import (
     in_group,
 )
 
-Connect = Callable[[], psycopg.Connection[Any]]
-
-
-@dataclass(slots=True, eq=False)
-class Connections:
-    """Connections that wait for work; opened when they are needed. Any thread may use them."""
-
-    connect: Connect
-    on_broken: Callable[[], None] = noop  # called for each that ends before it is closed
-    _idle: list[psycopg.Connection[Any]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _is_closed: bool = False
-
-    @contextmanager
-    def one(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
-        """A connection for this thread, and whether it is new; dropped if it breaks."""
-        with self._lock:
-            there = self._idle.pop() if self._idle else None
-        connection = there or self.connect()
-        try:
-            yield connection, there is None
-        finally:
-            self._give_back(connection)
-
-    def close(self) -> None:
-        self._is_closed = True
-        self.forget_idle()
-
-    def _give_back(self, connection: psycopg.Connection[Any]) -> None:
-        is_usable = (
-            not connection.closed
-            and connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
-        )
-        with self._lock:
-            if is_usable and not self._is_closed:
-                self._idle.append(connection)
-                return
-        connection.close()
-        if not is_usable:
-            self.on_broken()
-
-    def forget_idle(self) -> None:
-        """Drop those that wait: the server that they led to is gone."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+HasKey = Callable[[TenantId], bool]
 
 
 def free(connection: psycopg.Connection[Any]) -> None:
@@ -92,50 +46,9 @@ def free(connection: psycopg.Connection[Any]) -> None:
         connection.close()
 
 
-HasKey = Callable[[TenantId], bool]
-
-
-class Schemas:
-    """What other processes make and erase is learned now and again. Any thread may use it."""
-
-    def __init__(self, has_key: HasKey) -> None:
-        self._has_key = has_key
-        self._known: dict[TenantId, str] = {}
-
-    def know(self, tenants: list[TenantId]) -> None:
-        """There are these tenants, each with a schema, and no others."""
-        self._known = {tenant: schema_of(tenant) for tenant in tenants}
-
-    @property
-    def tenants(self) -> list[TenantId]:
-        return list(self._known)
-
-    def of(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
-        """The tenant's schema, made when it is first used, if a key opens it."""
-        if schema := self._known.get(tenant):
-            return schema
-        if not self._has_key(tenant):
-            raise NotFound("There is no such tenant.")
-        try:
-            schema = brought_up_to_date(connection, tenant)
-        except StartRefused as refusal:  # of a schema that a newer release has made
-            raise Unavailable(str(refusal)) from None
-        self._known[tenant] = schema
-        return schema
-
-    def forget_erased(
-        self, connection: psycopg.Connection[Any], tenant: TenantId, error: psycopg.Error
-    ) -> bool:
-        """Forget a tenant if an error comes from its having been erased; whether it does."""
-        if not isinstance(error, errors.UndefinedTable) or tenant in tenants(connection):
-            return False
-        self._known.pop(tenant, None)
-        return True
-
-
 T = TypeVar("T")
 
-LONGEST = timedelta(seconds=6)  # of a statement; longer than PATIENCE, so that a lock is reported
+LONGEST = timedelta(seconds=6)  # of a statement; longer than MAX_WAIT, so that a lock is reported
 LONGEST_LOAD = timedelta(seconds=30)  # of reading an area into memory
 TRIES = 8  # of a transaction that others were in the way of
 
@@ -145,52 +58,99 @@ OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
 
 
+class _Thread(threading.local):
+    """What each thread has of its own."""
+
+    def __init__(self) -> None:
+        self.stems = Stems()
+        self.may_be_done = False  # whether a commit was sent
+
+
 @dataclass(slots=True, eq=False)
 class Transactions:
     """Any thread may call these; a call takes a connection while it lasts."""
 
-    _connections: Connections
+    _connect: Callable[[], psycopg.Connection[Any]]
     _clock: Callable[[], datetime]
-    _made: Callable[..., PostgresTransaction]
+    _new_transaction: Callable[..., PostgresTransaction]
     _new_memory: Callable[[], IndexMemory]
-    schemas: Schemas
+    _has_key: HasKey
     _committed: OnCommit
     on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
+    _schemas: dict[TenantId, str] = field(default_factory=dict)
     _memories: dict[str, IndexMemory] = field(default_factory=dict)
-    _of_thread: threading.local = field(default_factory=threading.local)
-
-    def __post_init__(self) -> None:
-        def forget() -> None:
-            for memory in list(self._memories.values()):
-                memory.forget()
-
-        self._connections.on_broken = forget
+    _idle: list[psycopg.Connection[Any]] = field(default_factory=list)  # the last used is the next
+    _thread: _Thread = field(default_factory=_Thread)
 
     def prepare(self, tenant: TenantId, upgrading: Callable[[], object]) -> None:
-        """Make what all share, and bring up to date a tenant's schema and all that are there."""
-        with self._connections.one() as (connection, _):
+        """Make what all share, and bring up to date a tenant's schema and all existing ones."""
+        with self._connected() as (connection, _):
             require_usable(connection)
             with translated():
                 prepare(connection)
                 brought_up_to_date(connection, tenant, upgrading)
-                self.schemas.know(all_up_to_date(connection, upgrading))
+                self.know(all_up_to_date(connection, upgrading))
 
     def close(self) -> None:
+        """Once no thread calls any more."""
         for memory in self._memories.values():
             memory.close()
-        self._connections.close()
+        self._close_idle()
+
+    @property
+    def tenants(self) -> list[TenantId]:
+        return list(self._schemas)
+
+    def know(self, tenants: Sequence[TenantId]) -> None:
+        """There are these tenants, each with a schema, and no others: other processes change it."""
+        self._schemas = {tenant: schema_of(tenant) for tenant in tenants}
+
+    def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
+        """The tenant's schema, made when it is first used, if a key opens it."""
+        if schema := self._schemas.get(tenant):
+            return schema
+        if not self._has_key(tenant):
+            raise NotFound("There is no such tenant.")
+        try:
+            schema = brought_up_to_date(connection, tenant)
+        except StartRefused as refusal:  # of a schema that a newer release has made
+            raise Unavailable(str(refusal)) from None
+        self._schemas[tenant] = schema
+        return schema
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
+        """A connection for this thread, and whether it is new; dropped if it breaks."""
+        try:
+            connection, is_new = self._idle.pop(), False
+        except IndexError:
+            connection, is_new = self._connect(), True
+        try:
+            yield connection, is_new
+        finally:
+            free(connection)
+            if not connection.closed:
+                self._idle.append(connection)
+            else:
+                for memory in list(self._memories.values()):
+                    memory.forget()
+
+    def _close_idle(self) -> None:
+        with suppress(IndexError):  # another thread may take the last
+            while True:
+                self._idle.pop().close()
 
     def read(self, caller: Caller, work: Callable[[PostgresTransaction], T]) -> T:
         """What work answers on one snapshot."""
 
         def transaction(connection: psycopg.Connection[Any]) -> T:
-            schema = self.schemas.of(connection, caller.tenant)
-            ours = PostgresConnection(connection)
+            schema = self._schema(connection, caller.tenant)
+            ours, memory = PostgresConnection(connection), self._memory(schema)
             with ours.pipelined():
                 self._begin(ours, schema, "REPEATABLE READ READ ONLY")
                 answer = work(
-                    self._made(
-                        ours, self._clock(), caller, self._stems, memory=self._memory(schema)
+                    self._new_transaction(
+                        ours, self._clock(), caller, self._thread.stems, memory=memory
                     )
                 )
                 ours.execute("COMMIT")
@@ -230,14 +190,19 @@ class Transactions:
         others: Callable[[], int],
         connection: psycopg.Connection[Any],
     ) -> Outcomes:
-        schema = self.schemas.of(connection, lock.tenant)
+        schema = self._schema(connection, lock.tenant)
         ours, began = PostgresConnection(connection), time.monotonic()
         is_alone = len(changes) == 1
 
         def begun(change: Change) -> PostgresTransaction:
             # Without memory: a version that is undone is used again, for other words.
-            return self._made(
-                ours, self._clock(), change.caller, self._stems, others=others, is_alone=is_alone
+            return self._new_transaction(
+                ours,
+                self._clock(),
+                change.caller,
+                self._thread.stems,
+                others=others,
+                is_alone=is_alone,
             )
 
         def make(change: Change) -> object:
@@ -258,11 +223,11 @@ class Transactions:
                 else in_group(ours, {it: partial(make, it) for it in free})
             )
             first.flush()
-            self._of_thread.may_be_done = True
+            self._thread.may_be_done = True
             commit = connection.execute("COMMIT")
         if commit.statusmessage != "COMMIT":  # of what had failed, and somebody caught it
             raise Unavailable("The database did not commit; try again.")
-        self._memory(schema).hand_over(first.written(), self._stems)
+        self._memory(schema).hand_over(first.written(), self._thread.stems)
         self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
         if count := sum(isinstance(it, Succeeded) for it in outcomes.values()):
             self._committed(count, time.monotonic() - began)
@@ -294,11 +259,11 @@ class Transactions:
             if area is None:
                 return
             try:
-                with self._connections.one() as (connection, _), connection.transaction():
+                with self._connected() as (connection, _):
                     ours = PostgresConnection(connection)
-                    ours.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-                    self._set_up(ours, schema, LONGEST_LOAD)
+                    self._begin(ours, schema, "REPEATABLE READ READ ONLY", LONGEST_LOAD)
                     memory.load(ours, area)
+                    ours.execute("COMMIT")
             except (psycopg.Error, Refusal) as error:
                 log.debug("a partition is not cached: %s", error)
                 memory.queue.refuse(area)
@@ -306,19 +271,22 @@ class Transactions:
                 memory.queue.refuse(area)
                 raise
 
-    def _begin(self, connection: PostgresConnection, schema: str, isolation: str) -> None:
+    def _begin(
+        self,
+        connection: PostgresConnection,
+        schema: str,
+        isolation: str,
+        timeout: timedelta = LONGEST,
+    ) -> None:
         connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
-        self._set_up(connection, schema, LONGEST)
-
-    def _set_up(self, connection: PostgresConnection, schema: str, longest: timedelta) -> None:
         connection.execute(
             """SELECT set_config('search_path', :path, TRUE),
-                      set_config('lock_timeout', :patience, TRUE),
-                      set_config('statement_timeout', :longest, TRUE)""",
+                      set_config('lock_timeout', :lock_timeout, TRUE),
+                      set_config('statement_timeout', :timeout, TRUE)""",
             {
                 "path": f'"{schema}"',
-                "patience": _milliseconds(PATIENCE),
-                "longest": _milliseconds(longest),
+                "lock_timeout": str(MAX_WAIT // timedelta(milliseconds=1)),
+                "timeout": str(timeout // timedelta(milliseconds=1)),
             },
         )
 
@@ -326,12 +294,6 @@ class Transactions:
         if schema not in self._memories:
             self._memories.setdefault(schema, self._new_memory())
         return self._memories[schema]
-
-    @property
-    def _stems(self) -> Stems:
-        if not hasattr(self._of_thread, "stems"):
-            self._of_thread.stems = Stems()
-        return cast("Stems", self._of_thread.stems)
 
     def _tried(
         self,
@@ -346,10 +308,10 @@ class Transactions:
         """
         tries = TRIES
         while True:
-            self._of_thread.may_be_done = False
+            self._thread.may_be_done = False
             with ExitStack() as stack:
                 try:  # what would refuse a start is a refusal for now
-                    connection, is_new = stack.enter_context(self._connections.one())
+                    connection, is_new = stack.enter_context(self._connected())
                 except StartRefused as refusal:
                     raise Unavailable(str(refusal)) from None
                 stack.enter_context(translated())
@@ -359,17 +321,13 @@ class Transactions:
                     free(connection)
                     if isinstance(error, (*COLLIDED, *collided)) and tries:
                         tries -= 1
-                    elif self.schemas.forget_erased(connection, tenant, error):
-                        continue  # there is none of the name now, or another one
-                    elif is_lost(error) and not (is_new or self._of_thread.may_be_done):
-                        self._connections.forget_idle()
+                    elif isinstance(error, errors.UndefinedTable) and tenant not in tenants(
+                        connection
+                    ):
+                        self._schemas.pop(tenant, None)
+                        continue  # it was erased: there is none of the name now, or another one
+                    elif is_lost(error) and not (is_new or self._thread.may_be_done):
+                        self._close_idle()
                     else:
                         raise
-                except BaseException:
-                    free(connection)
-                    raise
             time.sleep(random.uniform(0, 0.01))  # noqa: S311 - those that collided shall part
-
-
-def _milliseconds(time: timedelta) -> str:
-    return str(round(time.total_seconds() * 1000))
