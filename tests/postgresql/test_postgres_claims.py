@@ -136,18 +136,18 @@ def test_a_write_beside_others_reaches_only_what_is_claimed(
     subject.traits = SimpleNamespace(has_project=True)
     subject.space = subject
 
-    assert vars(within).keys() - HARMLESS == {"_tx", "_tables"}
-    for table, its in vars(within)["_tables"].items():
+    assert vars(within).keys() - HARMLESS == {"_tx", "_claims"}
+    for table, methods in transaction.CLAIMED.items():
         if table not in OF_CLAIMED_MEMORIES:
-            assert isinstance(its, transaction.Claimed)
-            for method in vars(its)["_claims"]:
+            for method in methods:
                 taken.clear()
-                assert getattr(its, method)(subject), f"{table.__name__}.{method} claims nothing"
+                claimed = getattr(within[table], method)(subject)
+                assert claimed, f"{table.__name__}.{method} claims nothing"
 
 
 def test_what_is_not_claimed_cannot_be_touched() -> None:
     with pytest.raises(transaction.NeedsToBeAlone):
-        transaction.Claimed(None, {}).refs  # noqa: B018 - it is the reading that is refused
+        transaction.Claimed(None, cast("Any", None), {}).refs  # noqa: B018 - it is the reading that is refused
 
 
 def declared() -> list[Callable[..., object]]:

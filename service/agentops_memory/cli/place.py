@@ -240,14 +240,14 @@ class DatabasePlace(_Place):
 
     def tenants(self) -> Sequence[TenantId]:
         with connecting.control(self._url) as connection:
-            return schemas.tenants_of(connection)
+            return of_schemas.tenants(connection)
 
     def has(self, tenant: TenantId) -> bool:
         return tenant in self.tenants()
 
     def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
         with connecting.control(self._url) as connection:
-            if tenant in schemas.tenants_of(connection):
+            if tenant in of_schemas.tenants(connection):
                 schemas.require_current(connection, tenant)
             elif tenant != DEFAULT_TENANT:
                 raise NoTenant(
@@ -258,7 +258,7 @@ class DatabasePlace(_Place):
 
     def counted(self, tenant: TenantId) -> Counted | None:
         with connecting.control(self._url) as connection:
-            if tenant not in schemas.tenants_of(connection):
+            if tenant not in of_schemas.tenants(connection):
                 return None
             return schemas.counted(connection, tenant)
 

@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -135,22 +135,17 @@ async def sweep_index(engine: Engine, caller: Caller) -> int:
     return total
 
 
-@dataclass(slots=True, kw_only=True)
 class TrustedClock:
     """A clock beside the time that really passes, in seconds; looked at now and again."""
 
-    clock: Callable[[], datetime]
-    elapsed: Callable[[], float]
-    _since: float = field(init=False)
-    _began: datetime = field(init=False)  # when nothing had elapsed, by the clock
-
-    def __post_init__(self) -> None:
-        self._since = self.elapsed()
-        self._began = self.clock() - timedelta(seconds=self._since)
+    def __init__(self, *, clock: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
+        self._clock, self._elapsed = clock, elapsed
+        self._since = elapsed()
+        self._began = clock() - timedelta(seconds=self._since)  # when nothing had elapsed
 
     def proven(self) -> datetime | None:
         """What it shows; None unless it has gone as time does for five minutes at least."""
-        now, elapsed = self.clock(), self.elapsed()
+        now, elapsed = self._clock(), self._elapsed()
         began, before = now - timedelta(seconds=elapsed), self._began
         self._began = began
         if abs(began - before) > STEP:
@@ -256,11 +251,6 @@ def _add_receipt(
     )
 
 
-def _with_history(tx: Transaction, _: datetime, most: int) -> list[MemoryId]:
-    keep = tx.retention.revisions
-    return tx[RevisionTable].with_history(keep, most) if keep else []
-
-
 def _one_by_one(remove: Callable[[Transaction, Any], int]) -> Any:
     """Remove rows of each, until these are enough for a step."""
 
@@ -311,7 +301,9 @@ STEPS = (
           lambda tx, until, _: [it.id for it in expired(tx, MAX_REMOVED, until=until)],
           _expire_entries, times=0),  # not kept after their end
     _memories_of(Kind.EXPIRED),
-    Sweep(Kind.REVISIONS, _with_history,
+    Sweep(Kind.REVISIONS,
+          lambda tx, _, most: tx[RevisionTable].with_history(keep, most)
+          if (keep := tx.retention.revisions) else [],
           lambda tx, due, _: tx[RevisionTable].trim(due, tx.retention.revisions), times=0),
     RECORDS,
     Sweep(Kind.RECEIPTS, lambda tx, until, most: tx[ReceiptTable].settled(until, most),

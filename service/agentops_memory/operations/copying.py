@@ -25,7 +25,7 @@ from ..postgresql.connection import PostgresConnection, control
 from ..postgresql.engine import SERVES
 from ..postgresql.index import Index
 from ..postgresql.keys import PostgresKeys
-from ..postgresql.migrate import brought_up_to_date, is_made, newest, prepare, schema_of, tenants
+from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of, tenants
 from ..postgresql.transaction import number_of
 from ..recall.features import Features
 from ..recall.stems import Stems
@@ -168,7 +168,7 @@ class Database:
                 yield database
 
     def tenants(self) -> Sequence[TenantId]:
-        return tenants(self.connection) if is_made(self.connection) else []
+        return tenants(self.connection)
 
     def holds(self, tenant: TenantId) -> bool:
         with self.rows(tenant) as rows:

@@ -362,8 +362,8 @@ class PostgresEngine:
         own = replace(everyone, project=change.project)
         lines = [own] if alone or own in self._lines else [everyone, own]
         for lock in lines if alone or change.place else ():
-            line = self._lines.setdefault(lock, Line())
-            outcome = await line.made(change, partial(self._make, lock))
+            line = self._lines.setdefault(lock, Line(partial(self._make, lock)))
+            outcome = await line.made(change)
             if outcome is not None:
                 return answer_of(outcome)
         outcome = (await self._make(own, [change]))[change]

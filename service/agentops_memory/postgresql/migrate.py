@@ -13,7 +13,7 @@ from psycopg import errors
 
 from ..engine.maintenance import noop
 from ..errors import StartRefused
-from ..memory.access import TenantId
+from ..memory.access import DEFAULT_TENANT, TenantId
 
 log = logging.getLogger(__name__)
 
@@ -116,8 +116,11 @@ def all_up_to_date(
 
 
 def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
-    rows = connection.execute("SELECT tenant FROM agentops.tenants ORDER BY tenant").fetchall()
-    return [TenantId(tenant) for (tenant,) in rows]
+    """The tenants that have a schema, the default one first."""
+    if not is_made(connection):
+        return []
+    names = [tenant for (tenant,) in connection.execute("SELECT tenant FROM agentops.tenants")]
+    return sorted(names, key=lambda it: (it != DEFAULT_TENANT, it))
 
 
 def _is_prepared(connection: psycopg.Connection[Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import psycopg
 
 from ..errors import Busy, Conflict, Refusal, StartRefused
-from ..memory.access import DEFAULT_TENANT, TenantId
+from ..memory.access import TenantId
 from ..memory.erasure import held
 from ..memory.findings import Finding, failed, note, ok, some_of, warn
 from ..memory.keys import By
@@ -62,12 +62,6 @@ SELECT (SELECT count(*)
        (SELECT count(*) FROM stores WHERE erasure_id IS NULL)"""
 
 Database = psycopg.Connection[Any]
-
-
-def tenants_of(connection: Database) -> list[TenantId]:
-    """The tenants that have a schema, the default one first."""
-    names = tenants(connection) if is_made(connection) else []
-    return sorted(names, key=lambda it: (it != DEFAULT_TENANT, it))
 
 
 def require_current(connection: Database, tenant: TenantId) -> None:
@@ -196,7 +190,7 @@ def opened(url: str) -> Iterator[Database]:
 def tenants_in(url: str) -> list[TenantId]:
     """The tenants that the database has; none while it has no schema of ours."""
     with control(url) as connection:
-        return tenants_of(connection)
+        return tenants(connection)
 
 
 def check_server(url: str) -> Iterator[Finding]:
@@ -216,7 +210,7 @@ def check_server(url: str) -> Iterator[Finding]:
 
 def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
     with opened(url) as connection:
-        if tenant not in tenants_of(connection):
+        if tenant not in tenants(connection):
             absent = f"There is no schema {schema_of(tenant)}; starting the service, or the first"
             yield note("format", f"{absent} save, creates it.")
             return

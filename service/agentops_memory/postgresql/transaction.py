@@ -250,20 +250,47 @@ def number_of(*parts: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-class Claimed:
-    """A table of which a write beside others has some methods: each claims its first argument."""
+def _space_of(claims: Claims, memory: Memory) -> None:
+    claims.space(memory.space)
 
-    def __init__(self, table: object, claims: Mapping[str, Callable[[Any], None]]) -> None:
+
+Methods = Mapping[str, Callable[[Claims, Any], None]]
+"""How each method claims its first argument."""
+
+CLAIMED: Mapping[type, Methods] = {
+    IdempotencyTable: {"get": Claims.key, "add": lambda claims, it: claims.key(it.key)},
+    SessionTable: {
+        **dict.fromkeys(("get", "project_of"), Claims.session),
+        **dict.fromkeys(("open", "close", "grow"), lambda claims, it: claims.session(it.id)),
+    },
+    TranscriptTable: dict.fromkeys(("get", "put", "drop"), Claims.session),
+    LifecycleTable: {"pins": Claims.space},
+    # What is linked is of one project: that of a memory which was claimed.
+    SupersessionTable: {"of": noop},
+    MemoryTable: {
+        "at_key": Claims.space,
+        **dict.fromkeys(("twin", "insert", "replace", "set_lifecycle"), _space_of),
+        **dict.fromkeys(("release_key", "count_duplicate"), _space_of),
+    },
+}  # fmt: skip
+"""What a write beside others has of tables."""
+
+
+class Claimed:
+    """A table of which a write beside others has some methods."""
+
+    def __init__(self, table: Any, claims: Claims, methods: Methods) -> None:
         self._table = table
         self._claims = claims
+        self._methods = methods
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name not in self._claims:
+        if name not in self._methods:
             raise NeedsToBeAlone(name)
-        claim, method = self._claims[name], getattr(self._table, name)
+        claim, method = self._methods[name], getattr(self._table, name)
 
         def claimed(subject: object, *args: object, **kwargs: object) -> Any:
-            claim(subject)
+            claim(self._claims, subject)
             return method(subject, *args, **kwargs)
 
         return claimed
@@ -276,7 +303,7 @@ class ClaimedMemories(Claimed):
         unclaimed = self._table.get(memory)
         if unclaimed is None:
             return None
-        self._claims["replace"](unclaimed)
+        self._claims.space(unclaimed.space)
         return self._table.get(memory)  # it may have changed until it was claimed
 
 
@@ -287,38 +314,15 @@ class WithinOneProject:
         self.retention = tx.retention
         self.new_uid = tx.new_uid
         self._tx = tx
-
-        def memory(it: Memory) -> None:
-            claims.space(it.space)
-
-        methods: Mapping[type, Mapping[str, Callable[[Any], None]]] = {
-            IdempotencyTable: {"get": claims.key, "add": lambda it: claims.key(it.key)},
-            SessionTable: {
-                **dict.fromkeys(("get", "project_of"), claims.session),
-                **dict.fromkeys(("open", "close", "grow"), lambda it: claims.session(it.id)),
-            },
-            TranscriptTable: dict.fromkeys(("get", "put", "drop"), claims.session),
-            LifecycleTable: {"pins": claims.space},
-            # What is linked is of one project: that of a memory which was claimed.
-            SupersessionTable: {"of": noop},
-        }  # fmt: skip
-        self._tables: Mapping[type, object] = {
-            **{table: Claimed(tx[table], its) for table, its in methods.items()},
-            MemoryTable: ClaimedMemories(
-                tx[MemoryTable],
-                {
-                    "at_key": claims.space,
-                    **dict.fromkeys(("twin", "insert", "replace", "set_lifecycle"), memory),
-                    **dict.fromkeys(("release_key", "count_duplicate"), memory),
-                },
-            ),
-            RevisionTable: tx[RevisionTable],  # of memories, which were claimed
-        }
+        self._claims = claims
 
     def __getitem__(self, table: type[T], /) -> T:
-        if table not in self._tables:
+        if table is RevisionTable:  # of memories, which were claimed
+            return self._tx[table]
+        if table not in CLAIMED:
             raise NeedsToBeAlone(table.__name__)
-        return cast("T", self._tables[table])
+        claimed = ClaimedMemories if table is MemoryTable else Claimed
+        return cast("T", claimed(self._tx[table], self._claims, CLAIMED[table]))
 
     @property
     def room(self) -> int | None:
@@ -402,13 +406,14 @@ Make = Callable[[Sequence[Change]], Awaitable[Outcomes]]
 class Line:
     """Writes of one process that share transactions: those that wait together, if they can."""
 
-    def __init__(self) -> None:
+    def __init__(self, make: Make) -> None:
+        self._make_group = make
         self._waiting: dict[Change, None] = {}
         self._busy: set[Project | None] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_shared = False  # whether the last group had several changes
 
-    async def made(self, change: Change, make: Make) -> Outcome | None:
+    async def made(self, change: Change) -> Outcome | None:
         """What came of a change. Busy when it waits for too long, or too many do.
 
         None: nothing happened, for another's sake maybe; it shall be made by itself. A cancelled
@@ -421,7 +426,7 @@ class Line:
         change.answer, change.misses = answer, 0
         self._waiting[change] = None
         if len(self._tasks) < AT_A_TIME:
-            self._tasks.add(asyncio.create_task(self._serve(make)))
+            self._tasks.add(asyncio.create_task(self._serve()))
         late = loop.call_at(change.until, self._refuse, change)
         try:
             return await answer
@@ -434,7 +439,7 @@ class Line:
             del self._waiting[change]
             change.settle(Failed(Busy(BUSY)))
 
-    async def _serve(self, make: Make) -> None:
+    async def _serve(self) -> None:
         while True:
             for _ in range(LOOP_PASSES if self._is_shared else 1):
                 await asyncio.sleep(0)
@@ -442,16 +447,16 @@ class Line:
             if not group:
                 break
             self._is_shared = len(group) > 1
-            await self._make(group, make)
+            await self._make(group)
         self._tasks.discard(cast("Any", asyncio.current_task()))  # at once: who comes now sees it
 
-    async def _make(self, group: Sequence[Change], make: Make) -> None:
+    async def _make(self, group: Sequence[Change]) -> None:
         for it in group:
             del self._waiting[it]
         busy = {it.project for it in group}
         self._busy |= busy
         try:
-            outcomes: Outcomes = await make(group)
+            outcomes: Outcomes = await self._make_group(group)
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             outcomes = dict.fromkeys(group, Failed(error))
         finally:
