@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .engine.engine import Engine
 from .engine.maintenance import AuditLog
@@ -26,38 +26,31 @@ async def opened_engine(
     settings: Settings, tenant: TenantId, clock: Callable[[], datetime], *, is_limited: bool = False
 ) -> AsyncIterator[Engine]:
     """The engine of a tenant for one command; `is_limited` has a service's quota and cache."""
-    sealer = sealer_of(settings, clock).sealer
-    quota = settings.tenant_quota if is_limited else None
-    index_cache = IndexCache(settings.index_cache) if is_limited else None
+    options: dict[str, Any] = {
+        "clock": clock,
+        "features": settings.recall,
+        "quota": settings.tenant_quota if is_limited else None,
+        "retention": settings.retention,
+        "index_cache": IndexCache(settings.index_cache) if is_limited else None,
+        "sealer": sealer_of(settings, clock).sealer,
+    }
     if settings.database_url:
         from .postgresql.engine import PostgresEngine  # noqa: PLC0415 - an extra
 
         async with PostgresEngine.opened(
             settings.database_url,
-            clock=clock,
-            features=settings.recall,
-            quota=quota,
-            retention=settings.retention,
-            sealer=sealer,
-            index_cache=index_cache,
             size=settings.database_pool,
             copies_kept=settings.database_retention,
             tenant=tenant,
+            **options,
         ) as database:
             yield database
         return
     from .sqlite import SqliteEngine  # noqa: PLC0415
     from .sqlite.tenants import tenant_file  # noqa: PLC0415
 
-    async with SqliteEngine.opened(
-        tenant_file(settings.db_path, tenant),
-        clock=clock,
-        features=settings.recall,
-        quota=quota,
-        retention=settings.retention,
-        index_cache=index_cache,
-        sealer=sealer,
-    ) as engine:
+    path = tenant_file(settings.db_path, tenant)
+    async with SqliteEngine.opened(path, **options) as engine:
         yield engine
 
 

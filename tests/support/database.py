@@ -59,9 +59,9 @@ async def _assert_areas_are_whole(path: Path) -> None:
 
 def assert_areas_are_whole(tx: Any) -> None:
     """What a transaction of PostgreSQL sees of the index is just what memories say."""
-    for area in tx.upkeep.areas():
-        assert tx.upkeep.is_exact(area), area
-        assert tx.upkeep.drift(area) == 0, area
+    for area, drift in tx.index.drifts().items():
+        assert tx.index.is_exact(area), area
+        assert drift == 0, area
 
 
 def imported(
