@@ -336,10 +336,10 @@ class PostgresEngine:
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if is_within_one_project(work):
-                change.place = place_of(work, *args, **kwargs)
+                change.target = place_of(work, *args, **kwargs)
                 with suppress(NeedsToBeAlone), self._noting(caller):
                     return cast("T", await self._written(change))
-                change.place = None
+                change.target = None
             with self._noting(caller):
                 return cast("T", await self._written(change, alone=True))
         finally:
@@ -361,7 +361,7 @@ class PostgresEngine:
         everyone = Lock(tenant=change.caller.tenant, alone=alone)
         own = replace(everyone, project=change.project)
         lines = [own] if alone or own in self._lines else [everyone, own]
-        for lock in lines if alone or change.place else ():
+        for lock in lines if alone or change.target else ():
             line = self._lines.setdefault(lock, Line(partial(self._make, lock)))
             outcome = await line.made(change)
             if outcome is not None:

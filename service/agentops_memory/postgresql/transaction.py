@@ -199,16 +199,16 @@ class Claims:
         Nothing that others wait for is held while this waits, for the first one's project alone.
         What these changes ask first is learned with it, in one round trip: it stays true.
         """
-        first, places = changes[0], [it.place for it in changes if it.place is not None]
-        if waits and first.place is not None:
-            self._claim("project", first.place[0])
+        first, targets = changes[0], [it.target for it in changes if it.target is not None]
+        if waits and first.target is not None:
+            self._claim("project", first.target[0])
         numbers = {it: [number_of(self._schema, *name) for name in it.names] for it in changes}
         tried = self._connection.execute(
             """SELECT number, pg_try_advisory_xact_lock(number)
                  FROM unnest(CAST(:numbers AS BIGINT[])) AS number""",
             {"numbers": list({number for each in numbers.values() for number in each})},
         )
-        projects, sessions = [it for it, _ in places], [it for _, it in places]
+        projects, sessions = [it for it, _ in targets], [it for _, it in targets]
         known_rows = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
         self._taken |= {number for number, is_free in tried.fetchall() if is_free}
         for session, project, scope, id_, area, partition in known_rows.fetchall():
@@ -376,7 +376,7 @@ class Change:
     caller: Caller
     work: Callable[[PostgresTransaction], Any]
     until: float  # a time of the loop, to which it waits for what it needs
-    place: Place | None = None
+    target: Place | None = None  # the project and the session that it touches
     misses: int = 0  # groups in which another process had what it names
     answer: "asyncio.Future[Outcome | None] | None" = None
 
@@ -385,12 +385,12 @@ class Change:
         """What it will claim, as far as that is known."""
         request = self.caller.request
         key = [] if request is None else [("key", request.key.hex())]
-        place = self.place
-        return key if place is None else [("project", place[0]), ("session", place[1]), *key]
+        target = self.target
+        return key if target is None else [("project", target[0]), ("session", target[1]), *key]
 
     @property
     def project(self) -> Project | None:
-        return None if self.place is None else self.place[0]
+        return None if self.target is None else self.target[0]
 
     def settle(self, outcome: Outcome | None) -> None:
         if self.answer is not None and not self.answer.done():

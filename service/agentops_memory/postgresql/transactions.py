@@ -215,7 +215,7 @@ class Transactions:
             self._begin(ours, schema, "READ COMMITTED")
             claims, first, free = Claims(ours, schema), begun(changes[0]), changes
             claims.tenant(alone=lock.alone)
-            if changes[0].place is not None:
+            if changes[0].target is not None:
                 free = claims.of(changes, first.known, waits=lock.project is not None)
             outcomes: Outcomes = (
                 {changes[0]: Succeeded(make(changes[0]))}
