@@ -168,7 +168,7 @@ class Database:
                 yield database
 
     def tenants(self) -> Sequence[TenantId]:
-        return tenants(self.connection)
+        return sorted(tenants(self.connection))
 
     def holds(self, tenant: TenantId) -> bool:
         with self.rows(tenant) as rows:
