@@ -17,7 +17,6 @@ from .. import __version__
 from ..errors import Invalid
 from ..http.json_reader import parsed, written
 from ..settings.parsing import Profile
-from . import tools as a
 from .texts import guide, instructions
 from .tools import FAILED, Connection, context, offered, sentence
 
@@ -283,14 +282,14 @@ class MemoryServer:
         tool = self._tools.get(call.name)
         if tool is None:
             raise Fault(INVALID_PARAMS, f"Unknown tool: {call.name[:100]}")
-        said = await tool.call(connection, call.arguments or {})
-        return {"content": [{"text": said.text, "type": "text"}], "isError": said.is_error}
+        text, is_error = await tool.call(connection, call.arguments or {})
+        return {"content": [{"text": text, "type": "text"}], "isError": is_error}
 
     async def _read_resource(self, params: Json | None, connection: Connection) -> Json:
         if read(ResourceRead, params).uri != CONTEXT["uri"]:
             raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
         try:
-            text = await context(connection, a.Context())
+            text = await context.run(connection)
         except MemoryServiceError as error:
             raise Fault(INTERNAL, sentence(error)) from error
         except Exception as error:  # the boundary, as of a tool

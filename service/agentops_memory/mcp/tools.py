@@ -4,13 +4,14 @@ import logging
 import re
 import unicodedata
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from inspect import signature
 from itertools import islice
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from agentops_memory_client.contract.errors import (
     Conflict,
@@ -72,27 +73,33 @@ class Connection:
     def session(self) -> str:
         return self.names.of(self.own_session)
 
-    async def seen(self, memory: int) -> Observation:
+    async def readable(self, id_: int) -> Observation:
         """A memory that this project sees; NotFound for one of another, as for none."""
-        unknown = NotFound(f"There is no memory {memory} in this project.")
+        unknown = NotFound(f"There is no memory {id_} in this project.")
         try:
-            found = await self.service.get(memory)
+            memory = await self.service.get(id_)
         except NotFound as error:
             raise unknown from error
-        if found.project != self.project and found.scope != GLOBAL:
+        if memory.project != self.project and memory.scope != GLOBAL:
             raise unknown
-        return found
+        return memory
 
-    async def owned(self, memory: int) -> Observation:
-        found = await self.seen(memory)
-        if found.project != self.project:
-            raise Conflict(f"Memory {memory} belongs to another project, so it is read-only here.")
-        return found
+    async def writable(self, id_: int) -> Observation:
+        memory = await self.readable(id_)
+        if memory.project != self.project:
+            raise Conflict(f"Memory {id_} belongs to another project, so it is read-only here.")
+        return memory
+
+    async def open_session(self, id_: str) -> Session:
+        session = await self.service.start_session(id_, self.project)
+        if session.project != self.project:
+            raise Conflict(f"Session {session.id} belongs to another project; choose another id.")
+        return session
 
 
 TYPES = "decision, discovery, bugfix, pattern, architecture, config, learning or preference"
 MOST_HITS = 50
-MOST_NEIGHBOURS = 20
+MOST_NEIGHBORS = 20
 MOST_MESSAGES = 1000
 
 Id = Annotated[int, Field(ge=1, le=(1 << 63) - 1, description="The id of a memory.")]
@@ -112,16 +119,14 @@ Tags = Annotated[
     Field(max_length=redactor.MAX_TAGS, description="Keywords to find it by."),
 ]
 SessionId = Annotated[str, Field(min_length=1, max_length=redactor.MAX_SESSION_ID)]
+Hits = Annotated[int, Field(ge=1, le=MOST_HITS)]
+Neighbors = Annotated[int, Field(ge=1, le=MOST_NEIGHBORS)]
 
 
 class Arguments(BaseModel):
     """The arguments of a tool; unknown ones are refused, so that none is lost in silence."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class Nothing(Arguments):
-    """No arguments."""
 
 
 class Save(Arguments):
@@ -155,67 +160,12 @@ class SaveInto(Save):
     session_id: SessionId | None = Field(None, description="The session it belongs to.")
 
 
-class Search(Arguments):
-    query: str = Field(
-        min_length=1,
-        description="A question or keywords; the part of a topic key up to its slash also matches.",
-    )  # fmt: skip
-    limit: int = Field(10, ge=1, le=MOST_HITS)
-
-
-class Context(Arguments):
-    limit: int | None = Field(None, ge=1, le=MOST_HITS, description="Maximum number of memories.")
-    query: str | None = Field(None, description="The task at hand; without it, the newest.")
-
-    ages: bool = Field(False, description="Show how old each memory is.")
-
-
-class OfMemory(Arguments):
-    id: Id
-
-
-class Update(OfMemory):
-    type: Type | None = None
-    title: Title | None = None
-    content: Content | None = None
-    tags: Tags | None = None
-
-
-class Timeline(OfMemory):
-    before: int = Field(3, ge=1, le=MOST_NEIGHBOURS)
-    after: int = Field(3, ge=1, le=MOST_NEIGHBOURS)
-
-
-class SessionStart(Arguments):
-    session_id: SessionId
-
-
 class SaidMessage(BaseModel):
     """A message of the conversation."""
 
     model_config = ConfigDict(extra="ignore")
     role: str = Field(max_length=100, description="user or assistant.")
     content: str
-
-
-class SessionEnd(Arguments):
-    session_id: SessionId | None = Field(None, description="Default: the current session.")
-
-
-class SessionEndWithMessages(SessionEnd):
-    messages: list[SaidMessage] = Field(
-        [], max_length=MOST_MESSAGES,
-        description="The conversation; the user's first and last messages become the summary.",
-    )  # fmt: skip
-
-
-class Review(Arguments):
-    limit: int = Field(10, ge=1, le=MOST_HITS)
-
-
-class SuggestTopicKey(Arguments):
-    title: Title
-    type: Type = "discovery"
 
 
 NEAR_KEYS = 5
@@ -244,13 +194,6 @@ HINTS = {
 log = logging.getLogger(__name__)
 
 
-class Said(NamedTuple):
-    """What a tool says to the agent."""
-
-    text: str
-    is_error: bool = False
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool. What it answers is text; its refusals are MemoryServiceErrors."""
@@ -259,13 +202,13 @@ class Tool:
     title: str
     about: str
     takes: type[Arguments]
-    run: Callable[[Connection, Any], Awaitable[str]]
-    reads: bool = False  # it changes nothing
-    destroys: bool = False  # it may take something away
-    repeats: bool = False  # done again, it changes nothing more
+    run: Callable[..., Awaitable[str]]
+    reads: bool  # it changes nothing
+    destroys: bool  # it may take something away
+    repeats: bool  # done again, it changes nothing more
 
-    async def call(self, agent: Connection, arguments: Mapping[str, Any]) -> Said:
-        """What it says. What the agent can correct is said as an error, so that it sees it.
+    async def call(self, agent: Connection, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        """The text, and whether it is an error: one that the agent can correct, so it sees it.
 
         An argument that is null counts as absent.
         """
@@ -273,14 +216,15 @@ class Tool:
             few = islice(arguments.items(), MOST_ARGUMENTS)
             args = self.takes.model_validate({k: v for k, v in few if v is not None})
         except ValidationError as error:
-            return Said(self._faults(error), is_error=True)
+            return self._faults(error), True
         try:
-            return Said(await self.run(agent, args))
+            fields = {"args": args} if isinstance(args, Save) else dict(args)
+            return await self.run(agent, **fields), False
         except MemoryServiceError as error:
-            return Said(sentence(error), is_error=True)
+            return sentence(error), True
         except Exception:  # the boundary: nothing of its inside reaches the agent
             log.exception("a tool failed", extra={"tool": self.name})
-            return Said(FAILED, is_error=True)
+            return FAILED, True
 
     def description(self) -> dict[str, Any]:
         """As MCP lists it."""
@@ -312,9 +256,42 @@ class Tool:
         return f"{self.name} was not called: {'; '.join(faults)}. Arguments: {takes or 'none'}."
 
 
+def tool(
+    title: str, *, reads: bool = False, destroys: bool = False, repeats: bool = False
+) -> Callable[[Callable[..., Awaitable[str]]], Tool]:
+    """A function as a tool: its parameters are the arguments, its docstring what agents read."""
+
+    def declared(run: Callable[..., Awaitable[str]]) -> Tool:
+        return Tool(
+            name=f"mem_{run.__name__}", title=title, about=" ".join((run.__doc__ or "").split()),
+            takes=_arguments(run), run=run, reads=reads, destroys=destroys, repeats=repeats,
+        )  # fmt: skip
+
+    return declared
+
+
+def _arguments(run: Callable[..., Awaitable[str]], without: str = "") -> type[Arguments]:
+    """The model of a function's parameters; one that has too many takes a model itself."""
+    _, *params = signature(run).parameters.values()
+    if any(it.annotation is Save for it in params):
+        return Save
+    fields: dict[str, Any] = {
+        it.name: (it.annotation, ... if it.default is it.empty else it.default)
+        for it in params if it.name != without
+    }  # fmt: skip
+    about = None if fields else "No arguments."
+    return create_model("Arguments", __base__=Arguments, __doc__=about, **fields)
+
+
+@tool("Save a memory")
 async def save(agent: Connection, args: Save) -> str:
+    """Save what is worth knowing in later sessions: a decision and its reason, the cause and fix
+    of a bug, a discovery, a setting, a preference. Call it right after such an event, without
+    being asked. Returns the memory's id, and whether it was new, an update (same topic_key) or a
+    duplicate.
+    """
     named = args.session_id if isinstance(args, SaveInto) else None
-    session = (await _opened(agent, named)).id if named else agent.session
+    session = (await agent.open_session(named)).id if named else agent.session
     outcome = await agent.service.save(
         **args.model_dump(exclude={"session_id", "ttl", "pinned"}),
         session_id=session,
@@ -329,96 +306,170 @@ async def save(agent: Connection, args: Save) -> str:
     return texts.saved(outcome, args.type, title, session, agent.clock())
 
 
-async def search(agent: Connection, args: Search) -> str:
-    query = args.query[:MAX_PROMPT]
-    hits = await agent.service.search(query, project=agent.project, limit=args.limit)
+@tool("Search memories", reads=True)
+async def search(
+    agent: Connection,
+    query: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="A question or keywords; the part of a topic key up to its slash also "
+            "matches.",
+        ),
+    ],
+    limit: Hits = 10,
+) -> str:
+    """Find memories by keywords or by a question in plain language. Any of the words may match;
+    more and rarer matches rank higher. Returns ranked memories with their ids. Call it when
+    something may have come up before.
+    """
+    query = query[:MAX_PROMPT]
+    hits = await agent.service.search(query, project=agent.project, limit=limit)
     hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
     return texts.found(hits, query, hint=hint)
 
 
-async def context(agent: Connection, args: Context) -> str:
-    limit = args.limit or agent.profile.context_limit
+@tool("Recall context", reads=True)
+async def context(
+    agent: Connection,
+    limit: Annotated[Hits | None, Field(description="Maximum number of memories.")] = None,
+    query: Annotated[
+        str | None, Field(description="The task at hand; without it, the newest.")
+    ] = None,
+    ages: Annotated[bool, Field(description="Show how old each memory is.")] = False,
+) -> str:
+    """Recall what to keep in mind for this project: summaries of the latest sessions, and the
+    memories that match the query best (without one, the newest). Call it at the start of a task,
+    and when you have lost track.
+    """
     if not agent.profile.context_limit:
         return "Contexts are turned off here: their limit is set to 0."
-    query = (args.query or "")[:MAX_PROMPT] or None
+    query = (query or "")[:MAX_PROMPT] or None
     answer = await agent.service.context(
-        project=agent.project, query=query, limit=limit, explain=True, ages=args.ages
-    )
+        project=agent.project, query=query, limit=limit or agent.profile.context_limit,
+        explain=True, ages=ages,
+    )  # fmt: skip
     return texts.context(answer, order="best match first" if query else "newest first")
 
 
-async def get(agent: Connection, args: OfMemory) -> str:
-    return texts.memory(await agent.seen(args.id))
+@tool("Read a memory", reads=True)
+async def get(agent: Connection, id: Id) -> str:
+    """Read one memory in full, by its id."""
+    return texts.memory(await agent.readable(id))
 
 
-async def update(agent: Connection, args: Update) -> str:
-    before = await agent.owned(args.id)
-    now = await agent.service.update(
-        args.id, type=args.type, title=args.title, content=args.content, tags=args.tags
-    )
+@tool("Correct a memory", destroys=True, repeats=True)
+async def update(
+    agent: Connection,
+    id: Id,
+    type: Type | None = None,
+    title: Title | None = None,
+    content: Content | None = None,
+    tags: Tags | None = None,
+) -> str:
+    """Correct a memory: the fields you pass are replaced; the rest stays. The text before is kept
+    in its history. If the facts have changed, use mem_save with its topic_key instead.
+    """
+    before = await agent.writable(id)
+    now = await agent.service.update(id, type=type, title=title, content=content, tags=tags)
     is_same = now.revision_count == before.revision_count
     return texts.memory(now, "Nothing changed." if is_same else "Updated.")
 
 
-async def delete(agent: Connection, args: OfMemory) -> str:
-    await agent.owned(args.id)
-    await agent.service.delete(args.id)
-    return f"Memory {args.id} is deleted: no tool finds it any more. A person can restore it."
+@tool("Delete a memory", destroys=True, repeats=True)
+async def delete(agent: Connection, id: Id) -> str:
+    """Delete a memory that is wrong or no longer useful. A person can restore it; you cannot."""
+    await agent.writable(id)
+    await agent.service.delete(id)
+    return f"Memory {id} is deleted: no tool finds it any more. A person can restore it."
 
 
-async def history(agent: Connection, args: OfMemory) -> str:
-    await agent.seen(args.id)
-    return texts.history(args.id, await agent.service.history(args.id))
+@tool("Show the history", reads=True)
+async def history(agent: Connection, id: Id) -> str:
+    """Show how a memory changed: its revisions, newest first."""
+    await agent.readable(id)
+    return texts.history(id, await agent.service.history(id))
 
 
-async def timeline(agent: Connection, args: Timeline) -> str:
-    await agent.owned(args.id)
-    entries = await agent.service.timeline(args.id, before=args.before, after=args.after)
-    return texts.timeline(args.id, entries)
+@tool("Show the neighbors", reads=True)
+async def timeline(agent: Connection, id: Id, before: Neighbors = 3, after: Neighbors = 3) -> str:
+    """Show what was saved before and after a memory, to see its background."""
+    await agent.writable(id)
+    return texts.timeline(id, await agent.service.timeline(id, before=before, after=after))
 
 
-async def stats(agent: Connection, _: Nothing) -> str:
+@tool("Count memories", reads=True)
+async def stats(agent: Connection) -> str:
+    """Count the memories and sessions of this project."""
     return texts.stats(await agent.service.stats(agent.project), agent.project)
 
 
-async def confirm(agent: Connection, args: OfMemory) -> str:
-    await agent.owned(args.id)
-    return texts.memory(await agent.service.confirm(args.id), "Confirmed.")
+@tool("Confirm a memory", repeats=True)
+async def confirm(agent: Connection, id: Id) -> str:
+    """Confirm that a memory is still true, after you have verified it."""
+    await agent.writable(id)
+    return texts.memory(await agent.service.confirm(id), "Confirmed.")
 
 
-async def review(agent: Connection, args: Review) -> str:
-    due = await agent.service.review(agent.project, limit=args.limit)
-    return texts.review(due, agent.clock())
+@tool("List memories to review", reads=True)
+async def review(agent: Connection, limit: Hits = 10) -> str:
+    """List memories that need attention: due for a review, about to expire, or nearly the same as
+    another. Confirm, correct, replace or delete each.
+    """
+    return texts.review(await agent.service.review(agent.project, limit=limit), agent.clock())
 
 
-async def session_start(agent: Connection, args: SessionStart) -> str:
-    opened = await _opened(agent, args.session_id)
+@tool("Start a session", repeats=True)
+async def session_start(agent: Connection, session_id: SessionId) -> str:
+    """Open a session with an id of your choice, or continue one; later saves belong to it. By
+    default, each connection has its own session.
+    """
+    session = (await agent.open_session(session_id)).id
     if not agent.is_lasting:
-        return f"Session {opened.id} is open. Pass its id with each call that takes a session_id."
-    agent.names.name(agent.own_session, opened.id)
-    return f"Session {opened.id} is open. Later saves of this connection belong to it."
+        return f"Session {session} is open. Pass its id with each call that takes a session_id."
+    agent.names.name(agent.own_session, session)
+    return f"Session {session} is open. Later saves of this connection belong to it."
 
 
-async def session_end(agent: Connection, args: SessionEnd) -> str:
-    said = args.messages if isinstance(args, SessionEndWithMessages) else []
-    messages = [Message(role=each.role, content=each.content) for each in said]
-    if args.session_id is None and not agent.is_lasting:
+@tool("End the session", repeats=True)
+async def session_end(
+    agent: Connection,
+    session_id: Annotated[
+        SessionId | None, Field(description="Default: the current session.")
+    ] = None,
+    messages: Annotated[
+        list[SaidMessage],
+        Field(
+            max_length=MOST_MESSAGES,
+            description="The conversation; the user's first and last messages become the summary.",
+        ),
+    ] = [],  # noqa: B006 - never changed
+) -> str:
+    """End the session when the work is done."""
+    if session_id is None and not agent.is_lasting:
         raise Invalid("session_id is required: mem_session_start opens a session.")
-    session = (await _opened(agent, args.session_id or agent.session)).id
-    ended = await agent.service.end_session(session, messages, project=agent.project)
+    session = (await agent.open_session(session_id or agent.session)).id
+    conversation = [Message(role=each.role, content=each.content) for each in messages]
+    ended = await agent.service.end_session(session, conversation, project=agent.project)
     if session == agent.session:
         agent.names.forget(agent.own_session)
     summary = f" Its summary: {ended.summary}" if ended.summary else ""
     return f"Session {ended.session_id} has ended.{summary}"
 
 
-async def suggest_topic_key(agent: Connection, args: SuggestTopicKey) -> str:
-    key = suggested_key(args.type, args.title)
+@tool("Suggest a topic key", reads=True)
+async def suggest_topic_key(agent: Connection, title: Title, type: Type = "discovery") -> str:
+    """Suggest a topic_key for a title, before you save something that will change, and list
+    similar keys that are in use.
+    """
+    key = suggested_key(type, title)
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=MOST_HITS)
-    also = await agent.service.search(args.title[:MAX_PROMPT], project=agent.project)
+    also = await agent.service.search(title[:MAX_PROMPT], project=agent.project)
     keys = {hit.id: hit.topic_key for hit in [*also, *near] if hit.topic_key}
-    if await _is_held(agent, {id_ for id_, used in keys.items() if used == key}):
+    same = [await agent.readable(id_) for id_, used in keys.items() if used == key]
+    # A save that names no scope would replace one of these, not one that all projects share.
+    if any((it.project, it.scope) == (agent.project, "project") for it in same):
         return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
     others = [it for it in dict.fromkeys(keys.values()) if it != key]
     return texts.suggested(key, others[:NEAR_KEYS])
@@ -437,108 +488,20 @@ def _words(text: str) -> list[str]:
     return re.findall(r"\w+", folded.replace("_", " "))
 
 
-async def _is_held(agent: Connection, ids: Collection[int]) -> bool:
-    """Whether a save that names no scope would replace one of these, which have its key."""
-    found = [await agent.seen(id_) for id_ in ids]
-    return any((each.project, each.scope) == (agent.project, "project") for each in found)
-
-
-async def _opened(agent: Connection, session: str) -> Session:
-    opened = await agent.service.start_session(session, agent.project)
-    if opened.project != agent.project:
-        raise Conflict(f"Session {opened.id} belongs to another project; choose another id.")
-    return opened
+TOOLS = (
+    save, search, context, get, update, delete, history, timeline, stats, confirm, review,
+    session_start, session_end, suggest_topic_key,
+)  # fmt: skip
 
 
 def offered(profile: Profile) -> Mapping[str, Tool]:
-    return {tool.name: _fitted(tool, profile) for tool in TOOLS if profile.offers(tool.name)}
-
-
-def _fitted(tool: Tool, profile: Profile) -> Tool:
-    if tool.name == "mem_save" and profile.offers("mem_session_start"):
-        return replace(tool, takes=SaveInto)
-    if tool.name == "mem_session_end" and profile.auto_summarize:
-        return replace(tool, takes=SessionEndWithMessages)
-    return tool
-
-
-TOOLS = (
-    Tool(
-        name="mem_save", title="Save a memory", takes=Save, run=save,
-        about="Save what is worth knowing in later sessions: a decision and its reason, the cause "
-        "and fix of a bug, a discovery, a setting, a preference. Call it right after such an "
-        "event, without being asked. Returns the memory's id, and whether it was new, an update "
-        "(same topic_key) or a duplicate.",
-    ),
-    Tool(
-        name="mem_search", title="Search memories", takes=Search, run=search, reads=True,
-        about="Find memories by keywords or by a question in plain language. Any of the words may "
-        "match; more and rarer matches rank higher. Returns ranked memories with their ids. Call "
-        "it when something may have come up before.",
-    ),
-    Tool(
-        name="mem_context", title="Recall context", takes=Context, run=context, reads=True,
-        about="Recall what to keep in mind for this project: summaries of the latest sessions, and "
-        "the memories that match the query best (without one, the newest). Call it at the start "
-        "of a task, and when you have lost track.",
-    ),
-    Tool(
-        name="mem_get", title="Read a memory", takes=OfMemory, run=get, reads=True,
-        about="Read one memory in full, by its id.",
-    ),
-    Tool(
-        name="mem_update", title="Correct a memory", takes=Update, run=update,
-        destroys=True, repeats=True,
-        about="Correct a memory: the fields you pass are replaced; the rest stays. The text before "
-        "is kept in its history. If the facts have changed, use mem_save with its topic_key "
-        "instead.",
-    ),
-    Tool(
-        name="mem_delete", title="Delete a memory", takes=OfMemory, run=delete,
-        destroys=True, repeats=True,
-        about="Delete a memory that is wrong or no longer useful. A person can restore it; you "
-        "cannot.",
-    ),
-    Tool(
-        name="mem_history", title="Show the history", takes=OfMemory, run=history, reads=True,
-        about="Show how a memory changed: its revisions, newest first.",
-    ),
-    Tool(
-        name="mem_timeline", title="Show the neighbors", takes=Timeline, run=timeline,
-        reads=True,
-        about="Show what was saved before and after a memory, to see its background.",
-    ),
-    Tool(
-        name="mem_stats", title="Count memories", takes=Nothing, run=stats, reads=True,
-        about="Count the memories and sessions of this project.",
-    ),
-    Tool(
-        name="mem_confirm", title="Confirm a memory", takes=OfMemory, run=confirm, repeats=True,
-        about="Confirm that a memory is still true, after you have verified it.",
-    ),
-    Tool(
-        name="mem_review", title="List memories to review", takes=Review, run=review, reads=True,
-        about="List memories that need attention: due for a review, about to expire, or nearly the "
-        "same as another. Confirm, correct, replace or delete each.",
-    ),
-    Tool(
-        name="mem_session_start", title="Start a session", takes=SessionStart,
-        run=session_start, repeats=True,
-        about="Open a session with an id of your choice, or continue one; later saves belong to "
-        "it. By default, each connection has its own session.",
-    ),
-    Tool(
-        name="mem_session_end", title="End the session", takes=SessionEnd, run=session_end,
-        repeats=True,
-        about="End the session when the work is done.",
-    ),
-    Tool(
-        name="mem_suggest_topic_key", title="Suggest a topic key", takes=SuggestTopicKey,
-        run=suggest_topic_key, reads=True,
-        about="Suggest a topic_key for a title, before you save something that will change, and "
-        "list similar keys that are in use.",
-    ),
-)  # fmt: skip
+    tools = {tool.name: tool for tool in TOOLS if profile.offers(tool.name)}
+    if save.name in tools and session_start.name in tools:
+        tools[save.name] = replace(save, takes=SaveInto)
+    if session_end.name in tools and not profile.auto_summarize:
+        takes = _arguments(session_end.run, without="messages")
+        tools[session_end.name] = replace(session_end, takes=takes)
+    return tools
 
 
 def _untitled(schema: Any) -> Any:
