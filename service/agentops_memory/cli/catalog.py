@@ -4,18 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
-from itertools import chain
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple
 
 import click
 
 from .output import NAME
 
-T = TypeVar("T")
-
 
 class Entry(NamedTuple):
-    where: str  # below commands/
+    path: str  # the module below commands/, and the name in it
     help: str
     example: str  # what follows the name of the program
 
@@ -86,7 +83,9 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
                             "completion bash"),
     },
 }  # fmt: skip
-COMMANDS: Mapping[str, Entry] = dict(chain.from_iterable(it.items() for it in GROUPS.values()))
+COMMANDS: Mapping[str, Entry] = {
+    name: entry for entries in GROUPS.values() for name, entry in entries.items()
+}
 OF_MEMORIES = (*GROUPS["Memories"], "export", "import")
 
 # What others call it; difflib finds what is only misspelt.
@@ -115,7 +114,7 @@ OPTIONS_MEANT = {
     "WORDS": "query words text", "PROMPT": "query prompt text",
 }  # fmt: skip
 LIKE = 0.75  # of difflib; `--content` is not `--tenant`
-ALWAYS_SHOWN = ("listen", "db_path")  # of the settings: what a first start may need
+BASIC = ("listen", "db_path")  # of the settings: what a first start may need
 WHERE = ("url", "key_file", "db_path", "tenant")
 
 
@@ -147,13 +146,12 @@ class Documented(click.Command):
         arguments = usage.translate(str.maketrans("[].", "   ")).split()
         for meant, words in OPTIONS_MEANT.items():
             if word in words.split() and meant in options:
-                return f"{sentence} Did you mean '{meant}'?"
+                return sentence + did_you_mean(meant)
             if word in words.split() and meant in arguments:
                 return f"{sentence} {meant} must follow a name: {ctx.command_path} {usage}"
         if word == "project" and "ID" in arguments:
             return f"{sentence} An id is unique: it needs no project."
-        near = nearest(written, options)
-        return f"{sentence} Did you mean '{near}'?" if near else sentence
+        return sentence + did_you_mean(nearest(written, options))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         is_below_program = ctx.parent is not None and ctx.parent.parent is None
@@ -176,20 +174,31 @@ class Documented(click.Command):
 
 
 class DocumentedGroup(Documented, click.Group):
-    command_class = Documented
-
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            near = nearest(args[0], self.commands)
-            raise click.UsageError(
-                f"No such command {args[0]!r}.{f' Did you mean {near!r}?' if near else ''}", ctx
-            )
+            hint = did_you_mean(nearest(args[0], self.commands))
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
-Declared: TypeAlias = Callable[[Callable[..., Any]], T]
-command: Callable[..., Declared[click.Command]] = partial(click.command, cls=Documented)
-group: Callable[..., Declared[DocumentedGroup]] = partial(click.group, cls=DocumentedGroup)
+group = partial(click.group, cls=DocumentedGroup)
+
+
+def command(
+    *params: click.Parameter, of: click.Group | None = None, name: str = "", **attributes: Any
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A function as a command, of a group if need be, named after it up to an underscore."""
+
+    def declared(run: Callable[..., None]) -> click.Command:
+        made = Documented(
+            name or run.__name__.partition("_")[0], callback=run, params=[*params],
+            **{"help": run.__doc__, **attributes},
+        )  # fmt: skip
+        if of is not None:
+            of.add_command(made)
+        return made
+
+    return declared
 
 
 class LazyCommand(click.Command):
@@ -201,9 +210,9 @@ class LazyCommand(click.Command):
 
 
 def loaded(name: str) -> click.Command:
-    module, _, attribute = COMMANDS[name].where.partition(":")
-    found: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
-    return found
+    module, _, attribute = COMMANDS[name].path.partition(":")
+    command: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
+    return command
 
 
 def is_id(text: str) -> bool:
@@ -211,9 +220,8 @@ def is_id(text: str) -> bool:
     return text.removeprefix("#").isascii() and text.removeprefix("#").isdigit()
 
 
-def suggested(word: str) -> str | None:
-    """The command that somebody means who writes this."""
-    return SUGGESTED.get(word) or nearest(word, COMMANDS)
+def did_you_mean(name: str | None) -> str:
+    return f" Did you mean {name!r}?" if name else ""
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
@@ -225,13 +233,13 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 def _section(param: click.Parameter) -> str:
     """The part of a help that an option stands in."""
-    if isinstance(param, SettingOption) and param.name not in ALWAYS_SHOWN:
+    if isinstance(param, SettingOption) and param.name not in BASIC:
         return "Settings"
     return "Where" if param.name in WHERE else "Options"
 
 
-def _help_all(ctx: click.Context, _: click.Parameter, is_wanted: bool) -> None:
-    if is_wanted and not ctx.resilient_parsing:
+def _help_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set and not ctx.resilient_parsing:
         ctx.meta[NAME] = True
         click.echo(ctx.get_help(), color=ctx.color)
         ctx.exit()

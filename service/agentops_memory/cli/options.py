@@ -1,4 +1,4 @@
-"""The options that commands share, each declared once."""
+"""The parameters that commands share, each declared once."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
     from agentops_memory_client.contract.service import MemoryService
 
 KEY, PROJECT = "MEMORY_API_KEY", "MEMORY_PROJECT"
+COMPLETED = 50  # memories among which a shell completes an id
+SAMPLED = 500  # memories whose types are offered
 
 T = TypeVar("T")
-Command = Callable[..., Any]
-flag = partial(click.option, is_flag=True)
-SHOWN = 50  # memories among which a shell completes an id
-SEEN = 500  # memories whose types are offered
 
 
 class MemoryId(click.ParamType[int]):
@@ -37,16 +35,26 @@ class MemoryId(click.ParamType[int]):
         return number
 
 
+def option(*names: str, **attributes: Any) -> click.Option:
+    return click.Option(names, **attributes)
+
+
+def argument(name: str, **attributes: Any) -> click.Argument:
+    return click.Argument([name], **attributes)
+
+
+flag = partial(option, is_flag=True)
+
+
 def completing(
     work: Callable[["MemoryService", str | None], Awaitable[list[CompletionItem]]],
 ) -> Callable[..., list[CompletionItem]]:
     """What a shell offers, from the memories that the options name; nothing if they fail."""
 
     def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
-        where = {name: ctx.params.get(name) for name in OPTIONS}
-        project = ctx.params.get("project") or None
+        params = {name: ctx.params.get(name) for name in (*OPTIONS, "project")}
         with suppress(Exception):
-            items = run_on_target(where, lambda memories: work(memories, project))
+            items = run_on_target(params, lambda it: work(it, params["project"] or None))
             return [it for it in items if it.value.startswith(begun)]
         return []
 
@@ -60,65 +68,29 @@ async def projects(memories: "MemoryService", _: str | None) -> list[CompletionI
 
 @completing
 async def types(memories: "MemoryService", project: str | None) -> list[CompletionItem]:
-    recent = await memories.recent(project, limit=SEEN)
+    recent = await memories.recent(project, limit=SAMPLED)
     return [CompletionItem(name) for name in sorted({it.type for it in recent})]
 
 
 @completing
 async def ids(memories: "MemoryService", project: str | None) -> list[CompletionItem]:
-    recent = await memories.recent(project, limit=SHOWN)
+    recent = await memories.recent(project, limit=COMPLETED)
     return [CompletionItem(str(it.id), help=one_line(it.title)) for it in recent]
 
 
-def setting_options(*fields: str) -> Callable[[Command], Command]:
+def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+    return ids(ctx, param, begun) or [CompletionItem(begun, type="file")]
+
+
+def setting_options(*fields: str) -> list[click.Option]:
     """The options of these settings, or of all; the command gets the text of each."""
-
-    def decorated(command: Command) -> Command:
-        for variable in reversed(VARIABLES):
-            if variable.flag and (variable.field in fields or not fields):
-                default = variable.default or "unset"
-                command = click.option(
-                    variable.flag,
-                    variable.field,
-                    metavar=variable.kind,
-                    help=f"{variable.help} [{variable.name}, default: {default}]",
-                    cls=SettingOption,
-                )(command)
-        return command
-
-    return decorated
-
-
-def target_options(command: Command) -> Command:
-    """The options that say where the memories are: at a service, or in the file of a tenant."""
-    return url_option(key_file_option(setting_options("db_path")(file_tenant_option(command))))
-
-
-def service_options(command: Command) -> Command:
-    """The options of a command for operators that a running service has a route for."""
-    url = click.option(
-        "--url", metavar="URL", help="A running service to use instead of local files."
-    )
-    return url(key_file_option(command))
-
-
-def without_route(command: Command) -> Command:
-    """Refuse the options of a service for a command that it has no route for."""
-
-    def refuse(context: click.Context, option: click.Parameter, value: str | None) -> None:
-        if value is not None:
-            raise click.UsageError(
-                f"The service has no route for `{context.command_path}`: omit {option.opts[0]}, "
-                "and run it on the machine that has the service's data.",
-                context,
-            )
-
-    for name in ("--url", "--key-file"):
-        # Eager, or else a missing argument would be named first.
-        command = click.option(
-            name, hidden=True, expose_value=False, is_eager=True, callback=refuse
-        )(command)
-    return command
+    return [
+        SettingOption(
+            [it.flag, it.field], metavar=it.kind,
+            help=f"{it.help} [{it.name}, default: {it.default or 'unset'}]",
+        )
+        for it in VARIABLES if it.flag and (it.field in fields or not fields)
+    ]  # fmt: skip
 
 
 def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
@@ -133,43 +105,19 @@ def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
     return read
 
 
-def json_option(help: str = "Print JSON.") -> Callable[[Command], Command]:  # noqa: A002 - click's
-    return flag("--json", "as_json", help=help)
+def _refuse_route(context: click.Context, option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise click.UsageError(
+            f"The service has no route for `{context.command_path}`: omit {option.opts[0]}, "
+            "and run it on the machine that has the service's data.",
+            context,
+        )
 
 
-def tenant_option(help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
-    return click.option("--tenant", default="default", show_default=True, help=help)
-
-
-def answer_options(command: Command) -> Command:
-    """The options of a command on memories whose answer can be printed as it is."""
-    return target_options(json_option("Print the JSON that the REST API returns.")(command))
-
-
-url_option = click.option(
-    "--url", metavar="URL", help=f"Address of a running service; its key is in {KEY}. [{URL}]"
-)
-key_file_option = click.option(
-    "--key-file", metavar="FILE", help=f"A file with the key for the service. [default: {KEY}]"
-)
-file_tenant_option = click.option(
-    "--tenant", metavar="NAME", help="The tenant to use. [default: default]"
-)
-
-
-def to_option(metavar: str, help: str) -> Callable[[Command], Command]:  # noqa: A002 - click's
-    """Where something is written, which must have a name."""
-
-    def named(context: click.Context, _: click.Parameter, to: str) -> str:
-        if not to:
-            raise click.UsageError("--to needs a name.", context)
-        return to
-
-    return click.option("--to", metavar=metavar, required=True, help=help, callback=named)
-
-
-def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    return ids(ctx, param, begun) or [CompletionItem(begun, type="file")]
+def _required_name(context: click.Context, _: click.Parameter, name: str) -> str:
+    if not name:
+        raise click.UsageError("--to needs a name.", context)
+    return name
 
 
 def _project_here() -> str | None:
@@ -182,40 +130,67 @@ def _project_here() -> str | None:
         raise
 
 
-project_option = click.option(
+# How a command prints, and what it may do.
+json_option = partial(flag, "--json", "as_json", help="Print JSON.")
+DRY_RUN = flag("--dry-run", help="Show what would be done, and change nothing.")
+CAREFUL = (DRY_RUN, flag("--yes", "is_confirmed", help="Do not ask."), json_option())
+FORCE = flag("--force", help="Overwrite an existing file.")
+to_option = partial(option, "--to", required=True, callback=_required_name)
+
+# Where the memories are: at a service, or in the file of a tenant.
+URL_OPTION = option(
+    "--url", metavar="URL", help=f"Address of a running service; its key is in {KEY}. [{URL}]"
+)
+KEY_FILE = option(
+    "--key-file", metavar="FILE", help=f"A file with the key for the service. [default: {KEY}]"
+)
+TENANT = option("--tenant", metavar="NAME", help="The tenant to use. [default: default]")
+TARGET = (URL_OPTION, KEY_FILE, *setting_options("db_path"), TENANT)
+# What a command on memories takes whose answer can be printed as it is.
+ANSWER = (*TARGET, json_option(help="Print the JSON that the REST API returns."))
+# What a command for operators takes that a running service has a route for, and any other.
+SERVICE = (
+    option("--url", metavar="URL", help="A running service to use instead of local files."),
+    KEY_FILE,
+)
+NO_ROUTE = tuple(  # eager, or else a missing argument would be named first
+    option(name, hidden=True, expose_value=False, is_eager=True, callback=_refuse_route)
+    for name in ("--url", "--key-file")
+)
+tenant_option = partial(option, "--tenant", default="default", show_default=True)
+TENANTS = option(
+    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
+)
+
+# Which memories.
+PROJECT_OPTION = option(
     "--project", metavar="NAME", envvar=PROJECT, shell_complete=projects,
     help=f"Only this project. [{PROJECT}, default: all projects]",
 )  # fmt: skip
-here_option = click.option(
+HERE = option(
     "--project", metavar="NAME", envvar=PROJECT, default=_project_here, shell_complete=projects,
     help=f"The project; '' means all. [{PROJECT}, default: the current repository's]",
 )  # fmt: skip
-type_option = click.option("--type", metavar="TYPE", shell_complete=types, help="Only this type.")
-id_argument = click.argument("memory", metavar="ID", type=MemoryId(), shell_complete=ids)
-ids_argument = click.argument(
+ID = argument("memory", metavar="ID", type=MemoryId(), shell_complete=ids)
+IDS = argument(
     "memories", metavar="ID...", type=MemoryId(), nargs=-1, required=True, shell_complete=ids
 )
-limit_option = partial(
-    click.option, "--limit", type=click.IntRange(1, 1000), show_default=True,
-    help="Maximum number of rows.",
+TYPE = option("--type", metavar="TYPE", shell_complete=types, help="Only this type.")
+FILTERS = (
+    option(
+        "--exclude-type", "exclude_types", multiple=True, metavar="TYPE", shell_complete=types,
+        help="Not this type; may be repeated.",
+    ),
+    option("--tag", metavar="TAG", help="Only memories with this tag."),
+    option(
+        "--scope", metavar="NAME",
+        help="Only this scope; global means the memories shared by all projects.",
+    ),
 )  # fmt: skip
-excluded_option = click.option(
-    "--exclude-type", "exclude_types", multiple=True, metavar="TYPE", shell_complete=types,
-    help="Not this type; may be repeated.",
-)  # fmt: skip
-tag_option = click.option("--tag", metavar="TAG", help="Only memories with this tag.")
-scope_name_option = click.option(
-    "--scope", metavar="NAME",
-    help="Only this scope; global means the memories shared by all projects.",
-)  # fmt: skip
-scope_option = click.option(
-    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
-)
-force_option = flag("--force", help="Overwrite an existing file.")
-dry_run_option = flag("--dry-run", help="Show what would be done, and change nothing.")
-yes_option = flag("--yes", "is_meant", help="Do not ask.")
 
 
-def careful_options(command: Command) -> Command:
-    """The options of a command that cannot be undone."""
-    return dry_run_option(yes_option(json_option()(command)))
+def limit(rows: int) -> click.Option:
+    return option(
+        "--limit", type=click.IntRange(1, 1000), default=rows, show_default=True,
+        help="Maximum number of rows.",
+    )  # fmt: skip

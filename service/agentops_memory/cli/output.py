@@ -6,11 +6,11 @@ What is stored may hold anything, escapes of a terminal too: `one_line` and `lin
 import re
 import shutil
 import sys
-import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
+from unicodedata import combining, east_asian_width
 
 import click
 
@@ -127,45 +127,38 @@ def file_errors() -> Iterator[None]:
 
 def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
     """End the program; without a hint the exit code does not tell whether to try again."""
-    kinds = _kinds(error)
-    if is_start:
-        hint = next(OF_STARTS[kind] for kind in kinds if kind in OF_STARTS)
-        if re.match("MEMORY_LISTEN: .* cannot be used: ", str(error)):
-            hint = f"`{NAME} status` shows what answers there; --listen selects another address."
-        click.secho(f"{NAME}: {error}", err=True, fg="red")
-        click.echo(f"Hint: {hint}", err=True)
-        sys.exit(REFUSED)
-    if not has_hint:
-        click.echo(f"{NAME}: {error}", err=True)
-        sys.exit(REFUSED)
-    hint = next(HINTS[kind] for kind in kinds if kind in HINTS)
-    if getattr(error, "may_be_done", False):
-        hint = MAY_BE_DONE
-    click.secho(f"{NAME}: {one_line(str(error)[:LONGEST])}", err=True, fg="red")
-    click.echo(f"Hint: {hint}", err=True)
-    sys.exit(REFUSED if PASSING.isdisjoint(kinds) else LATER)
-
-
-def _kinds(error: Exception) -> list[str]:
+    kinds, text, code = [kind.__name__ for kind in type(error).__mro__], str(error), REFUSED
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, Damaged):
-            return [Damaged.__name__]
+            kinds = [Damaged.__name__]
+            break
         cause = cause.__cause__
-    return [kind.__name__ for kind in type(error).__mro__]
+    hints = OF_STARTS if is_start else HINTS
+    hint = next(hints[kind] for kind in kinds if kind in hints)
+    if is_start:
+        if re.match("MEMORY_LISTEN: .* cannot be used: ", text):
+            hint = f"`{NAME} status` shows what answers there; --listen selects another address."
+    elif has_hint:
+        text = one_line(text[:LONGEST])
+        hint = MAY_BE_DONE if getattr(error, "may_be_done", False) else hint
+        code = REFUSED if PASSING.isdisjoint(kinds) else LATER
+    if has_hint:
+        click.secho(f"{NAME}: {text}", err=True, fg="red")
+        click.echo(f"Hint: {hint}", err=True)
+    else:
+        click.echo(f"{NAME}: {text}", err=True)
+    sys.exit(code)
 
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
 MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
 JUST_NOW = 5  # seconds
-Rows = Sequence[Sequence[object]]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
-    click.secho(" " * indent + cut(text.rstrip(), _room(indent)), **style)
+    click.secho(" " * indent + cut(text.rstrip(), _columns_left(indent)), **style)
 
 
 def is_piped() -> bool:
@@ -203,7 +196,9 @@ def confirm(question: str) -> None:
         sys.exit(1)
 
 
-def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) -> None:
+def print_table(
+    headings: Sequence[str], rows: Sequence[Sequence[object]], *, is_fitted: bool = True
+) -> None:
     """Print a table; one that is fitted to a terminal has bold headings and a cut last column.
 
     Not rich's: that shortens every column alike, ids too, and takes 50 ms to be there.
@@ -214,14 +209,14 @@ def print_table(headings: Sequence[str], rows: Rows, *, is_fitted: bool = True) 
     for number, row in enumerate(cells):
         *first, last = (padded(cell, wide) for cell, wide in zip(row, widths, strict=True))
         start = "".join(f"{cell}  " for cell in first)
-        room = _room(width(start)) if is_fitted else None
+        room = _columns_left(width(start)) if is_fitted else None
         text = (start + cut(last.rstrip(), room)).rstrip()
         click.echo(click.style(text, bold=True) if is_fitted and number == 0 else text)
 
 
 @contextmanager
 def progress_bar(
-    label: str, *, beside_output: bool = False, place: tuple[int, int] | None = None
+    label: str, *, beside_output: bool = False, step: tuple[int, int] | None = None
 ) -> Iterator[Progress | None]:
     """The callback of a progress bar on standard error; None if nobody watches it.
 
@@ -241,9 +236,9 @@ def progress_bar(
         rich_progress.TaskProgressColumn(),
         rich_progress.TimeElapsedColumn(),
     )
-    done, of = place or (0, None)
+    done, of = step or (0, None)
     with rich_progress.Progress(
-        *columns, console=Console(stderr=True), redirect_stdout=False, transient=place is not None
+        *columns, console=Console(stderr=True), redirect_stdout=False, transient=step is not None
     ) as bar:
         task = bar.add_task(label, completed=done, total=of)
 
@@ -251,14 +246,6 @@ def progress_bar(
             bar.update(task, completed=done, total=of)
 
         yield advance
-
-
-def watched(label: str, every: Sequence[T], work: Callable[[T], R]) -> Iterator[R]:
-    """What the work makes of each, with a bar of how many are done while it works."""
-    for done, each in enumerate(every):
-        with progress_bar(label, place=(done, len(every))):
-            made = work(each)
-        yield made
 
 
 def one_line(text: str) -> str:
@@ -273,7 +260,8 @@ def lines(text: str) -> Iterator[str]:
 
 
 def width(text: str) -> int:
-    return sum(map(_width, text))
+    """The columns that a terminal takes for it."""
+    return sum(0 if combining(it) else 2 if east_asian_width(it) in "WF" else 1 for it in text)
 
 
 def cut(text: str, room: int | None) -> str:
@@ -282,7 +270,7 @@ def cut(text: str, room: int | None) -> str:
         return text
     kept, left = "", max(room, 2) - 1
     for letter in text:
-        left -= _width(letter)
+        left -= width(letter)
         if left < 0:
             break
         kept += letter
@@ -316,14 +304,6 @@ def is_terminal(stream: Any) -> bool:
     return bool(stream is not None and not stream.closed and stream.isatty())
 
 
-def _room(taken: int) -> int | None:
-    """The columns that are left in a line of the terminal; of what is none, no number."""
-    if not is_terminal(sys.stdout):
-        return None
-    return shutil.get_terminal_size().columns - taken
-
-
-def _width(letter: str) -> int:
-    if unicodedata.combining(letter):
-        return 0
-    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+def _columns_left(taken: int) -> int | None:
+    """In a line of the terminal; of what is none, no number."""
+    return shutil.get_terminal_size().columns - taken if is_terminal(sys.stdout) else None

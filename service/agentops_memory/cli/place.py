@@ -6,11 +6,11 @@ import pwd
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
 from ..engine.engine import Engine
@@ -24,6 +24,8 @@ from ..settings.settings import OF_FILES, Settings, settings
 from .output import CommandRefused, FileRefused, NoDatabase, NoTenant, is_terminal, say
 
 if TYPE_CHECKING:
+    import psycopg
+
     from ..memory.keys import KeyRegistry
     from ..postgresql import connection as connecting
     from ..postgresql import migrate as of_schemas
@@ -38,7 +40,7 @@ else:  # of either engine alone; the driver of the one is an extra
     migrate = Lazy(__package__, "..sqlite.migrate")
 
 T = TypeVar("T")
-Place: TypeAlias = "FilesPlace | DatabasePlace"
+Backend: TypeAlias = "FileBackend | DatabaseBackend"
 Flags = Mapping[str, str | None]
 REVOKED = timedelta(seconds=1)  # until no pod lets a key in that was revoked
 
@@ -55,19 +57,19 @@ def user() -> dict[str, object]:
     return {"user": name, "uid": uid}
 
 
-def place_of(flags: Flags) -> Place:
-    """The place that flags and environment name. SettingRefused or CommandRefused if none is."""
+def backend_of(flags: Flags) -> Backend:
+    """What flags and environment select. SettingRefused or CommandRefused if nothing is."""
     chosen = chosen_settings(flags)
-    return DatabasePlace(chosen) if chosen.database_url else FilesPlace(chosen)
+    return DatabaseBackend(chosen) if chosen.database_url else FileBackend(chosen)
 
 
 def chosen_settings(flags: Flags) -> Settings:
     chosen = settings(flags=flags)
-    require_one_place(chosen, flags)
+    require_one_backend(chosen, flags)
     return chosen
 
 
-def require_one_place(settings: Settings, flags: Flags) -> None:
+def require_one_backend(settings: Settings, flags: Flags) -> None:
     """Refuse a file that an option names beside a database."""
     if settings.database_url and flags.get("db_path"):
         raise CommandRefused(
@@ -83,36 +85,38 @@ def settings_of_files(flags: Flags) -> Settings:
     return chosen
 
 
-def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Place, TenantId]:
-    """The place, and the tenant of this name in it, whose storage a start would not change."""
-    place, tenant = place_of(flags), tenant_id(name or DEFAULT_TENANT)
-    place.require_usable(tenant, may_make=may_make)
-    return place, tenant
+def usable(flags: Flags, name: str | None, *, may_make: bool) -> tuple[Backend, TenantId]:
+    """The backend, and the tenant of this name in it, whose storage a start would not change."""
+    backend, tenant = backend_of(flags), tenant_id(name or DEFAULT_TENANT)
+    backend.require_usable(tenant, may_make=may_make)
+    return backend, tenant
 
 
-async def finish(place: Place, engine: Engine, caller: Caller) -> str | None:
+async def finish(backend: Backend, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
     from ..jobs.retention import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
 
-    if (still := place.still_there(caller.tenant)) is None:
+    if (remaining := backend.remaining_bytes(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)
         tell = (lambda step: say(f"Blanking {step}")) if is_watched else noop
         await scrub_all(engine, caller, tell)
-    return still
+    return remaining
 
 
-def on_tenant(place: Place, tenant: TenantId, work: Callable[[Engine, Caller], Awaitable[T]]) -> T:
+def on_tenant(
+    backend: Backend, tenant: TenantId, work: Callable[[Engine, Caller], Awaitable[T]]
+) -> T:
     """What work answers on a tenant's storage, which is neither made nor brought up to date."""
-    place.require_usable(tenant)
+    backend.require_usable(tenant)
 
     async def worked() -> T:
-        async with opened_engine(place.settings, tenant, now) as engine:
+        async with opened_engine(backend.settings, tenant, now) as engine:
             return await work(engine, Caller(tenant=tenant))
 
     return asyncio.run(worked())
 
 
-class _Place:
+class _Backend:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
 
@@ -125,11 +129,11 @@ class _Place:
         return audit_of(self.settings, now, lambda _: user())
 
 
-class FilesPlace(_Place):
+class FileBackend(_Backend):
     """What there is of a service beside what its engine does. A service may be running."""
 
     @property
-    def called(self) -> str:
+    def keys_name(self) -> str:
         return str(self.settings.keys_file)
 
     def prepare(self) -> None:
@@ -148,13 +152,12 @@ class FilesPlace(_Place):
 
     def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
         """Refuse storage that a start would change, or that is missing and may not be made."""
-        path = self._file(tenant)
-        self._require_local(path)
+        path = self._local_file(tenant)
         with os_errors_as(FileRefused, f"The database {path} cannot be used"):
             if path.is_dir():
                 raise FileRefused(f"{path} is a folder; a database is a file.")
-            is_there = path.exists()
-        if is_there:
+            exists = path.exists()
+        if exists:
             migrate.require_current(path, self.settings.recall, may_be_new=may_make)
         elif tenant != DEFAULT_TENANT:
             raise NoTenant(f"There is no tenant {tenant}; its file would be {path}.")
@@ -162,8 +165,7 @@ class FilesPlace(_Place):
             raise NoDatabase(f"There is no database at {path}.")
 
     def counted(self, tenant: TenantId) -> Counted | None:
-        path = self._file(tenant)
-        self._require_local(path)
+        path = self._local_file(tenant)
         return of_files.counted(path) if path.exists() else None
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
@@ -172,7 +174,7 @@ class FilesPlace(_Place):
     def create(self, tenant: TenantId) -> None:
         """Make a tenant's storage, audited; Conflict if it is there."""
         path = self.settings.db_path
-        self._require_local(self._file(tenant))
+        self._local_file(tenant)
         self.prepare()
         of_files.require_new(path, tenant)
         self.audit(OPERATOR, "tenant.created", tenant=tenant)
@@ -182,10 +184,7 @@ class FilesPlace(_Place):
         """What would be removed with the tenant; refused with Unavailable if it may not be."""
         file = self._file(tenant)
         if tenant == DEFAULT_TENANT:
-            raise Unavailable(
-                "The default tenant is the service's own database. Erase its projects with "
-                f"`agentops-memory projects erase`, or stop the service and remove {file}."
-            )
+            raise Unavailable(ERASE_DEFAULT.format(f"remove {file}"))
         if file.is_symlink():
             raise Unavailable(
                 f"{file} is a symbolic link, and this program does not remove its target. "
@@ -204,14 +203,21 @@ class FilesPlace(_Place):
             f"{self._file(tenant)} needs no rewriting: erased data there is overwritten at once."
         )
 
-    def still_there(self, tenant: TenantId) -> None:
+    def remaining_bytes(self, tenant: TenantId) -> None:
         """Where bytes are that were erased, and until when; None if a command waits for them."""
 
     def _file(self, tenant: TenantId) -> Path:
         return of_files.tenant_file(self.settings.db_path, tenant)
 
-    def _require_local(self, path: Path) -> None:
-        require_local(path, is_network_allowed=self.settings.allow_network_fs)
+    def _local_file(self, tenant: TenantId) -> Path:
+        require_local(self._file(tenant), is_network_allowed=self.settings.allow_network_fs)
+        return self._file(tenant)
+
+
+ERASE_DEFAULT = (
+    "The default tenant is the service's own database. Erase its projects with "
+    "`agentops-memory projects erase`, or stop the service and {}."
+)
 
 
 def require_local_files(settings: Settings) -> None:
@@ -222,15 +228,14 @@ def require_local_files(settings: Settings) -> None:
         require_local(file, is_network_allowed=is_allowed)
 
 
-class DatabasePlace(_Place):
-    """What FilesPlace is for files, for a database."""
+class DatabaseBackend(_Backend):
+    """What FileBackend is for files, for a database."""
 
-    called = "the database"
+    keys_name = "the database"
 
-    @property
-    def _url(self) -> str:
+    def _control(self, *, makes: bool = False) -> "AbstractContextManager[psycopg.Connection[Any]]":
         assert self.settings.database_url  # else it is none
-        return self.settings.database_url
+        return connecting.control(self.settings.database_url, makes=makes)
 
     def prepare(self) -> None:
         pass
@@ -239,14 +244,14 @@ class DatabasePlace(_Place):
         return f"the schema {of_schemas.schema_of(tenant)}"
 
     def tenants(self) -> Sequence[TenantId]:
-        with connecting.control(self._url) as connection:
+        with self._control() as connection:
             return of_schemas.tenants(connection)
 
     def has(self, tenant: TenantId) -> bool:
         return tenant in self.tenants()
 
     def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
-        with connecting.control(self._url) as connection:
+        with self._control() as connection:
             if tenant in of_schemas.tenants(connection):
                 schemas.require_current(connection, tenant)
             elif tenant != DEFAULT_TENANT:
@@ -257,39 +262,35 @@ class DatabasePlace(_Place):
                 raise NoDatabase("The database holds no data of the service yet.")
 
     def counted(self, tenant: TenantId) -> Counted | None:
-        with connecting.control(self._url) as connection:
-            if tenant not in of_schemas.tenants(connection):
-                return None
-            return schemas.counted(connection, tenant)
+        with self._control() as connection:
+            is_new = tenant not in of_schemas.tenants(connection)
+            return None if is_new else schemas.counted(connection, tenant)
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
-        with connecting.control(self._url) as connection:
+        with self._control() as connection:
             return schemas.storage_stats(connection, tenant, self.settings.retention, at)
 
     def create(self, tenant: TenantId) -> None:
-        with connecting.control(self._url, makes=True) as connection:
+        with self._control(makes=True) as connection:
             schemas.make(connection, tenant, now(), user())
 
     def parts_of(self, tenant: TenantId) -> list[str]:
         if tenant == DEFAULT_TENANT:
-            raise Unavailable(
-                "The default tenant is the service's own database. Erase its projects with "
-                "`agentops-memory projects erase`, or stop the service and drop the database."
-            )
+            raise Unavailable(ERASE_DEFAULT.format("drop the database"))
         return [of_schemas.schema_of(tenant)] if self.has(tenant) else []
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
         parts = self.parts_of(tenant)
         time.sleep(REVOKED.total_seconds())  # else a request could make the schema again
-        with connecting.control(self._url, makes=True) as connection:
+        with self._control(makes=True) as connection:
             schemas.drop(connection, tenant, now(), user(), **counts)
         return parts
 
     def rewrite(self, tenant: TenantId) -> None:
-        with connecting.control(self._url) as connection:
+        with self._control() as connection:
             schemas.rewrite(connection, tenant, now())
 
-    def still_there(self, tenant: TenantId) -> str:
+    def remaining_bytes(self, tenant: TenantId) -> str:
         kept = self.settings.database_retention
         days = f"for {kept.total_seconds() / 86400:g} days" if kept else ""
         until = days or "as long as those are kept"

@@ -17,7 +17,7 @@ from agentops_memory_client.contract.service import MemoryService
 from ..memory.space import project_name
 from ..recall.instants import parsed, rendered
 from .output import ago, count_memories, counted, lines, one_line, print_table, say, show
-from .target import run_on_target, taken_from
+from .target import run_on_target
 
 if TYPE_CHECKING:
     from ..memory.keys import Key
@@ -93,8 +93,8 @@ def answered(
 
     What says where the memories are, and how they are printed, is taken out of the options.
     """
-    is_json, where = params.pop("as_json"), taken_from(params)
-    answer = run_on_target(where, work, **how)
+    is_json = params.pop("as_json")
+    answer = run_on_target(params, work, **how)
     if is_json:
         print_json(answer)
         click.get_current_context().exit()
@@ -108,39 +108,27 @@ def print_json(noun: object) -> None:
 def json_of(noun: object) -> Any:
     """A noun, or several, as the API answers them; parts without a value are absent."""
     if isinstance(noun, m.Found):
-        return _found(noun)
+        hits = json_of(noun.hits)
+        return {"results": hits, "explain": noun.explanation} if noun.explanation else hits
     if isinstance(noun, m.Context):
-        return _context(noun)
+        return {
+            "recent_sessions": [{"summary": summary} for summary in noun.summaries],
+            "recent_observations": json_of(noun.observations),
+            **({"explain": noun.explanation} if noun.explanation else {}),
+        }
     if isinstance(noun, datetime):
         return noun.isoformat().replace("+00:00", "Z")
     if isinstance(noun, list | tuple):
         return [json_of(each) for each in noun]
     if is_dataclass(noun):
         parts = {field.name: getattr(noun, field.name) for field in fields(noun)}
-        return {name: json_of(part) for name, part in parts.items() if _is_printed(name, part)}
+        return {
+            name: json_of(part)
+            for name, part in parts.items()
+            if name not in HEADERS and part is not None and part is not False
+            and not (part == () and name in UNSET_IS_EMPTY)
+        }  # fmt: skip
     return noun
-
-
-def _found(found: m.Found) -> Any:
-    hits = json_of(found.hits)
-    return _explained({"results": hits}, found.explanation) if found.explanation else hits
-
-
-def _context(context: m.Context) -> Any:
-    answer = {
-        "recent_sessions": [{"summary": summary} for summary in context.summaries],
-        "recent_observations": json_of(context.observations),
-    }
-    return _explained(answer, context.explanation)
-
-
-def _explained(answer: dict[str, Any], explanation: Mapping[str, Any] | None) -> dict[str, Any]:
-    return answer | {"explain": explanation} if explanation else answer
-
-
-def _is_printed(name: str, part: object) -> bool:
-    is_unset = part is None or part is False or (part == () and name in UNSET_IS_EMPTY)
-    return name not in HEADERS and not is_unset
 
 
 def print_saved(saved: m.Saved, where: str, *, as_json: bool) -> None:
@@ -155,19 +143,19 @@ def print_saved(saved: m.Saved, where: str, *, as_json: bool) -> None:
         say(one_line(f"Warning: {saved.warning}."))
 
 
-def print_found(found: m.Found, *, as_json: bool) -> None:
+def print_found(hits: m.Found, *, as_json: bool) -> None:
     if as_json:
-        print_json(found)
+        print_json(hits)
     else:
-        for hit in found:
+        for hit in hits:
             key = f"  ({hit.topic_key})" if hit.topic_key else ""
             show(one_line(f"#{hit.id}  [{hit.type}] {hit.title}{key}"), bold=True)
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
-            _show_reasons(hit.explain)
-        _show_understood(found.explanation)
-    _say_omitted(found.omitted)
+            _show(reasons(hit.explain) if hit.explain else (), INDENT)
+        _show(understood(hits.explanation) if hits.explanation else ())
+    _say_omitted(hits.omitted)
 
 
 def print_context(context: m.Context, *, as_json: bool) -> None:
@@ -177,12 +165,14 @@ def print_context(context: m.Context, *, as_json: bool) -> None:
     else:
         summaries = [f"- {summary}" for summary in context.summaries]
         memories = [f"- [{it.type}] {it.title}: {it.content}" for it in context.observations]
-        for line in (*_block("sessions", summaries), *_block("context", memories)):
-            click.echo(line)
+        for name, entries in (("sessions", summaries), ("context", memories)):
+            if entries:
+                block = [line for entry in entries for line in lines(entry)]
+                click.echo("\n".join([f"<memory:{name}>", *block, f"</memory:{name}>"]))
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
-            _show_reasons(memory.explain)
-        _show_understood(context.explanation)
+            _show(reasons(memory.explain) if memory.explain else (), INDENT)
+        _show(understood(context.explanation) if context.explanation else ())
     _say_omitted(context.omitted)
 
 
@@ -194,23 +184,23 @@ async def nothing(
     `replaced` is how many memories would have been found, had others not replaced them.
     """
     stats = await memories.stats(options["project"])
-    in_project, own = stats.total_observations, project_name(options["project"] or "")
-    place = f" in the project {own}, which has {count_memories(in_project)}" if own else ""
-    if own and not in_project:
-        place = f": the project {own} has no memories"
-    said = [f"{sentence}{place}."]
+    count, own = stats.total_observations, project_name(options["project"] or "")
+    where = f" in the project {own}, which has {count_memories(count)}" if own else ""
+    if own and not count:
+        where = f": the project {own} has no memories"
+    sentences = [f"{sentence}{where}."]
     filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
-    if filters and in_project:
-        said.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
+    if filters and count:
+        sentences.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
     if replaced:
         by_others = f"{count_memories(replaced)} replaced by another"
-        said.append(f"Hidden: {by_others}; --superseded shows them.")
+        sentences.append(f"Hidden: {by_others}; --superseded shows them.")
     others = [it for it in stats.projects if it != own]
     if others and own:
         more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
-        named = f"{', '.join(others[:MOST_NAMED])}{more}"
-        said.append(f"Other projects: {named}. --project '' searches all projects.")
-    return said
+        names = f"{', '.join(others[:MOST_NAMED])}{more}"
+        sentences.append(f"Other projects: {names}. --project '' searches all projects.")
+    return sentences
 
 
 def say_each(sentences: Iterable[str]) -> None:
@@ -227,30 +217,31 @@ def print_history(revisions: Sequence[m.Revision]) -> None:
             show(line, indent=3)
 
 
-def reasons(explanation: m.Explanation) -> list[str]:
-    return _sentences(_reasons, explanation)
-
-
-def understood(explanation: m.Explanation) -> list[str]:
-    return _sentences(_understood, explanation)
-
-
-def _sentences(
-    explain: Callable[[m.Explanation], Iterator[str]], explanation: m.Explanation
-) -> list[str]:
+def _tolerant(
+    explain: Callable[[m.Explanation], Iterator[str]],
+) -> Callable[[m.Explanation], list[str]]:
     """Of an explanation, which another service may have in another shape: no model bounds it."""
-    try:
-        return list(explain(explanation))
-    except (AttributeError, LookupError, TypeError, ValueError):
-        return [STRANGE]
+
+    def sentences(explanation: m.Explanation) -> list[str]:
+        try:
+            return list(explain(explanation))
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return [STRANGE]
+
+    return sentences
 
 
-def _reasons(explanation: m.Explanation) -> Iterator[str]:
+@_tolerant
+def reasons(explanation: m.Explanation) -> Iterator[str]:
     method = METHODS.get(explanation.get("method", ""), BY_WORDS)
     tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
     yield f"Place {explanation.get('place', '?')}, {method}{tier}."
     if matched := explanation.get("matched"):
-        yield f"Matched: {', '.join(dict.fromkeys(map(_term, matched)))}."
+        terms = (
+            f"{it['term']} (for {it['instead_of']})" if it.get("instead_of") else str(it["term"])
+            for it in matched
+        )  # fmt: skip
+        yield f"Matched: {', '.join(dict.fromkeys(terms))}."
     if fields := explanation.get("fields"):
         shares = sorted(fields.items(), key=lambda it: -it[1])
         names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
@@ -268,7 +259,8 @@ def _reasons(explanation: m.Explanation) -> Iterator[str]:
         yield "The content is cut here."
 
 
-def _understood(explanation: m.Explanation) -> Iterator[str]:
+@_tolerant
+def understood(explanation: m.Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
         yield f"Searched for: {', '.join(terms)}."
@@ -286,27 +278,9 @@ def ids_of(memories: Sequence[int]) -> str:
     return ", ".join(f"#{it}" for it in memories)
 
 
-def _term(matched: Mapping[str, Any]) -> str:
-    instead = matched.get("instead_of")
-    return f"{matched['term']} (for {instead})" if instead else str(matched["term"])
-
-
-def _block(name: str, entries: Sequence[str]) -> Iterator[str]:
-    if entries:
-        yield f"<memory:{name}>"
-        for entry in entries:
-            yield from lines(entry)
-        yield f"</memory:{name}>"
-
-
-def _show_reasons(explanation: m.Explanation | None) -> None:
-    for sentence in reasons(explanation) if explanation else ():
-        show(one_line(sentence), INDENT, dim=True)
-
-
-def _show_understood(explanation: m.Explanation | None) -> None:
-    for sentence in understood(explanation) if explanation else ():
-        show(one_line(sentence), dim=True)
+def _show(sentences: Iterable[str], indent: int = 0) -> None:
+    for sentence in sentences:
+        show(one_line(sentence), indent, dim=True)
 
 
 def _say_omitted(count: int) -> None:
@@ -318,7 +292,10 @@ def _diff(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
     if revision.content is None:
         return  # a deletion
     if earlier is None or earlier.content is None:
-        yield from _first(revision)
+        yield f"title: {one_line(revision.title or '')}"
+        if revision.tags:
+            yield f"tags: {_tags(revision)}"
+        yield from (f"+ {line}" for line in lines(revision.content))
         return
     for name in ("type", "title"):
         before, after = (one_line(getattr(it, name) or "") for it in (earlier, revision))
@@ -328,13 +305,6 @@ def _diff(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
         yield f"tags: {_tags(earlier)} -> {_tags(revision)}"
     if earlier.content != revision.content:
         yield from _content_diff(list(lines(earlier.content)), list(lines(revision.content)))
-
-
-def _first(revision: m.Revision) -> Iterator[str]:
-    yield f"title: {one_line(revision.title or '')}"
-    if revision.tags:
-        yield f"tags: {_tags(revision)}"
-    yield from (f"+ {line}" for line in lines(revision.content or ""))
 
 
 def _content_diff(before: list[str], after: list[str]) -> Iterator[str]:

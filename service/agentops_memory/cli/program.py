@@ -20,7 +20,15 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
 from ..secrets.sanitizing import message_of, trace
-from .catalog import COMMANDS, GROUPS, OF_MEMORIES, LazyCommand, suggested
+from .catalog import (
+    COMMANDS,
+    GROUPS,
+    OF_MEMORIES,
+    SUGGESTED,
+    LazyCommand,
+    did_you_mean,
+    nearest,
+)
 from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
 TIMEOUT = 5  # seconds for the cleanup after SIGTERM, which a blocked write could delay forever
@@ -155,8 +163,7 @@ class _Program(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            meant = suggested(args[0])
-            hint = f" Did you mean {meant!r}?" if meant else ""
+            hint = did_you_mean(SUGGESTED.get(args[0]) or nearest(args[0], COMMANDS))
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -101,22 +101,21 @@ class Target:
         return {"db_path": self.db}
 
 
-def taken_from(params: dict[str, Any]) -> dict[str, str | None]:
-    """Which memories are meant, taken out of all that the options of a command say."""
-    return {name: params.pop(name) for name in OPTIONS}
-
-
 def run_on_target(
-    params: Mapping[str, str | None],
+    params: dict[str, Any],
     work: Callable[["MemoryService"], Awaitable[T]],
     *,
     may_make: bool = False,
     may_be_missing: bool = False,
 ) -> T:
-    """What work answers. A database is made only if it may be; a missing one counts as empty."""
+    """What work answers. A database is made only if it may be; a missing one counts as empty.
+
+    What says where the memories are is taken out of the options.
+    """
+    where = {name: params.pop(name) for name in OPTIONS}
 
     async def answered() -> T:
-        target = Target.of(params)
+        target = Target.of(where)
         if target.url is not None:
             opened = service_at(target)
         else:
@@ -138,21 +137,21 @@ async def _opened(
 
     with ExitStack() as stack:
         try:
-            place, tenant = usable(target.flags, target.tenant, may_make=may_make)
-            settings = place.settings
+            backend, tenant = usable(target.flags, target.tenant, may_make=may_make)
+            settings = backend.settings
         except (NoDatabase, StartRefused):
             if not may_be_missing:
                 raise
-            place, tenant = usable(target.flags, target.tenant, may_make=True)
+            backend, tenant = usable(target.flags, target.tenant, may_make=True)
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
             folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")
             path = Path(stack.enter_context(folder)) / "memory.db"
-            settings = replace(place.settings, database_url=None, db_path=path)
+            settings = replace(backend.settings, database_url=None, db_path=path)
         else:
-            if not place.has(tenant):
+            if not backend.has(tenant):
                 other = "" if target.db else f" To use a running service instead, set {URL}."
-                say(f"Creating {place.name_of(tenant)}.{other}")
+                say(f"Creating {backend.name_of(tenant)}.{other}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
         # What it asks is answered before an index is loaded, which takes longer than the answer.
         settings = replace(settings, index_cache=0)
@@ -193,25 +192,21 @@ def project_here(folder: Path | None = None) -> str:
     """
     here = (folder or Path.cwd()).resolve()
     for each in (here, *here.parents):
-        if (named := each / FILE).is_file():
-            return _named(named)
+        if (file := each / FILE).is_file():
+            import tomllib  # noqa: PLC0415 - seldom needed
+
+            try:
+                name = tomllib.loads(file.read_text("utf-8"))["project"]
+            except (OSError, ValueError, KeyError) as error:
+                raise FileRefused(
+                    f'{file} cannot be read: it must be TOML with project = "name".'
+                ) from error
+            if not isinstance(name, str):
+                raise FileRefused(f"{file}: project must be text in quotes.")
+            return name
         if (git := each / ".git").exists():
             return _of_repository(each, git)
     return here.name
-
-
-def _named(file: Path) -> str:
-    import tomllib  # noqa: PLC0415 - seldom needed
-
-    try:
-        name = tomllib.loads(file.read_text("utf-8"))["project"]
-    except (OSError, ValueError, KeyError) as error:
-        raise FileRefused(
-            f'{file} cannot be read: it must be TOML with project = "name".'
-        ) from error
-    if not isinstance(name, str):
-        raise FileRefused(f"{file}: project must be text in quotes.")
-    return name
 
 
 def _of_repository(top: Path, git: Path) -> str:

@@ -11,8 +11,7 @@ from agentops_memory.cli.output import FAILURES, fail
 from ... import MACHINE
 
 
-@click.command()
-@setting_options()
+@click.command(params=setting_options())
 def main(**flags: str | None) -> None:
     """Run the service with the conformance seams of OpenWOP until SIGTERM or Ctrl-C."""
     os.environ.update(MACHINE)  # which tests do without; some libraries read it when imported

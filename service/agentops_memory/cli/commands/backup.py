@@ -15,13 +15,13 @@ from ...engine.files import drafts
 from ...errors import Refusal
 from ...memory.access import tenant_id
 from ...memory.findings import some_of
-from ...operations.backup import Manifest, Scope, make_archive
+from ...operations.backup import Archived, Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.instants import rendered
 from ...settings.settings import Settings
 from ...sqlite.snapshots import Contents
-from .. import options
+from .. import options as o
 from ..catalog import command, is_id
 from ..output import (
     NAME,
@@ -36,20 +36,22 @@ from ..output import (
 )
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..print_results import parts, tell
-from ..target import taken_from
 from .memories import restore_memory
 
 STDOUT = "-"
 
+_FILES = o.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 
-@command()
-@options.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@options.to_option("PATH", "A file or a folder; - writes to standard output.")
-@options.scope_option
-@options.flag("--keys", "with_keys", help="Include the tenants' API keys.")
-@options.flag("--without-seal", help="Leave out the keys that decrypt confidential values.")
-@options.force_option
-@options.json_option()
+
+@command(
+    *_FILES,
+    o.to_option(metavar="PATH", help="A file or a folder; - writes to standard output."),
+    o.TENANTS,
+    o.flag("--keys", "with_keys", help="Include the tenants' API keys."),
+    o.flag("--without-seal", help="Leave out the keys that decrypt confidential values."),
+    o.FORCE,
+    o.json_option(),
+)
 def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params: Any) -> None:
     """Write the databases of all tenants into one archive, even while a service runs.
 
@@ -64,21 +66,22 @@ def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params
         named = tuple(map(tenant_id, dict.fromkeys(tenants)))
         scope = Scope(tenants=named, with_keys=keys, without_seal=seal)
         if to == STDOUT:
-            _stream(chosen, scope)
+            archive = _stream(chosen, scope)
+            say(f"Saved {_summary(archive.manifest)}.")
         else:
-            _write(chosen, Path(to), scope, force=force, as_json=as_json)
+            with progress_bar("Backing up") as bar:
+                archive = make_archive(
+                    chosen, Path(to), scope, now=now(), is_forced=force, progress=bar
+                )
+            made = {"archive": str(archive.path), "bytes": archive.size}
+            summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {size(archive.size)}."
+            tell(made | archive.manifest.document(), one_line(summary), as_json=as_json)
+        if archive.manifest.damaged:
+            remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
+            say(f"{_damage(archive.manifest)} {remedy} until then.")
 
 
-def _write(settings: Settings, to: Path, scope: Scope, *, force: bool, as_json: bool) -> None:
-    with progress_bar("Backing up") as bar:
-        archive = make_archive(settings, to, scope, now=now(), is_forced=force, progress=bar)
-    made = {"archive": str(archive.path), "bytes": archive.size} | archive.manifest.document()
-    summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {size(archive.size)}."
-    tell(made, one_line(summary), as_json=as_json)
-    _warn(archive.manifest)
-
-
-def _stream(settings: Settings, scope: Scope) -> None:
+def _stream(settings: Settings, scope: Scope) -> Archived:
     if sys.stdout is None or is_terminal(sys.stdout):
         raise click.UsageError("An archive cannot be written to a terminal; name a file.")
     with progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
@@ -86,14 +89,7 @@ def _stream(settings: Settings, scope: Scope) -> None:
         with made.path.open("rb") as source:
             shutil.copyfileobj(source, sys.stdout.buffer)
             sys.stdout.buffer.flush()
-    say(f"Saved {_summary(made.manifest)}.")
-    _warn(made.manifest)
-
-
-def _warn(manifest: Manifest) -> None:
-    if manifest.damaged:
-        remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
-        say(f"{_damage(manifest)} {remedy} until then.")
+    return made
 
 
 def _damage(manifest: Manifest) -> str:
@@ -130,29 +126,26 @@ AGAIN = {
 }
 
 
-@command()
-@options.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
-@click.argument("what", metavar="ID|ARCHIVE", shell_complete=options.ids_or_files)
-@click.option(
-    "--revision", type=click.IntRange(1), metavar="NUMBER",
-    help="For a memory: restore the text of this revision (`history` shows the numbers).",
+@command(
+    *_FILES,
+    o.argument("target", metavar="ID|ARCHIVE", shell_complete=o.ids_or_files),
+    o.option(
+        "--revision", type=click.IntRange(1), metavar="NUMBER",
+        help="For a memory: restore the text of this revision (`history` shows the numbers).",
+    ),
+    o.flag("--keys", "with_keys", help="For an archive: restore its keys that do not exist now."),
+    o.flag(
+        "--force",
+        help="For an archive: replace existing databases; the old files are kept next to them.",
+    ),
+    o.flag(
+        "--without-receipts",
+        help="For an archive: restore even if damaged receipts no longer show all later erasures.",
+    ),
+    o.flag("--dry-run", help="For an archive: show what would be done, and change nothing."),
+    o.URL_OPTION, o.KEY_FILE, o.TENANT, o.json_option(),
 )  # fmt: skip
-@options.flag("--keys", "with_keys", help="For an archive: restore its keys that do not exist now.")
-@options.flag(
-    "--force",
-    help="For an archive: replace existing databases; the old files are kept next to them.",
-)
-@options.flag(
-    "--without-receipts",
-    help="For an archive: restore even if damaged receipts no longer show all later erasures.",
-)
-@options.flag("--dry-run", help="For an archive: show what would be done, and change nothing.")
-@options.url_option
-@options.key_file_option
-@options.file_tenant_option
-@options.json_option()
-@click.pass_context
-def restore(context: click.Context, /, what: str, **params: Any) -> None:
+def restore(target: str, **params: Any) -> None:
     """Undelete the memory ID, or restore the databases in ARCHIVE.
 
     A number is always the ID of a memory; write ./12 for an archive named 12.
@@ -161,18 +154,19 @@ def restore(context: click.Context, /, what: str, **params: Any) -> None:
     on the database. Replaced files are kept next to it. Tenants that are not in the archive
     stay unchanged.
     """
-    is_memory = is_id(what)
+    context, is_memory = click.get_current_context(), is_id(target)
     for name in OF_ARCHIVES if is_memory else OF_A_MEMORY:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(it.opts[0] for it in context.command.params if it.name == name)
             kind = "an archive" if is_memory else "a memory"
-            raise click.UsageError(f"{option} is for {kind}; {what} is {NOT_BOTH[is_memory]}.")
+            raise click.UsageError(f"{option} is for {kind}; {target} is {NOT_BOTH[is_memory]}.")
     revision = params.pop("revision")
     if is_memory:
-        restore_memory(int(what.removeprefix("#")), revision, params)
-    else:
-        db_path = taken_from(params)["db_path"]
-        _restore(what, db_path=db_path, **params)
+        restore_memory(int(target.removeprefix("#")), revision, params)
+        return
+    for name in ("url", "key_file", "tenant"):
+        del params[name]
+    _restore(target, **params)
 
 
 def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> None:
@@ -209,16 +203,16 @@ def _show(plan: Restore) -> None:
 
 
 def _row(it: Replacement) -> tuple[object, ...]:
-    part, now_there = it.part, "nothing"
+    part, current = it.part, "nothing"
     if it.is_done:
-        now_there = "the same"
+        current = "the same"
     elif it.now:
         observations = counted(it.now.counts.observations, "observation")
-        now_there = f"{observations}, changed {_changed(it.now)}"
+        current = f"{observations}, changed {_changed(it.now)}"
     elif it.is_there:
-        now_there = f"unreadable data, {size(it.size)}"
+        current = f"unreadable data, {size(it.size)}"
     counts = (part.counts.observations, part.counts.sessions, part.counts.stores)
-    return (part.tenant, *counts, _changed(part), now_there)
+    return (part.tenant, *counts, _changed(part), current)
 
 
 def _changed(contents: Contents) -> str:
@@ -240,6 +234,20 @@ def _notes(plan: Restore) -> Iterator[str]:
         yield from _erased(it)
     if plan.keys:
         yield from _of_keys(plan.keys, is_known=plan.is_known)
+
+
+def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
+    if keys.opening and not is_known:
+        yield f"{NOBODY_KNOWS}its keys were revoked since."
+    for key in keys.opening:
+        access = f"gives access to the tenant {key.tenant} again, as {key.role}"
+        yield f"The key {key.name} ({key.id}) {access}."
+    for key in keys.ended:
+        ended = "was revoked or changed after the archive was made, and is not restored"
+        yield f"The key {key.name} ({key.id}) {ended}."
+    if keys.known:
+        known = counted(len(keys.known), "key")
+        yield f"Already present, and left unchanged: {known} of the archive."
 
 
 def _erased(it: Replacement) -> Iterator[str]:
@@ -267,20 +275,6 @@ def _erased(it: Replacement) -> Iterator[str]:
         )
 
 
-def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
-    if keys.opening and not is_known:
-        yield f"{NOBODY_KNOWS}its keys were revoked since."
-    for key in keys.opening:
-        access = f"gives access to the tenant {key.tenant} again, as {key.role}"
-        yield f"The key {key.name} ({key.id}) {access}."
-    for key in keys.ended:
-        ended = "was revoked or changed after the archive was made, and is not restored"
-        yield f"The key {key.name} ({key.id}) {ended}."
-    if keys.known:
-        known = counted(len(keys.known), "key")
-        yield f"Already present, and left unchanged: {known} of the archive."
-
-
 def _closing(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> Iterator[str]:
     if dry_run:
         yield "Nothing was changed."
@@ -291,27 +285,27 @@ def _closing(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> Iterator[
 
 def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
     keys = plan.keys and parts(plan.keys, "opening staying_away=ended known")
+    tenants = [
+        {
+            "tenant": it.part.tenant,
+            "database": str(it.path),
+            "counts": it.part.counts.model_dump(),
+            **parts(it, "is_there is_the_same=is_done"),
+            "counts_now": it.now and it.now.counts.model_dump(),
+            "knows_all_erased_since": it.is_all_erased,
+            "erased_since": [
+                parts(erasure, "id kind project observation_ids=memories erased_at")
+                for erasure in it.erased
+            ],
+        }
+        for it in plan.replacements
+    ]
     return {
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),
-        "tenants": [_of_tenant(it) for it in plan.replacements],
+        "tenants": tenants,
         **parts(plan, "left_out staying put_back"),
         "keys": keys and {name: [key.id for key in it] for name, it in keys.items()},
         "audit_reaches_back": plan.is_known,
         "kept": [str(file) for file in kept],
-    }
-
-
-def _of_tenant(it: Replacement) -> dict[str, Any]:
-    return {
-        "tenant": it.part.tenant,
-        "database": str(it.path),
-        "counts": it.part.counts.model_dump(),
-        **parts(it, "is_there is_the_same=is_done"),
-        "counts_now": it.now and it.now.counts.model_dump(),
-        "knows_all_erased_since": it.is_all_erased,
-        "erased_since": [
-            parts(erasure, "id kind project observation_ids=memories erased_at")
-            for erasure in it.erased
-        ],
     }

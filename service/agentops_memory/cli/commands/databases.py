@@ -3,10 +3,9 @@
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,7 +13,6 @@ import click
 from agentops_memory_client.contract.models import Progress
 
 from ...engine.engine import Engine
-from ...engine.maintenance import Maintenance
 from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
@@ -25,20 +23,28 @@ from ...recall.instants import rendered
 from ...settings.settings import Settings, settings
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
+from .. import options as o
 from ..catalog import command
-from ..options import flag, json_option, scope_option, setting_options, tenant_option, to_option
-from ..output import counted, file_errors, print_table, progress_bar, show, size, watched
-from ..place import now, on_tenant, place_of, require_local_files, settings_of_files, usable, user
+from ..output import counted, file_errors, print_table, progress_bar, show, size
+from ..place import (
+    backend_of,
+    now,
+    on_tenant,
+    require_local_files,
+    settings_of_files,
+    usable,
+    user,
+)
 from ..print_results import parts, print_json
-from ..target import Target, silent
+from ..target import OPTIONS, Target, silent
 
 if TYPE_CHECKING:
     from ...operations.copying import Copied
 
 
-@command()
-@setting_options()
-@flag("--dry-run", help="Show what would be done, and try it on a copy.")
+@command(
+    *o.setting_options(), o.flag("--dry-run", help="Show what would be done, and try it on a copy.")
+)
 def migrate(dry_run: bool, **flags: str | None) -> None:
     """Upgrade the databases of all tenants, without serving.
 
@@ -48,28 +54,50 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
-    work = partial(_planned if dry_run else _done, chosen)
-    is_good = True
+    work, are_good = _planned if dry_run else _done, []
     with nullcontext() if dry_run else service_lock(chosen.db_path):
-        for said, is_done in watched("Migrating", tenants, work):
-            click.echo(said)
-            is_good = is_good and is_done
-    sys.exit(0 if is_good else 1)
+        for number, tenant in enumerate(tenants):
+            with progress_bar("Migrating", step=(number, len(tenants))):
+                lines, is_good = work(chosen, tenant)
+            click.echo(lines)
+            are_good.append(is_good)
+    sys.exit(0 if all(are_good) else 1)
 
 
-@command()
-@setting_options()
-@tenant_option("Whose index.")
-@flag("--check", help="Compare every word, not only the number of rows.")
-@flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong.")
+@command(
+    *o.setting_options(), o.tenant_option(help="Whose index."),
+    o.flag("--check", help="Compare every word, not only the number of rows."),
+    o.flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong."),
+)  # fmt: skip
 def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Check each partition of the full-text index, even while others use the file.
 
     Exits with 1 if one does not match the memories and was not repaired.
     """
-    is_good = on_tenant(
-        place_of(flags), tenant_id(tenant), partial(_is_good, check=check, rebuild=rebuild)
-    )
+
+    async def checked(engine: Engine, caller: Caller) -> bool:
+        are_good, drifts = [], await engine.maintenance.drifts(caller)
+        label = "Rebuilding" if rebuild else "Examining"
+        for done, (partition, drift) in enumerate(drifts.items()):
+            with progress_bar(label, step=(done, len(drifts))):
+                is_good = not drift and (
+                    not check or await engine.maintenance.is_exact(caller, partition)
+                )
+                if is_rebuilt := rebuild and not (check and is_good):
+                    await engine.maintenance.rebuild(caller, partition)
+            if is_rebuilt:
+                line = "rebuilt"
+            elif is_good:
+                line = "exact" if check else "matches the memories"
+            elif drift:
+                line = f"differs from the memories in {counted(drift, 'row')}"
+            else:
+                line = "its words differ from those of the memories"
+            click.echo(f"partition {partition}: {line}")
+            are_good.append(is_good or is_rebuilt)
+        return all(are_good)
+
+    is_good = on_tenant(backend_of(flags), tenant_id(tenant), checked)
     sys.exit(0 if is_good else 1)
 
 
@@ -120,47 +148,20 @@ def _room(plan: Plan) -> str:
     return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
 
 
-async def _is_good(engine: Engine, caller: Caller, *, check: bool, rebuild: bool) -> bool:
-    are_good, drifts = [], await engine.maintenance.drifts(caller)
-    label = "Rebuilding" if rebuild else "Examining"
-    for done, (number, drift) in enumerate(drifts.items()):
-        with progress_bar(label, place=(done, len(drifts))):
-            line, is_good = await _checked(
-                engine.maintenance, caller, number, drift, check, rebuild
-            )
-        click.echo(f"partition {number}: {line}")
-        are_good.append(is_good)
-    return all(are_good)
-
-
-async def _checked(
-    maintenance: Maintenance, caller: Caller, partition: int, drift: int, check: bool, rebuild: bool
-) -> tuple[str, bool]:
-    is_good = not drift and (not check or await maintenance.is_exact(caller, partition))
-    if rebuild and not (check and is_good):
-        await maintenance.rebuild(caller, partition)
-        return "rebuilt", True
-    if is_good:
-        return "exact" if check else "matches the memories", True
-    if drift:
-        return f"differs from the memories in {counted(drift, 'row')}", False
-    return "its words differ from those of the memories", False
-
-
 POSTGRESQL = "postgresql"
 URL_PARTS = ("://", "password=", "host=", "dbname=")
-OF_TABLES, OF_PROJECTS = ("TABLE", "ROWS"), ("PROJECT", "DIGEST")
 NO_PROJECT = "(none)"
 
 
-@command()
-@setting_options("db_path", "keys_file")
-@to_option(
-    "TARGET",
-    "`postgresql`, for the database of MEMORY_DATABASE_URL; or a file, from that database.",
-)
-@scope_option
-@json_option()
+@command(
+    *o.setting_options("db_path", "keys_file"),
+    o.to_option(
+        metavar="TARGET",
+        help="`postgresql`, for the database of MEMORY_DATABASE_URL; or a file, from that "
+        "database.",
+    ),
+    o.TENANTS, o.json_option(),
+)  # fmt: skip
 def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) -> None:
     """Copy all tenants with all their data, from SQLite to PostgreSQL or back.
 
@@ -176,31 +177,29 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
             )
         files["db_path"] = to
     chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
-    copied = []
+    copied: list[dict[str, Any]] = []
+    bar: Progress | None = None
     quiet = silent(logging.getLogger("psycopg"))  # it tells of what failed twice
-    bars: list[Progress | None] = []
 
-    def tell(done: int, of: int) -> None:
-        if bar := bars[-1]:
+    def advance(done: int, of: int) -> None:
+        if bar:
             bar(done, of)
 
     with file_errors(), quiet:
-        every = _copied(chosen, to, named, tell)
-        while it := _next(every, bars):
-            projects = it.tally.digests.items()
+        every = _copied(chosen, to, named, advance)
+        while True:
+            with progress_bar("Copying", step=(0, 1)) as bar:
+                tenant = next(every, None)
+            if tenant is None:
+                break
+            projects = tenant.tally.digests.items()
             digests = [{"project": name, "digest": digest} for name, digest in projects]
-            rows = parts(it, "tenant was_there rows=tally.counts")
+            rows = parts(tenant, "tenant was_there rows=tally.counts")
             copied.append({**rows, "projects": digests})
             if not as_json:
-                _print_copied(it)
+                _print_copied(tenant)
     if as_json:
         click.echo(json.dumps({"tenants": copied}))
-
-
-def _next(every: Iterator["Copied"], bars: list[Progress | None]) -> "Copied | None":
-    with progress_bar("Copying", place=(0, 1)) as bar:
-        bars.append(bar)
-        return next(every, None)
 
 
 def _copied(
@@ -226,12 +225,12 @@ def _print_copied(it: "Copied") -> None:
     counts, digests = it.tally.counts, it.tally.digests
     rows, tables = sum(counts.values()), sum(map(bool, counts.values()))
     verb = "was already copied" if it.was_there else "is copied"
-    held = f"{counted(rows, 'row')} in {counted(tables, 'table')}"
-    click.echo(f"{it.tenant}: {verb}, {held}, equal on both sides.")
+    contents = f"{counted(rows, 'row')} in {counted(tables, 'table')}"
+    click.echo(f"{it.tenant}: {verb}, {contents}, equal on both sides.")
     if rows:
-        print_table(OF_TABLES, [(name, count) for name, count in counts.items() if count])
+        print_table(("TABLE", "ROWS"), [(name, count) for name, count in counts.items() if count])
         named = ((NO_PROJECT if it is None else it, digest) for it, digest in digests.items())
-        print_table(OF_PROJECTS, [*named])
+        print_table(("PROJECT", "DIGEST"), [*named])
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
@@ -242,53 +241,53 @@ BYTES = (
 UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
 
 
-def print_storage(where: Mapping[str, str | None], *, as_json: bool) -> None:
+def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
     """Print what there is of each tenant, or of the one that is named, and of the audit file."""
-    target = Target.of(where)
+    target = Target.of({name: params[name] for name in OPTIONS})
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     with file_errors():
-        place, tenant = usable(target.flags, target.tenant, may_make=False)
-        retention, at = place.settings.retention, now()
+        backend, tenant = usable(target.flags, target.tenant, may_make=False)
+        retention, at = backend.settings.retention, now()
         every: dict[TenantId, StorageStats] = {}
-        for each in [tenant] if target.tenant else place.tenants():
-            place.require_usable(each)
-            every[each] = place.stats(each, at)
-        audit = place.audit.measured(retention.until(Kind.AUDIT, at))
+        for each in [tenant] if target.tenant else backend.tenants():
+            backend.require_usable(each)
+            every[each] = backend.stats(each, at)
+        audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
     if as_json:
         tenants = [
-            {"tenant": tenant, **parts(found, BYTES), "kept": _rows(found.held, retention)}
-            for tenant, found in every.items()
+            {"tenant": tenant, **parts(stats, BYTES), "kept": _rows(stats.held, retention)}
+            for tenant, stats in every.items()
         ]
         print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
         return
-    for tenant, found in every.items():
-        show(f"{tenant}: {size(found.database)}", bold=True)
+    for tenant, stats in every.items():
+        show(f"{tenant}: {size(stats.database)}", bold=True)
         show(
-            f"including {size(found.index)} of index and {size(found.free)} free; "
-            f"in addition {size(found.log)} of log and {size(found.copies)} of copies",
+            f"including {size(stats.index)} of index and {size(stats.free)} free; "
+            f"in addition {size(stats.log)} of log and {size(stats.copies)} of copies",
             indent=2,
         )
-        _print_held(found.held, retention)
+        _print_kept(stats.held, retention)
     show(f"audit file of all tenants: {size(audit.size)}", bold=True)
-    _print_held([audit], retention)
+    _print_kept([audit], retention)
 
 
-def _print_held(held: Sequence[Held], retention: Retentions) -> None:
+def _print_kept(kept: Sequence[Held], retention: Retentions) -> None:
     rows = [
         (it["kind"], f"{it['rows']:,}", size(it["bytes"]), it.get("oldest", NONE), it["kept_for"],
          f"{it['next_sweep']:,}" if it["next_sweep"] else NONE)
-        for it in _rows(held, retention)
+        for it in _rows(kept, retention)
     ]  # fmt: skip
     print_table(HEADINGS, rows)
 
 
-def _rows(held: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
+def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
     return [
         {"kind": it.kind.value, "what": WHAT[it.kind], **parts(it, "rows bytes=size"),
          "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention,
          **({} if it.oldest is None else {"oldest": rendered(it.oldest)})}
-        for it in held
+        for it in kept
     ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -23,23 +23,24 @@ from ...recall.visible import printable
 from ...secrets.redaction import redacted
 from ...settings.settings import settings_or_defaults
 from ..catalog import command
-from ..options import flag, json_option, setting_options, tenant_option
+from ..options import flag, json_option, option, setting_options, tenant_option
 from ..output import counted, one_line, progress_bar, say
-from ..place import Place, finish, now, on_tenant, place_of, require_one_place
+from ..place import Backend, backend_of, finish, now, on_tenant, require_one_backend
 from ..print_results import parts, tell
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")
 
 
-@command()
-@setting_options()
-@click.option(
-    "--tenant", metavar="NAME", help="Only this tenant's database. [default: every tenant's]"
+@command(
+    *setting_options(),
+    option(
+        "--tenant", metavar="NAME", help="Only this tenant's database. [default: every tenant's]"
+    ),
+    flag("--thorough", help="Compare every index, row by row and word by word."),
+    flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed."),
+    json_option(help="Print one JSON document."),
 )
-@flag("--thorough", help="Compare every index, row by row and word by word.")
-@flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed.")
-@json_option("Print one JSON document.")
 def doctor(
     tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
 ) -> None:
@@ -48,7 +49,7 @@ def doctor(
     A service may be running. Exits with 1 if a check failed; warnings alone exit with 0.
     """
     usable = settings_or_defaults(os.environ, flags)
-    require_one_place(usable.settings, flags)
+    require_one_backend(usable.settings, flags)
     named = None if tenant is None else tenant_id(tenant)
     context = DoctorContext(
         usable=usable, environment=os.environ, now=now(), tenant=named, is_thorough=thorough
@@ -71,32 +72,26 @@ def _lines(findings: Sequence[Finding], done: Sequence[Finding]) -> Iterator[str
     for finding in wrong:
         label = click.style(f"{finding.status:{WIDEST}}", fg=COLOURS.get(finding.status))
         yield f"{label}  {_sentence(finding)}"
-    yield from _well(findings, {(it.code, it.tenant) for it in wrong})
-    yield _closing(findings)
+    codes: dict[str, list[str]] = {}
+    failing = {(it.code, it.tenant) for it in wrong}
+    for it in findings:
+        if it.status is Status.OK and (it.code, it.tenant) not in failing:
+            codes.setdefault(it.tenant or "shared by all tenants", []).append(it.code)
+    for where, good in codes.items():
+        yield f"{Status.OK:{WIDEST}}  {where}: {', '.join(dict.fromkeys(good))}"
+    counts = Counter(finding.status for finding in findings)
+    if not (counts[Status.FAILED] or counts[Status.WARNING]):
+        yield "Nothing is wrong."
+        return
+    failures = counted(counts[Status.FAILED], "failure")
+    text = f"{failures}, {counted(counts[Status.WARNING], 'warning')}"
+    fixable = sum(finding.is_fixable for finding in findings)
+    yield f"{text}; --fix can fix {fixable} of them." if fixable else f"{text}."
 
 
 def _sentence(finding: Finding) -> str:
     where = f" ({finding.tenant})" if finding.tenant else ""
     return one_line(f"{finding.code}{where}: {finding.sentence} {finding.remedy}")
-
-
-def _well(findings: Iterable[Finding], wrong: set[tuple[str, str | None]]) -> Iterator[str]:
-    well: dict[str, list[str]] = {}
-    for it in findings:
-        if it.status is Status.OK and (it.code, it.tenant) not in wrong:
-            well.setdefault(it.tenant or "shared by all tenants", []).append(it.code)
-    for where, codes in well.items():
-        yield f"{Status.OK:{WIDEST}}  {where}: {', '.join(dict.fromkeys(codes))}"
-
-
-def _closing(findings: Sequence[Finding]) -> str:
-    counts = Counter(finding.status for finding in findings)
-    fixable = sum(finding.is_fixable for finding in findings)
-    if not (counts[Status.FAILED] or counts[Status.WARNING]):
-        return "Nothing is wrong."
-    text = f"{counted(counts[Status.FAILED], 'failure')}, "
-    text += counted(counts[Status.WARNING], "warning")
-    return f"{text}; --fix can fix {fixable} of them." if fixable else f"{text}."
 
 
 def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str, object]:
@@ -110,18 +105,19 @@ def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str,
     }
 
 
-@command()
-@setting_options()
-@tenant_option("Whose memories.")
-@flag("--redact", help="Remove the secrets; without this, nothing is changed.")
-@json_option("Print a line of JSON for each place.")
+@command(
+    *setting_options(),
+    tenant_option(help="Whose memories."),
+    flag("--redact", help="Remove the secrets; without this, nothing is changed."),
+    json_option(help="Print a line of JSON for each place."),
+)
 def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
     A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
-    place = place_of(flags)
-    findings = on_tenant(place, tenant_id(tenant), partial(_found, place, redact))
+    backend = backend_of(flags)
+    findings = on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
     for finding in findings if as_json else ():
         counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
         click.echo(json.dumps(dict(_secret_names(finding)) | counts))
@@ -130,8 +126,10 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 
 
-async def _found(place: Place, redact: bool, engine: Engine, caller: Caller) -> list[SecretFinding]:
-    exceptions = RedactionFile(place.settings.redaction_file)
+async def _scanned(
+    backend: Backend, redact: bool, engine: Engine, caller: Caller
+) -> list[SecretFinding]:
+    exceptions = RedactionFile(backend.settings.redaction_file)
     exceptions.read()
     scan = Scan(engine=engine, rules=Redaction(exceptions=exceptions.rules).rules)
     findings: list[SecretFinding] = []
@@ -144,8 +142,8 @@ async def _found(place: Place, redact: bool, engine: Engine, caller: Caller) -> 
                 advance(done, total)
     if redact and any(finding.kinds for finding in findings):
         say("overwriting the removed bytes")
-        if still := await finish(place, engine, caller):
-            say(still)
+        if remaining := await finish(backend, engine, caller):
+            say(remaining)
     return findings
 
 

@@ -20,10 +20,10 @@ from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings.parsing import duration
-from .. import options
-from ..catalog import group
+from .. import options as o
+from ..catalog import command, group
 from ..output import confirm, counted, file_errors, say
-from ..place import Place, now, on_tenant, place_of, refuse_own, user, written
+from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written
 from ..print_results import cells, named, parts, print_records, tell
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
@@ -33,9 +33,7 @@ KEY = (
 )
 ROLES = tuple(role.value for role in Role)
 
-
-def _files(command: options.Command) -> options.Command:
-    return options.setting_options("db_path", "keys_file")(options.without_route(command))
+_FILES = (*o.setting_options("db_path", "keys_file"), *o.NO_ROUTE)
 
 
 @group()
@@ -49,27 +47,23 @@ def keys() -> None:
     """
 
 
-@keys.command(short_help="Create a key and print it once.")
-@_files
-@click.option("--name", required=True, help="A name that says what the key is for.")
-@click.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do.")
-@options.tenant_option("The tenant that the key gives access to.")
-@click.option(
-    "--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
-    help="A project that the key may use, such as billing or billing-*; may be repeated. "
-    "[default: *]",
+@command(
+    *_FILES,
+    o.option("--name", required=True, help="A name that says what the key is for."),
+    o.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do."),
+    o.tenant_option(help="The tenant that the key gives access to."),
+    o.option("--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
+             help="A project that the key may use, such as billing or billing-*; may be repeated. "
+             "[default: *]"),
+    o.option("--agent", "agents", metavar="PATTERN", multiple=True,
+             help="An agent that the key may act as, such as coder or team-*; may be repeated. "
+             "[default: none]"),
+    o.flag("--coordinator", "coordinates",
+           help="Let the key create intents and assign their coordinators. An admin key always "
+           "may."),
+    o.json_option(help="Print the key with its record, as JSON."),
+    of=keys, short_help="Create a key and print it once.",
 )  # fmt: skip
-@click.option(
-    "--agent", "agents", metavar="PATTERN", multiple=True,
-    help="An agent that the key may act as, such as coder or team-*; may be repeated. [default: "
-    "none]",
-)  # fmt: skip
-@options.flag(
-    "--coordinator",
-    "coordinates",
-    help="Let the key create intents and assign their coordinators. An admin key always may.",
-)
-@options.json_option("Print the key with its record, as JSON.")
 def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> None:
     """Create a key, and print it once: only a digest is stored.
 
@@ -82,78 +76,11 @@ def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> N
         name, tenant_id(tenant), Role(role), patterns, now(),
         agents=access.agent_patterns(params["agents"]), coordinates=params["coordinates"],
     )  # fmt: skip
-    place = place_of(params)
-    place.prepare()
-    if place.keys.are_lost():
+    backend = backend_of(params)
+    backend.prepare()
+    if backend.keys.are_lost():
         say("The keys created earlier are lost; none of them works any more.")
-    is_first = place.keys.create(key, at=now(), by=user())
-    _explain(key, place, is_first=is_first)
-    tell({**_fields(key), "key": token}, token, as_json=as_json)
-
-
-@keys.command("list", short_help="List the keys, without their secrets.")
-@_files
-@options.flag("--all", "with_revoked", help="Include revoked keys.")
-@options.json_option("Print a JSON array.")
-def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
-    """List the keys, without their secrets."""
-    place = place_of(files)
-    ring = place.keys.ring()
-    place.keys.require_kept(ring)
-    if not ring.was_ever_used:
-        say(f"No key has been created: there is none in {place.called}.")
-    every = ring.keys.values()
-    rows = [_fields(key) for key in every if with_revoked or key.revoked_at is None]
-    print_records(rows, HEADINGS, _row, as_json=as_json)
-
-
-@keys.command(short_help="Revoke a key.")
-@_files
-@click.argument("id")
-def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
-    """Revoke the key with this ID, from the next request on."""
-    key = place_of(files).keys.revoke(access.KeyId(id), at=now(), by=user())
-    click.echo(f"Key {key.id} ({key.name}) is revoked.")
-
-
-@keys.command(short_help="Give a key a new secret and print it once.")
-@_files
-@click.argument("id")
-@click.option(
-    "--keep-old",
-    metavar="DURATION",
-    default="0",
-    callback=options.parsed_by(duration),
-    help="How long the old secret keeps working, such as 1h. [default: 0, not at all]",
-)
-def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
-    """Give the key with this ID a new secret, and print the new key once."""
-    at = now()
-    key, token = place_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
-    end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
-    say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
-    click.echo(token)
-
-
-@keys.command(short_help="Delete all keys, and open the service to everyone again.")
-@_files
-@options.flag("--open", "is_meant", help="Confirm that the service is to be open to everyone.")
-def reset(is_meant: bool, **files: str | None) -> None:
-    """Forget all keys, including revoked and lost ones, as if none had ever been created.
-
-    The service is then open to everyone where that is allowed: on a loopback address, or
-    with MEMORY_AUTH=none.
-    """
-    if not is_meant:
-        raise click.UsageError(
-            "This deletes all keys and opens the service to callers without a key. To confirm, "
-            "add --open."
-        )
-    count = place_of(files).keys.reset(at=now(), by=user())
-    click.echo(f"Forgot {counted(count, 'key')}; no key is left.")
-
-
-def _explain(key: Key, place: Place, *, is_first: bool) -> None:
+    is_first = backend.keys.create(key, at=now(), by=user())
     agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
     agents += ", coordinator" if key.coordinates else ""
     say(
@@ -162,9 +89,70 @@ def _explain(key: Key, place: Place, *, is_first: bool) -> None:
     )
     if is_first:
         say("This is the first key: from now on every request needs a key.")
-    if key.tenant != DEFAULT_TENANT and not place.has(key.tenant):
-        name = place.name_of(key.tenant)
-        say(f"Note: the tenant {key.tenant} has no database yet; its name will be {name}.")
+    if key.tenant != DEFAULT_TENANT and not backend.has(key.tenant):
+        storage = backend.name_of(key.tenant)
+        say(f"Note: the tenant {key.tenant} has no database yet; its name will be {storage}.")
+    tell({**_fields(key), "key": token}, token, as_json=as_json)
+
+
+@command(
+    *_FILES,
+    o.flag("--all", "with_revoked", help="Include revoked keys."),
+    o.json_option(help="Print a JSON array."),
+    of=keys, short_help="List the keys, without their secrets.",
+)  # fmt: skip
+def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
+    """List the keys, without their secrets."""
+    backend = backend_of(files)
+    ring = backend.keys.ring()
+    backend.keys.require_kept(ring)
+    if not ring.was_ever_used:
+        say(f"No key has been created: there is none in {backend.keys_name}.")
+    every = ring.keys.values()
+    rows = [_fields(key) for key in every if with_revoked or key.revoked_at is None]
+    print_records(rows, HEADINGS, _row, as_json=as_json)
+
+
+@command(*_FILES, o.argument("id"), of=keys, short_help="Revoke a key.")
+def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
+    """Revoke the key with this ID, from the next request on."""
+    key = backend_of(files).keys.revoke(access.KeyId(id), at=now(), by=user())
+    click.echo(f"Key {key.id} ({key.name}) is revoked.")
+
+
+@command(
+    *_FILES, o.argument("id"),
+    o.option("--keep-old", metavar="DURATION", default="0", callback=o.parsed_by(duration),
+             help="How long the old secret keeps working, such as 1h. [default: 0, not at all]"),
+    of=keys, short_help="Give a key a new secret and print it once.",
+)  # fmt: skip
+def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
+    """Give the key with this ID a new secret, and print the new key once."""
+    at = now()
+    key, token = backend_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
+    end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
+    say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
+    click.echo(token)
+
+
+@command(
+    *_FILES,
+    o.flag("--open", "is_confirmed", help="Confirm that the service is to be open to everyone."),
+    of=keys, short_help="Delete all keys, and open the service to everyone again.",
+)  # fmt: skip
+def reset(is_confirmed: bool, **files: str | None) -> None:
+    """Forget all keys, including revoked and lost ones, as if none had ever been created.
+
+    The service is then open to everyone where that is allowed: on a loopback address, or
+    with MEMORY_AUTH=none.
+    """
+    if not is_confirmed:
+        raise click.UsageError(
+            "This deletes all keys and opens the service to callers without a key. To confirm, "
+            "add --open."
+        )
+    count = backend_of(files).keys.reset(at=now(), by=user())
+    click.echo(f"Forgot {counted(count, 'key')}; no key is left.")
 
 
 def _fields(key: Key) -> dict[str, object]:
@@ -196,9 +184,10 @@ def seal() -> None:
     """
 
 
-@seal.command("rotate", short_help="Encrypt new values with a new key.")
-@options.setting_options("db_path", "seal_file")
-@options.json_option()
+@command(
+    *o.setting_options("db_path", "seal_file"), o.json_option(),
+    of=seal, short_help="Encrypt new values with a new key.",
+)  # fmt: skip
 def rotate_seal(as_json: bool, **files: str | None) -> None:
     """Add a key that encrypts new values from now on, even in a running service.
 
@@ -206,11 +195,11 @@ def rotate_seal(as_json: bool, **files: str | None) -> None:
     key with its next change.
     """
     with file_errors():
-        place = place_of(files)
-        path = place.settings.seal_file
+        backend = backend_of(files)
+        path = backend.settings.seal_file
         make_folder(path.parent)
         file = SealFile(path, now)
-        key = file.rotate(lambda id_: place.audit(access.OPERATOR, "seal.rotated", key=id_))
+        key = file.rotate(lambda id_: backend.audit(access.OPERATOR, "seal.rotated", key=id_))
         count = len(file.keys().keys)
     sentence = f"The key {key} encrypts from now on; {path} has {counted(count, 'key')}."
     tell({"key": key, "keys": count}, sentence, as_json=as_json)
@@ -218,6 +207,8 @@ def rotate_seal(as_json: bool, **files: str | None) -> None:
 
 OF_TENANTS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
 COUNTS = ("observations", "sessions", "stores")
+
+_NAME = o.argument("name")
 
 
 @group()
@@ -228,28 +219,24 @@ def tenants() -> None:
     """
 
 
-@tenants.command("create", short_help="Create a tenant's database.")
-@_files
-@click.argument("name")
+@command(*_FILES, _NAME, of=tenants, short_help="Create a tenant's database.")
 def create_tenant(name: str, **files: str | None) -> None:
     """Create the database of the tenant NAME."""
-    tenant, place = tenant_id(name), place_of(files)
-    place.create(tenant)
-    click.echo(f"The tenant {tenant} has its database: {place.name_of(tenant)}.")
+    tenant, backend = tenant_id(name), backend_of(files)
+    backend.create(tenant)
+    click.echo(f"The tenant {tenant} has its database: {backend.name_of(tenant)}.")
 
 
-@tenants.command("list", short_help="List the tenants.")
-@_files
-@options.json_option()
+@command(*_FILES, o.json_option(), of=tenants, short_help="List the tenants.")
 def list_tenants(as_json: bool, **files: str | None) -> None:
     """List the tenants, what each stores, and the keys that give access to it.
 
     Exits with 1 if a database cannot be read.
     """
-    place = place_of(files)
-    keyed = {key.tenant for key in place.keys.ring().keys.values() if not key.revoked_at}
-    tenants = dict.fromkeys([*place.tenants(), *sorted(keyed)])
-    rows = [_tenant(tenant, place) for tenant in tenants]
+    backend = backend_of(files)
+    keyed = {key.tenant for key in backend.keys.ring().keys.values() if not key.revoked_at}
+    tenants = dict.fromkeys([*backend.tenants(), *sorted(keyed)])
+    rows = [_tenant(tenant, backend) for tenant in tenants]
     print_records(rows, OF_TENANTS, _tenant_row, as_json=as_json)
     unread = [it["tenant"] for it in rows if it["bytes"] and it["observations"] is None]
     for tenant in unread:
@@ -257,44 +244,45 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
     sys.exit(1 if unread else 0)
 
 
-@tenants.command(short_help="Export all data of a tenant as JSON.")
-@_files
-@click.argument("name")
-@options.to_option("FILE", "The file to write; - is standard output.")
+@command(
+    *_FILES, _NAME, o.to_option(metavar="FILE", help="The file to write; - is standard output."),
+    of=tenants, short_help="Export all data of a tenant as JSON.",
+)  # fmt: skip
 def export(name: str, to: str, **files: str | None) -> None:
     """Write the sessions and live observations of the tenant NAME, as GET /export does.
 
     The file appears only when it is complete, and only its owner can read it.
     """
-    place = place_of(files)
-    refuse_own(to, place.settings)
+    backend = backend_of(files)
+    refuse_own(to, backend.settings)
     with written(to) as file:
-        on_tenant(place, tenant_id(name), partial(_export, file))
+        on_tenant(backend, tenant_id(name), partial(_export, file))
 
 
-@tenants.command(short_help="Erase a tenant permanently.")
-@_files
-@click.argument("name")
-@options.careful_options
-def erase(name: str, dry_run: bool, is_meant: bool, as_json: bool, **files: str | None) -> None:
+@command(*_FILES, _NAME, *o.CAREFUL, of=tenants, short_help="Erase a tenant permanently.")
+def erase(name: str, dry_run: bool, is_confirmed: bool, as_json: bool, **files: str | None) -> None:
     """Revoke every key of the tenant NAME, then remove its database permanently.
 
     The files are removed, not overwritten: backups, and what the disk still holds of the
     files, are beyond the reach of this program.
     """
-    tenant, place = tenant_id(name), place_of(files)
-    plan = _plan(tenant, place)
+    tenant, backend = tenant_id(name), backend_of(files)
+    paths = backend.parts_of(tenant)
+    plan = _tenant(tenant, backend) | {"files": paths}
+    if not paths and not plan["keys"]:
+        raise NotFound(f"There is no tenant {tenant}.")
     if not dry_run:
-        if not is_meant:
+        if not is_confirmed:
             confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
-        plan = _erased(tenant, place, plan)
+        plan = _erased(tenant, backend, plan)
     sentence = f"{'It would erase' if dry_run else 'Erased'} the tenant {tenant}: {_counts(plan)}."
     tell({**plan, "dry_run": dry_run}, sentence, as_json=as_json)
 
 
-@tenants.command(short_help="Rewrite a tenant's tables, so that erased bytes leave the storage.")
-@_files
-@click.argument("name")
+@command(
+    *_FILES, _NAME, of=tenants,
+    short_help="Rewrite a tenant's tables, so that erased bytes leave the storage.",
+)  # fmt: skip
 def rewrite(name: str, **files: str | None) -> None:
     """Rewrite the tables of the tenant NAME without erased data (VACUUM FULL).
 
@@ -302,16 +290,16 @@ def rewrite(name: str, **files: str | None) -> None:
     second copy of its largest table. Refused while an old transaction may still see erased
     data.
     """
-    place, tenant = place_of(files), tenant_id(name)
-    place.require_usable(tenant)
-    place.rewrite(tenant)
-    click.echo(f"No erased data is left in {place.name_of(tenant)}.")
+    backend, tenant = backend_of(files), tenant_id(name)
+    backend.require_usable(tenant)
+    backend.rewrite(tenant)
+    click.echo(f"No erased data is left in {backend.name_of(tenant)}.")
 
 
-def _tenant(tenant: TenantId, place: Place) -> dict[str, Any]:
-    counts = place.counted(tenant)
+def _tenant(tenant: TenantId, backend: Backend) -> dict[str, Any]:
+    counts = backend.counted(tenant)
     known = parts(counts, "bytes=size observations=memories sessions stores") if counts else {}
-    keys = named(place.keys.ring().working(tenant))
+    keys = named(backend.keys.ring().working(tenant))
     return {"tenant": tenant, **dict.fromkeys(("bytes", *COUNTS)), **known, "keys": keys}
 
 
@@ -321,31 +309,22 @@ def _tenant_row(tenant: Mapping[str, Any]) -> list[str]:
     return [tenant["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
 
 
-def _plan(tenant: TenantId, place: Place) -> dict[str, Any]:
-    files = place.parts_of(tenant)
-    plan = _tenant(tenant, place)
-    if not files and not plan["keys"]:
-        raise NotFound(f"There is no tenant {tenant}.")
-    return {**plan, "files": files}
-
-
-def _erased(tenant: TenantId, place: Place, plan: Mapping[str, Any]) -> dict[str, Any]:
+def _erased(tenant: TenantId, backend: Backend, plan: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        keys = place.keys.revoke_all(tenant, at=now(), by=user())
+        keys = backend.keys.revoke_all(tenant, at=now(), by=user())
     except Refusal as refusal:
         names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
         raise Unavailable(
             f"These keys open the tenant {tenant} and cannot be revoked, so nothing was changed: "
             f"{names}. {refusal}"
         ) from refusal
-    counts = {name: plan[name] for name in (*COUNTS, "bytes")}
-    files = place.erase(tenant, **counts)
+    files = backend.erase(tenant, **{name: plan[name] for name in (*COUNTS, "bytes")})
     return {**plan, "keys": named(keys), "files": files}
 
 
 def _counts(plan: Mapping[str, Any]) -> str:
-    held = [f"{'?' if plan[name] is None else plan[name]} {name}" for name in COUNTS]
-    return ", ".join([*held, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
+    counts = [f"{'?' if plan[name] is None else plan[name]} {name}" for name in COUNTS]
+    return ", ".join([*counts, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
 
 
 async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:

@@ -21,10 +21,10 @@ from ...memory.space import Project, project_name
 from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
-from .. import options
-from ..catalog import group
+from .. import options as o
+from ..catalog import command, group
 from ..output import confirm, counted, progress_bar, say, size
-from ..place import Place, finish, now, on_tenant, place_of, refuse_own, user, written
+from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
 from ..print_results import named, parts, print_records, tell
 from ..target import Target
 
@@ -41,6 +41,10 @@ RECEIPT = (
     "id kind project observations revisions sessions erased_at bytes_gone_at copies_not_reached"
 )
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
+LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one continues
+
+_OF_TENANT = (*o.setting_options("db_path"), o.tenant_option(help="Whose projects."))
+_PROJECT = o.argument("project")
 
 
 @group()
@@ -52,34 +56,24 @@ def projects() -> None:
     """
 
 
-def _of_a_tenant(command: options.Command) -> options.Command:
-    return options.setting_options("db_path")(options.tenant_option("Whose projects.")(command))
-
-
-@projects.command("list", short_help="List the projects.")
-@options.service_options
-@_of_a_tenant
-@options.json_option()
+@command(*o.SERVICE, *_OF_TENANT, o.json_option(), of=projects, short_help="List the projects.")
 def list_(as_json: bool, **where: str | None) -> None:
     """List the projects with their live observations and their newest change.
 
     Over --url the time of that change is not known.
     """
     if service := Target.of_operator(where):
-        rows = _on_service(service, _listed_there)
+        rows = _on_service(service, _projects_of)
     else:
         listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
         rows = [parts(it, "project observations=memories sessions changed_at") for it in listed]
     print_records(rows, HEADINGS, as_json=as_json)
 
 
-@projects.command(short_help="Rename a project.")
-@options.without_route
-@_of_a_tenant
-@click.argument("project")
-@click.argument("new")
-@options.dry_run_option
-@options.json_option()
+@command(
+    *o.NO_ROUTE, *_OF_TENANT, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
+    of=projects, short_help="Rename a project.",
+)  # fmt: skip
 def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Rename PROJECT to NEW, which must be an unused name. Ids and sessions stay."""
     old, name = _name(project), _name(new)
@@ -89,14 +83,12 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
 
 
-@projects.command(short_help="Merge a project into another.")
-@options.without_route
-@_of_a_tenant
-@click.argument("project")
-@click.argument("into")
-@options.careful_options
+@command(
+    *o.NO_ROUTE, *_OF_TENANT, _PROJECT, o.argument("into"), *o.CAREFUL,
+    of=projects, short_help="Merge a project into another.",
+)  # fmt: skip
 def merge(
-    project: str, into: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
+    project: str, into: str, dry_run: bool, is_confirmed: bool, as_json: bool, **where: str | None
 ) -> None:
     """Move the observations and sessions of PROJECT into the project INTO.
 
@@ -107,7 +99,7 @@ def merge(
     source, target = _name(project), _name(into)
     plan = _on(Projects, where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
-        if not is_meant:
+        if not is_confirmed:
             _ask(f"merge {source} into {target}", _moved(plan))
         plan = _on(Projects, where, lambda it, caller: it.merge(caller, source, target))
     counts = {**_moved(plan), "same_keys": plan.same_keys}
@@ -115,21 +107,22 @@ def merge(
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
 
 
-@projects.command(short_help="Erase a project permanently.")
-@options.service_options
-@_of_a_tenant
-@click.argument("project")
-@options.careful_options
-def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None) -> None:
+@command(
+    *o.SERVICE, *_OF_TENANT, _PROJECT, *o.CAREFUL,
+    of=projects, short_help="Erase a project permanently.",
+)  # fmt: skip
+def erase(
+    project: str, dry_run: bool, is_confirmed: bool, as_json: bool, **where: str | None
+) -> None:
     """Erase PROJECT: its observations with their history, its sessions, its global memories.
 
     Others can save meanwhile. At the end nothing of it is left in the file, and the receipt
     says what was erased. Repeat the command if it was interrupted.
     """
     name, service = _name(project), Target.of_operator(where)
-    if dry_run or not is_meant:
+    if dry_run or not is_confirmed:
         if service:
-            plan = _on_service(service, lambda it: _erase_there(it, name, dry_run=True))
+            plan = _on_service(service, lambda it: _erase_on_service(it, name, dry_run=True))
         else:
             extent = _on(Projects, where, lambda it, caller: it.plan_erasure(caller, name))
             gone = extent.sessions - extent.shared_sessions
@@ -140,39 +133,40 @@ def erase(project: str, dry_run: bool, is_meant: bool, as_json: bool, **where: s
             return
         _ask(f"erase {name} for good", plan)
     if service:
-        answer = _on_service(service, lambda it: _erase_there(it, name))
+        answer = _on_service(service, lambda it: _erase_on_service(it, name))
         receipt: dict[str, Any] = {field: answer.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
-        still = None if receipt["bytes_gone_at"] else later
+        remaining = None if receipt["bytes_gone_at"] else later
     else:
-        erased, still = _on(Projects, where, partial(_erased, place_of(where), name))
+        erased, remaining = _on(Projects, where, partial(_erased, backend_of(where), name))
         receipt = parts(erased, RECEIPT)
     gone_at = f"Its bytes have left the file at {receipt['bytes_gone_at']}."
     sentence = (
         f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
         f"{receipt['revisions']} revisions, {receipt['sessions']} sessions.\n"
         f"Receipt: {receipt['id']}\n"
-        f"{still or gone_at} Not reached: {'; '.join(receipt['copies_not_reached'])}."
+        f"{remaining or gone_at} Not reached: {'; '.join(receipt['copies_not_reached'])}."
     )
     tell(receipt, sentence, as_json=as_json)
 
 
 async def _erased(
-    place: Place, project: Project, projects: Projects, caller: Caller
+    backend: Backend, project: Project, projects: Projects, caller: Caller
 ) -> tuple[Erasure, str | None]:
     """Erase a project, and wait until its bytes have left the file; else where they still are."""
     with progress_bar("Erasing") as advance:
         total = (await projects.plan_erasure(caller, project)).memories if advance else 0
         report = (lambda erasure: advance(erasure.observations, total)) if advance else noop
         erasure = await projects.erase(caller, project, report)
-    still = await finish(place, projects.engine, caller)
-    return await receipt_of(projects.engine, caller, erasure.id), still
+    remaining = await finish(backend, projects.engine, caller)
+    return await receipt_of(projects.engine, caller, erasure.id), remaining
 
 
 def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], Awaitable[T]]) -> T:
     """What work answers on the projects, or the agents, of the tenant that the options name."""
-    place, tenant = place_of(where), tenant_id(str(where["tenant"]))
-    return on_tenant(place, tenant, lambda it, who: work(kind(engine=it, audit=place.audit), who))
+    backend, tenant = backend_of(where), tenant_id(str(where["tenant"]))
+    audit = backend.audit
+    return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
 
 
 def _on_service(service: Target, work: Callable[["AsyncMemoryClient"], Awaitable[T]]) -> T:
@@ -183,6 +177,26 @@ def _on_service(service: Target, work: Callable[["AsyncMemoryClient"], Awaitable
             return await work(routes)
 
     return asyncio.run(worked())
+
+
+async def _projects_of(service: "AsyncMemoryClient") -> list[dict[str, object]]:
+    """The projects of a service, as `projects list` shows them but for when they changed."""
+    counts = {it: await service.stats(it) for it in (await service.stats()).projects}
+    totals = "observations=total_observations sessions=total_sessions"
+    return [
+        {"project": name, **parts(count, totals), "changed_at": None}
+        for name, count in counts.items()
+    ]
+
+
+def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
+    return Call(
+        operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
+        query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
+    )  # fmt: skip
+
+
+_erase_on_service = asking(_erasure).awaited
 
 
 def _name(text: str) -> Project:
@@ -201,35 +215,17 @@ def _moved(extent: Extent) -> dict[str, object]:
 def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
     counts = ", ".join(f"{name} {count}" for name, count in fields.items() if type(count) is int)
     done = "It would" if dry_run else "Done:"
-    sentence = f"{done} {printable(what)}: {counts}."
-    tell({**fields, "dry_run": dry_run}, sentence, as_json=as_json)
-
-
-LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one continues
-
-
-def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
-    return Call(
-        operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
-        query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
-    )  # fmt: skip
-
-
-async def _listed_there(service: "AsyncMemoryClient") -> list[dict[str, object]]:
-    """The projects of a service, as `projects list` shows them but for when they changed."""
-    counts = {it: await service.stats(it) for it in (await service.stats()).projects}
-    totals = "observations=total_observations sessions=total_sessions"
-    return [
-        {"project": name, **parts(count, totals), "changed_at": None}
-        for name, count in counts.items()
-    ]
-
-
-_erase_there = asking(_erasure).awaited
+    tell({**fields, "dry_run": dry_run}, f"{done} {printable(what)}: {counts}.", as_json=as_json)
 
 
 OF_AGENTS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
-AS_ALL = "default"  # the capacity of an agent of which nothing was said
+SHARED = "default"  # the capacity of an agent that has none of its own
+
+_OF_AGENTS = (
+    *o.setting_options("db_path", "keys_file", "seal_file"),
+    o.tenant_option(help="Whose agents."), *o.NO_ROUTE,
+)  # fmt: skip
+_AGENT = o.argument("agent")
 
 
 @group()
@@ -241,23 +237,7 @@ def agents() -> None:
     """
 
 
-def _of_agents(command: options.Command) -> options.Command:
-    return options.setting_options("db_path", "keys_file", "seal_file")(
-        options.tenant_option("Whose agents.")(options.without_route(command))
-    )
-
-
-def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
-    if text == AS_ALL:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < len(str(sys.maxsize))):
-        raise click.BadParameter(f"{text!r} is not a number, and not {AS_ALL}.", context, option)
-    return int(text)
-
-
-@agents.command("list", short_help="List the agents.")
-@_of_agents
-@options.json_option()
+@command(*_OF_AGENTS, o.json_option(), of=agents, short_help="List the agents.")
 def list_agents(as_json: bool, **where: str | None) -> None:
     """List the agents with their working and episodic entries, and any capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
@@ -265,17 +245,21 @@ def list_agents(as_json: bool, **where: str | None) -> None:
     print_records([parts(it, names) for it in listed], OF_AGENTS, as_json=as_json)
 
 
-@agents.command("set", short_help="Set the capacity of one agent.")
-@_of_agents
-@click.argument("agent")
-@click.option(
-    "--episodic-capacity",
-    "capacity",
-    metavar="NUMBER|default",
-    required=True,
-    callback=_read_capacity,
-    help="Maximum number of episodic entries; `default` follows the service's setting.",
-)
+def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
+    if text == SHARED:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < len(str(sys.maxsize))):
+        raise click.BadParameter(f"{text!r} is not a number, and not {SHARED}.", context, option)
+    return int(text)
+
+
+@command(
+    *_OF_AGENTS, _AGENT,
+    o.option("--episodic-capacity", "capacity", metavar="NUMBER|default", required=True,
+             callback=_read_capacity,
+             help="Maximum number of episodic entries; `default` follows the service's setting."),
+    of=agents, short_help="Set the capacity of one agent.",
+)  # fmt: skip
 def set_(agent: str, capacity: int | None, **where: str | None) -> None:
     """Set how many episodic entries AGENT may have, even before it has any.
 
@@ -287,10 +271,11 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
     click.echo(f"{name} may hold {many if capacity is None else _entries(capacity, 'episodic')}.")
 
 
-@agents.command(short_help="Export an agent's own memory as JSON.")
-@_of_agents
-@click.argument("agent")
-@options.to_option("FILE", "The file to write; - is standard output.")
+@command(
+    *_OF_AGENTS, _AGENT,
+    o.to_option(metavar="FILE", help="The file to write; - is standard output."),
+    of=agents, short_help="Export an agent's own memory as JSON.",
+)  # fmt: skip
 def export(agent: str, to: str, **where: str | None) -> None:
     """Write the working and episodic entries of AGENT, one per line, newest last.
 
@@ -298,17 +283,17 @@ def export(agent: str, to: str, **where: str | None) -> None:
     only when it is complete, and only its owner can read it.
     """
     name = agent_id(agent)
-    refuse_own(to, place_of(where).settings)
+    refuse_own(to, backend_of(where).settings)
     with written(to) as file:
         _on_agents(where, partial(_export, name, file))
 
 
-@agents.command("erase", short_help="Erase an agent's own memory permanently.")
-@_of_agents
-@click.argument("agent")
-@options.careful_options
+@command(
+    *_OF_AGENTS, _AGENT, *o.CAREFUL,
+    of=agents, short_help="Erase an agent's own memory permanently.",
+)  # fmt: skip
 def erase_agent(
-    agent: str, dry_run: bool, is_meant: bool, as_json: bool, **where: str | None
+    agent: str, dry_run: bool, is_confirmed: bool, as_json: bool, **where: str | None
 ) -> None:
     """Erase the working and episodic entries of AGENT, its events, and its own capacity.
 
@@ -316,18 +301,24 @@ def erase_agent(
     belong to their namespaces. At the end nothing erased is left in the file. Repeat the
     command if it was interrupted.
     """
-    place, name, tenant = place_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
-    keys = place.keys.ring().working(tenant, name)
+    backend, name, tenant = backend_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
+    keys = backend.keys.ring().working(tenant, name)
     ids = [key.id for key in keys]
     extent = _on_agents(where, lambda it, caller: it.plan_erasure(caller, name, ids))
-    if dry_run:
-        _print_agent_erased(name, extent, keys, None, as_json=as_json)
-        return
-    if not is_meant:
-        confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
-    keys = place.keys.revoke_all(tenant, name, at=now(), by=user())
-    erased, left = _on_agents(where, partial(_agent_erased, place, name, keys))
-    _print_agent_erased(name, erased, keys, left, as_json=as_json)
+    sentence, end = f"It would erase {name}: {_counts(extent, keys)}.", dict[str, object]()
+    if not dry_run:
+        if not is_confirmed:
+            confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
+        keys = backend.keys.revoke_all(tenant, name, at=now(), by=user())
+        extent, remaining, copies = _on_agents(where, partial(_agent_erased, backend, name, keys))
+        at = rendered(now())
+        end = {"bytes_gone_at": None if remaining else at, "copies_not_reached": copies}
+        gone = remaining or f"The bytes have left the file at {at}."
+        sentence = f"Erased {name}: {_counts(extent, keys)}.\n{gone} "
+        sentence += f"Not reached: {'; '.join(copies)}."
+    extents = parts(extent, "working episodic bytes=size events")
+    document = {"agent": name, **extents, "keys": named(keys), "dry_run": dry_run, **end}
+    tell(document, sentence, as_json=as_json)
 
 
 async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Caller) -> None:
@@ -340,46 +331,27 @@ async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Call
         say(f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`.")
 
 
-_Left = tuple[str | None, Sequence[str]]  # where bytes still are: in the storage, and in copies
-
-
 async def _agent_erased(
-    place: Place, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
-) -> tuple["AgentExtent", _Left]:
+    backend: Backend, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
+) -> tuple["AgentExtent", str | None, Sequence[str]]:
+    """What was erased, where its bytes still are in the storage, and in which copies."""
     ids = [key.id for key in keys]
+
+    def rows(extent: "AgentExtent") -> int:
+        return extent.working + extent.episodic + extent.events
+
     with progress_bar("Erasing") as advance:
-        total = _rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
-        report = (lambda erased: advance(_rows(erased), total)) if advance else noop
+        total = rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
+        report = (lambda erased: advance(rows(erased), total)) if advance else noop
         erased = await agents.erase(caller, agent, ids, report)
-    here = await finish(place, agents.engine, caller)
-    return erased, (here, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES))
+    remaining = await finish(backend, agents.engine, caller)
+    return erased, remaining, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES)
 
 
 def _on_agents(where: Where, work: Callable[["Agents", Caller], Awaitable[T]]) -> T:
     from ...openintent.agents import Agents  # noqa: PLC0415 - a protocol that projects need not
 
     return _on(Agents, where, work)
-
-
-def _print_agent_erased(
-    agent: AgentId,
-    extent: "AgentExtent",
-    keys: Sequence[Key],
-    left: _Left | None,  # none of a dry run
-    *,
-    as_json: bool,
-) -> None:
-    extents = parts(extent, "working episodic bytes=size events")
-    document = {"agent": agent, **extents, "keys": named(keys), "dry_run": left is None}
-    sentence = f"It would erase {agent}: {_counts(extent, keys)}."
-    if left is not None:
-        (here, copies), at = left, rendered(now())
-        document |= {"bytes_gone_at": None if here else at, "copies_not_reached": copies}
-        sentence = (
-            f"Erased {agent}: {_counts(extent, keys)}.\n"
-            f"{here or f'The bytes have left the file at {at}.'} Not reached: {'; '.join(copies)}."
-        )
-    tell(document, sentence, as_json=as_json)
 
 
 def _counts(extent: "AgentExtent", keys: Sequence[Key]) -> str:
@@ -391,7 +363,3 @@ def _counts(extent: "AgentExtent", keys: Sequence[Key]) -> str:
 
 def _entries(count: int, tier: str) -> str:
     return counted(count, f"{tier} entry", f"{tier} entries")
-
-
-def _rows(extent: "AgentExtent") -> int:
-    return extent.working + extent.episodic + extent.events

@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from ...lazy import Lazy
 from ...memory.space import project_name
 from ...recall.text import clean
 from ...settings.settings import Settings, settings, unknown_variables
-from .. import options
+from .. import options as o
 from ..catalog import command
 from ..output import (
     NAME,
@@ -63,8 +63,7 @@ log = logging.getLogger(__name__)
 TIMEOUT = 2.0  # seconds
 
 
-@command()
-@options.setting_options()
+@command(*o.setting_options())
 def serve(**flags: str | None) -> None:
     """Run the service until SIGTERM or Ctrl-C.
 
@@ -80,21 +79,16 @@ def serve(**flags: str | None) -> None:
             fields = {"variable": name, "meant": meant}
             log.warning("an unknown variable is ignored", extra=fields)
     sqlite.without_memory_statistics()
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    loop_factory: Any = None
+    with suppress(ImportError):
+        import uvloop  # noqa: PLC0415 - absent where it does not build
+
+        loop_factory = uvloop.Loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(server.serve(chosen))
 
 
-def _loop_factory() -> Any:
-    try:
-        import uvloop  # noqa: PLC0415 - absent where it does not build
-    except ImportError:
-        return None
-    return uvloop.Loop
-
-
-@command()
-@options.service_options
-@options.setting_options()
+@command(*o.SERVICE, *o.setting_options())
 def health(**flags: str | None) -> None:
     """Exit with 0 if the service at --url, or else at --listen, is healthy, and with 1 if not."""
     if target := Target.of_operator(flags):
@@ -128,11 +122,7 @@ class NoService(CommandRefused):
     """Nothing answers where the service would."""
 
 
-@command()
-@options.here_option
-@options.setting_options("listen")
-@options.target_options
-@options.json_option()
+@command(o.HERE, *o.setting_options("listen"), *o.TARGET, o.json_option())
 def status(project: str, listen: str | None, as_json: bool, **params: str | None) -> None:
     """Show whether the service is running, where its data is, and how much is stored.
 
@@ -144,11 +134,14 @@ def status(project: str, listen: str | None, as_json: bool, **params: str | None
     facts: dict[str, Any] = {
         "url": url,
         "is_running": checks is not None,
-        "database": None if target.url else _database(target.settings),
+        "database": None,
         "project": project_name(project) or None,
         "memories": None,
         "checks": (checks or {}).get("checks", {}),
     }
+    if not target.url:
+        chosen = target.settings
+        facts["database"] = "PostgreSQL" if chosen.database_url else str(chosen.db_path)
     if checks is not None or not target.url:
         try:
             facts |= run_on_target(params, lambda memories: _stored(memories, project))
@@ -162,11 +155,10 @@ def status(project: str, listen: str | None, as_json: bool, **params: str | None
     sys.exit(1 if (checks or {}).get("status") == "failed" else 0)
 
 
-@command("open")
-@options.url_option
-@options.key_file_option
-@options.setting_options("listen")
-@options.flag("--print", "is_printed", help="Print the address instead of opening it.")
+@command(
+    o.URL_OPTION, o.KEY_FILE, *o.setting_options("listen"),
+    o.flag("--print", "is_printed", help="Print the address instead of opening it."),
+)  # fmt: skip
 def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
     """Open the API documentation of the running service in a browser."""
     where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
@@ -197,26 +189,22 @@ def _url(target: Target, listen: str | None) -> str:
     return f"http://{address.host or '127.0.0.1'}:{address.port}"
 
 
-def _database(settings: Settings) -> str:
-    return "PostgreSQL" if settings.database_url else str(settings.db_path)
-
-
 def _readiness(url: str) -> Facts | None:
     """What the service says of itself; nothing if none answers."""
     try:
         # The service is never behind the proxy that the environment names.
         direct = urls.build_opener(urls.ProxyHandler({}))
-        with direct.open(f"{url}/health/ready", timeout=TIMEOUT) as answer:
-            body = answer.read()
+        with direct.open(f"{url}/health/ready", timeout=TIMEOUT) as response:
+            body = response.read()
     except HTTPError as error:
         body = error.read()
     except (OSError, ValueError, HTTPException):
         return None
     try:
-        found = json.loads(body)
+        answer = json.loads(body)
     except ValueError:
         return None
-    return found if isinstance(found, dict) and "status" in found else None
+    return answer if isinstance(answer, dict) and "status" in answer else None
 
 
 def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
@@ -243,16 +231,14 @@ def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
         yield "Checks", f"{', '.join(facts['checks']) or 'all'}: ok"
 
 
-@command()
-@options.here_option
-@options.url_option
-@options.key_file_option
-@options.file_tenant_option
-@options.setting_options(
-    "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
-    "recall_limit", "recall",
-    "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
-    "log_level", "log_format", "otlp_endpoint", "otlp_protocol",
+@command(
+    o.HERE, o.URL_OPTION, o.KEY_FILE, o.TENANT,
+    *o.setting_options(
+        "db_path", "allow_network_fs", "redaction_file", "tenant_quota", "dedupe_window",
+        "recall_limit", "recall",
+        "tools", "context_limit", "auto_summarize", "auto_save", "auto_search",
+        "log_level", "log_format", "otlp_endpoint", "otlp_protocol",
+    ),
 )  # fmt: skip
 def mcp(
     project: str, url: str | None, key_file: str | None, tenant: str | None, **flags: str | None
@@ -328,52 +314,39 @@ MESSAGES = (
 )
 
 
-class DemoFailed(CommandRefused):
-    """The service did not do its part."""
-
-
-@command()
-@click.option(
-    "--url",
-    metavar="URL",
-    envvar=URL,
-    default="http://127.0.0.1:7437",
-    show_default=True,
-    help=f"Address of the service; its key is in {options.KEY}. [{URL}]",
-)
+@command(
+    o.option(
+        "--url", metavar="URL", envvar=URL, default="http://127.0.0.1:7437", show_default=True,
+        help=f"Address of the service; its key is in {o.KEY}. [{URL}]",
+    )
+)  # fmt: skip
 def demo(url: str) -> None:
     """Save sample memories in a running service, and show the context an agent would get."""
+    session = f"demo-{secrets.token_hex(4)}"
     try:
         with client.MemoryClient.from_environment(url=url, retries=0) as memory:
-            _demonstrate(memory)
+            memory.start_session(session, DEMO)
+            click.echo(f"Session {session} in project {DEMO}:")
+            for observation in OBSERVATIONS:
+                saved = memory.save(session_id=session, project=DEMO, **observation)
+                click.echo(f"  {saved.action:<12} #{saved.id}  {observation['title']}")
+            messages = [client.Message(role=role, content=text) for role, text in MESSAGES]
+            click.echo(f"  ended        {memory.end_session(session, messages).summary}")
+            context = memory.context(project=DEMO, query=PROMPT, limit=2)
     except (client.Misconfigured, client.Unreachable) as error:
-        raise DemoFailed(str(error)) from error
+        raise CommandRefused(str(error)) from error
     except client.MemoryServiceError as error:
-        raise DemoFailed(f"The program at that address refused POST /sessions: {error}") from error
-
-
-def _demonstrate(memory: "client.MemoryClient") -> None:
-    session = f"demo-{secrets.token_hex(4)}"
-    memory.start_session(session, DEMO)
-    click.echo(f"Session {session} in project {DEMO}:")
-    for observation in OBSERVATIONS:
-        saved = memory.save(session_id=session, project=DEMO, **observation)
-        click.echo(f"  {saved.action:<12} #{saved.id}  {observation['title']}")
-    ended = memory.end_session(
-        session, [client.Message(role=role, content=content) for role, content in MESSAGES]
-    )
-    click.echo(f"  ended        {ended.summary}")
+        sentence = f"The program at that address refused POST /sessions: {error}"
+        raise CommandRefused(sentence) from error
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
-    print_results.print_context(memory.context(project=DEMO, query=PROMPT, limit=2), as_json=False)
+    print_results.print_context(context, as_json=False)
 
 
 VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks
 
 
-@command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion(context: click.Context, shell: str) -> None:
+@command(o.argument("shell", type=click.Choice(["bash", "zsh", "fish"])))
+def completion(shell: str) -> None:
     """Print the script that makes SHELL complete commands and options.
 
     \b
@@ -383,4 +356,5 @@ def completion(context: click.Context, shell: str) -> None:
     """
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each choice
-    click.echo(kind(context.find_root().command, {}, NAME, VARIABLE).source())
+    program = click.get_current_context().find_root().command
+    click.echo(kind(program, {}, NAME, VARIABLE).source())

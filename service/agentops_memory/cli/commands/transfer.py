@@ -35,7 +35,7 @@ from ...http.json_reader import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
 from ..catalog import command
-from ..options import answer_options, flag, force_option, project_option, target_options
+from ..options import ANSWER, FORCE, PROJECT_OPTION, TARGET, argument, flag
 from ..output import (
     FileRefused,
     FileThere,
@@ -182,11 +182,9 @@ CONFLICTS = {
 IN_CONFLICT = "{other} is in conflict with it"  # as only another version can tell
 
 
-@command()
-@click.argument("file", required=False, default="-", type=FILE)
-@project_option
-@force_option
-@target_options
+@command(
+    argument("file", required=False, default="-", type=FILE), PROJECT_OPTION, FORCE, *TARGET
+)  # fmt: skip
 def export(file: str, project: str | None, force: bool, **where: str | None) -> None:
     """Write every session and observation of the project, or of all projects, to FILE.
 
@@ -214,10 +212,11 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     run_on_target(where, work)
 
 
-@command("import")
-@click.argument("file", type=FILE)
-@flag("--dry-run", help="Show what would be stored, and store nothing.")
-@answer_options
+@command(
+    argument("file", type=FILE),
+    flag("--dry-run", help="Show what would be stored, and store nothing."),
+    *ANSWER,
+)
 def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
     """Store everything in the export FILE that is not stored yet.
 
