@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Self
 
 from starlette.applications import Starlette
 
@@ -27,7 +26,7 @@ from .engine.maintenance import AuditLog, noop
 from .http.app import application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.middleware import ALWAYS, EarlyPost, Probes, host_of, local_names, well
-from .http.protocol import Operation, Protocol, Served
+from .http.protocol import Operation, Protocol
 from .jobs.runner import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
 from .local import LocalService, redaction_of, utc_now
@@ -75,121 +74,6 @@ async def noting(entries: AgentEntries) -> AsyncIterator[None]:
     await write()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """What each protocol is served over."""
-
-    agentops: AgentOps
-    memory_stores: Sequence[Operation]
-    anthropic_stores: Sequence[Operation]
-    openintent: OpenIntent
-    openwop: OpenWopServices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wiring:
-    """How the parts of the program are put together, for a service or for one command."""
-
-    settings: Settings
-    telemetry: Telemetry
-    clock: Callable[[], datetime]
-    redaction: Redaction
-    audit: AuditLog
-
-    @classmethod
-    def of(cls, settings: Settings, telemetry: Telemetry, clock: Callable[[], datetime]) -> Self:
-        return cls(
-            settings=settings,
-            telemetry=telemetry,
-            clock=clock,
-            redaction=redaction_of(settings),
-            audit=audit_of(settings, clock),
-        )
-
-    @property
-    def rules(self) -> RulesOf:
-        """The redaction rules for what a caller writes."""
-        return self.redaction.rules
-
-    def services(
-        self,
-        engine: Engine,
-        transfer: Transfer,
-        on_erased: Callable[[Caller], None] = noop,
-        on_due: Callable[[Caller], None] = noop,
-    ) -> Services:
-        """The domain over the engine.
-
-        `on_due` is called where commitments may be left that are due.
-        """
-        settings, rules = self.settings, self.rules
-        audit = self.audit
-        entries = AgentEntries(
-            engine=engine, capacities=settings.capacities, rules=rules, on_erased=on_erased
-        )
-        recall = Recall(
-            engine=engine,
-            features=settings.recall,
-            timeout=settings.recall_limit,
-            accessed=entries.accesses.note_memories,
-        )
-        operations = AgentOps(
-            engine=engine, rules=rules, recall=recall, clock=self.clock,
-            dedupe_window=settings.dedupe_window, periods=settings.review_after,
-            transfer=lambda: transfer,
-            projects=partial(Projects, engine=engine, audit=audit, on_erased=on_erased),
-        )  # fmt: skip
-        stores = partial(Serving, engine=engine, audit=audit, rules=rules, on_erased=on_erased)
-        return Services(
-            agentops=operations,
-            memory_stores=cloud.operations(stores(policy=cloud.POLICY), recall),
-            anthropic_stores=anthropic.operations(stores(policy=anthropic.POLICY)),
-            openintent=OpenIntent(
-                entries=entries,
-                audit=audit,
-                features=settings.recall,
-                timeout=settings.recall_limit,
-                clock=self.clock,
-            ),
-            openwop=OpenWopServices(
-                ref_entries=RefEntries(
-                    engine=engine,
-                    redaction=self.redaction,
-                    features=settings.recall,
-                    timeout=settings.recall_limit,
-                    on_due=on_due,
-                ),
-                runs=Runs(engine=engine, redaction=self.redaction),
-                commitments=Commitments(
-                    engine=engine,
-                    redaction=self.redaction,
-                    firing=Firing(
-                        engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due
-                    ),
-                ),
-                passes=Passes(
-                    engine=engine,
-                    redaction=self.redaction,
-                    keep_archives=self.settings.keep_archives,
-                    audit=audit,
-                    ended=partial(self.telemetry.metrics.count, PASSES),
-                    on_erased=on_erased,
-                    on_due=on_due,
-                ),
-                forgetting=Forgetting(
-                    engine=engine, redaction=self.redaction, audit=audit, on_erased=on_erased
-                ),
-                proposals=Proposals(engine=engine, redaction=self.redaction, audit=audit),
-                redaction=self.redaction,
-                clock=self.clock,
-            ),
-        )
-
-    def local(self, agentops: AgentOps) -> Callable[..., LocalService]:
-        """The services behind the REST API, for a caller in this process."""
-        return partial(LocalService, agentops=agentops, rules=self.rules, telemetry=self.telemetry)
-
-
 log = logging.getLogger(__name__)
 
 # What is spoken, in the order in which a path is looked for: the last has the paths of no other.
@@ -221,7 +105,10 @@ async def opened(
     before all that, and nothing once it continues; `on_upgrade` is called on the loop.
     """
     clock = clock or utc_now
-    wiring = _Wiring.of(settings, telemetry, clock)
+    wiring = _Wiring(
+        settings=settings, telemetry=telemetry, clock=clock, redaction=redaction_of(settings),
+        audit=audit_of(settings, clock), of_openwop=of_openwop or openwop.operations,
+    )  # fmt: skip
     sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
         settings=settings,
@@ -237,9 +124,7 @@ async def opened(
         watched_keys(settings) as keys,
         nullcontext(wiring.identity(keys)) as identity,
         _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(
-            of_openwop or openwop.operations, storage, identity, jobs
-        ) as application,
+        wiring.application(storage, identity, jobs) as application,
     ):
         yield application
 
@@ -279,7 +164,22 @@ def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
     return file
 
 
-class _Wiring(Wiring):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wiring:
+    """How the parts of a service are put together."""
+
+    settings: Settings
+    telemetry: Telemetry
+    clock: Callable[[], datetime]
+    redaction: Redaction
+    audit: AuditLog
+    of_openwop: OpenWopOperations
+
+    @property
+    def rules(self) -> RulesOf:
+        """The redaction rules for what a caller writes."""
+        return self.redaction.rules
+
     def identity(self, keys: KeyStore) -> Identity:
         """Whom to let in; SettingRefused or KeyFileRefused if nobody, or the keys are unknown."""
         settings, ring = self.settings, keys.read()
@@ -297,43 +197,89 @@ class _Wiring(Wiring):
 
     @asynccontextmanager
     async def application(
-        self,
-        of_openwop: OpenWopOperations,
-        storage: Storage,
-        identity: Identity,
-        jobs: BackgroundJobs,
+        self, storage: Storage, identity: Identity, jobs: BackgroundJobs
     ) -> AsyncIterator[Starlette]:
         """The application, with what continues beside it."""
-        rates = RateLimiter(self.settings.rate_limit)
+        settings, on_erased = self.settings, jobs.erased.set
+        rates = RateLimiter(settings.rate_limit)
         gate = Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
         metrics, backups = self.telemetry.metrics, jobs.backups()
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
-        transfer = Transfer(engine=engine, rules=self.rules)
-        services = self.services(engine, transfer, jobs.erased.set, jobs.due.set)
-        connections = mcp.Connections(
-            profile=self.settings.profile, service=self.local(services.agentops), clock=self.clock
+        entries = AgentEntries(
+            engine=engine, capacities=settings.capacities, rules=self.rules, on_erased=on_erased
         )
-        agents = mcp.McpOverHttp(connections)
+        recall = Recall(
+            engine=engine,
+            features=settings.recall,
+            timeout=settings.recall_limit,
+            accessed=entries.accesses.note_memories,
+        )
+        transfer = Transfer(engine=engine, rules=self.rules)
+        api = AgentOps(
+            engine=engine, rules=self.rules, recall=recall, clock=self.clock,
+            dedupe_window=settings.dedupe_window, periods=settings.review_after,
+            transfer=lambda: transfer,
+            projects=partial(Projects, engine=engine, audit=self.audit, on_erased=on_erased),
+        )  # fmt: skip
+        of_openwop = self._openwop(engine, on_erased, jobs.due.set)
         trouble = (lambda: backups.trouble) if backups else None
         probes = Probes(storage=storage, metrics=metrics, backup_trouble=trouble)
-        more = self._endpoints(probes, figures, gate)
         async with (
-            jobs.running(storage, services.openwop.runs, services.openwop.passes, backups),
+            jobs.running(storage, of_openwop.runs, of_openwop.passes, backups),
             background(
                 watch_the_loop(metrics), *([figures.keep_fresh()] if self.telemetry.is_sent else [])
             ),
-            noting(services.openintent.entries),
+            noting(entries),
         ):
             running = Running(
                 readiness=probes.readiness, maintenance=storage.maintenance,
-                settings=self.settings, metrics=metrics, keys=identity.keys.ring,
+                settings=settings, metrics=metrics, keys=identity.keys.ring,
                 used=identity.used,
             )  # fmt: skip
-            served = self._served(services, agents, of_openwop, running)
+            operations = self._operations(api, entries, of_openwop, running, on_erased)
+            served = list(zip(PROTOCOLS, operations, strict=True))
+            more = self._endpoints(probes, figures, gate)
             app = application(served, more, gate, self.telemetry)
             app.state.early = self._early(storage, gate)
-            app.state.early_posts = self._early_posts(services.agentops, gate)
+            app.state.early_posts = self._early_posts(api, gate)
             yield app
+
+    def _openwop(
+        self,
+        engine: Engine,
+        on_erased: Callable[[Caller], None],
+        on_due: Callable[[Caller], None],  # called where commitments may be left that are due
+    ) -> OpenWopServices:
+        return OpenWopServices(
+            ref_entries=RefEntries(
+                engine=engine,
+                redaction=self.redaction,
+                features=self.settings.recall,
+                timeout=self.settings.recall_limit,
+                on_due=on_due,
+            ),
+            runs=Runs(engine=engine, redaction=self.redaction),
+            commitments=Commitments(
+                engine=engine,
+                redaction=self.redaction,
+                firing=Firing(engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due),
+            ),
+            passes=Passes(
+                engine=engine,
+                redaction=self.redaction,
+                keep_archives=self.settings.keep_archives,
+                audit=self.audit,
+                ended=partial(self.telemetry.metrics.count, PASSES),
+                on_erased=on_erased,
+                on_due=on_due,
+            ),
+            forgetting=Forgetting(
+                engine=engine, redaction=self.redaction, audit=self.audit, on_erased=on_erased
+            ),
+            proposals=Proposals(engine=engine, redaction=self.redaction, audit=self.audit),
+            redaction=self.redaction,
+            clock=self.clock,
+        )
 
     def _early_posts(self, of: AgentOps, gate: Gate) -> Mapping[str, EarlyPost]:
         """What saves plain observations, unless spans are to tell of each step."""
@@ -363,44 +309,62 @@ class _Wiring(Wiring):
             telemetry=self.telemetry,
         ).answer
 
-    def _served(
+    def _operations(
         self,
-        services: Services,
-        agents: mcp.McpOverHttp,
-        of_openwop: OpenWopOperations,
+        api: AgentOps,
+        entries: AgentEntries,
+        of_openwop: OpenWopServices,
         running: Running,
-    ) -> Sequence[Served]:
-        settings = self.settings
-        handlers = Handlers(
-            agentops=services.agentops,
-            max_upload=settings.max_upload,
-            folder=settings.db_path.parent,
+        on_erased: Callable[[Caller], None],
+    ) -> Sequence[Sequence[Operation]]:
+        """Those of each of the PROTOCOLS."""
+        settings, rules = self.settings, self.rules
+        stores = partial(
+            Serving, engine=api.engine, audit=self.audit, rules=rules, on_erased=on_erased
         )
-        discovery = Discovery(
-            is_consolidating=bool(settings.consolidate_every), keep_archives=settings.keep_archives
-        )
-        operations = (
-            services.memory_stores,
-            openintent.operations(services.openintent),
-            services.anthropic_stores,
-            of_openwop(services.openwop, discovery),
-            mcp.operations(agents),
-            console.operations(
-                Console(
-                    agentops=services.agentops,
-                    memories=self.local(services.agentops),
+        # The services behind the REST API, for a caller in this process.
+        local = partial(LocalService, agentops=api, rules=rules, telemetry=self.telemetry)
+        agents = mcp.Connections(profile=settings.profile, service=local, clock=self.clock)
+        return (
+            cloud.operations(stores(policy=cloud.POLICY), api.recall),
+            openintent.operations(
+                OpenIntent(
+                    entries=entries,
+                    audit=self.audit,
+                    features=settings.recall,
+                    timeout=settings.recall_limit,
                     clock=self.clock,
-                    running=running,
-                    agents=services.openintent.entries,
-                    refs=services.openwop.ref_entries,
                 )
             ),
-            agentops.operations(handlers, settings.delete_answer),
+            anthropic.operations(stores(policy=anthropic.POLICY)),
+            self.of_openwop(
+                of_openwop,
+                Discovery(
+                    is_consolidating=bool(settings.consolidate_every),
+                    keep_archives=settings.keep_archives,
+                ),
+            ),
+            mcp.operations(mcp.McpOverHttp(agents)),
+            console.operations(
+                Console(
+                    agentops=api,
+                    memories=local,
+                    clock=self.clock,
+                    running=running,
+                    agents=entries,
+                    refs=of_openwop.ref_entries,
+                )
+            ),
+            agentops.operations(
+                Handlers(
+                    agentops=api, max_upload=settings.max_upload, folder=settings.db_path.parent
+                ),
+                settings.delete_answer,
+            ),
         )
-        return list(zip(PROTOCOLS, operations, strict=True))
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
-        """What those are answered who look after the service."""
+        """Those for operators."""
         mode = self.settings.metrics
         if mode == "off":
             return probes.operations

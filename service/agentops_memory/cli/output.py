@@ -143,7 +143,7 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
         text = one_line(text[:LONGEST])
         hint = MAY_BE_DONE if getattr(error, "may_be_done", False) else hint
         code = REFUSED if PASSING.isdisjoint(kinds) else LATER
-    if has_hint:
+    if has_hint or is_start:
         click.secho(f"{NAME}: {text}", err=True, fg="red")
         click.echo(f"Hint: {hint}", err=True)
     else:

@@ -67,14 +67,29 @@ def log_uncaught() -> None:
 
     Where no log is set up, as in most commands, it is on standard error.
     """
-    sys.excepthook = _raised
-    threading.excepthook = lambda raised: _raised(
-        raised.exc_type, raised.exc_value, raised.exc_traceback
-    )
-    sys.unraisablehook = lambda ignored: log.critical(
-        "exception ignored", exc_info=ignored.exc_value
-    )
-    warnings.showwarning = _warned
+
+    def raised(
+        kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if not issubclass(kind, Exception):
+            sys.__excepthook__(kind, error or kind(), traceback)
+        else:
+            log.critical("uncaught exception", exc_info=error)
+
+    def warned(
+        message: Warning | str,  # noqa: ARG001 - it may quote anything
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,  # noqa: ARG001 - the signature of warnings.showwarning
+        line: str | None = None,  # noqa: ARG001 - as above
+    ) -> None:
+        log.warning("%s in %s:%d", category.__name__, filename, lineno)
+
+    sys.excepthook = raised
+    threading.excepthook = lambda it: raised(it.exc_type, it.exc_value, it.exc_traceback)
+    sys.unraisablehook = lambda it: log.critical("exception ignored", exc_info=it.exc_value)
+    warnings.showwarning = warned
     if logging.lastResort:
         logging.lastResort.setFormatter(_PlainFormatter())
 
@@ -111,26 +126,6 @@ class _PlainFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         return message_of(record) + (f"\n{trace(error).rstrip()}" if error else "")
-
-
-def _raised(
-    kind: type[BaseException], error: BaseException | None, traceback: TracebackType | None
-) -> None:
-    if not issubclass(kind, Exception):
-        sys.__excepthook__(kind, error or kind(), traceback)
-    else:
-        log.critical("uncaught exception", exc_info=error)
-
-
-def _warned(
-    message: Warning | str,  # noqa: ARG001 - it may quote anything
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,  # noqa: ARG001 - the signature of warnings.showwarning
-    line: str | None = None,  # noqa: ARG001 - as above
-) -> None:
-    log.warning("%s in %s:%d", category.__name__, filename, lineno)
 
 
 PASSWORD = re.compile(r"postgres(ql)?://([^\s/@]*:[^\s/@]+@|\S*[?&](ssl)?password=)", re.IGNORECASE)
@@ -176,7 +171,12 @@ class _Program(click.Group):
         """Run the command; a closed pipe or a signal ends it with the exit code that shells use."""
         try:
             with terminable():
-                return self._invoke(ctx)
+                try:
+                    return super().invoke(ctx)
+                except FAILURES as error:
+                    name = ctx.invoked_subcommand
+                    has_hint = isinstance(error, MemoryServiceError) or name in WITH_HINTS
+                    fail(error, has_hint=has_hint, is_start=name == "serve")
         except BrokenPipeError:
             sys.exit(READER_GONE)
         except Terminated:
@@ -185,14 +185,6 @@ class _Program(click.Group):
         except (KeyboardInterrupt, click.Abort):
             click.echo(f"\n{NAME}: Stopped.", err=True)
             sys.exit(INTERRUPTED)
-
-    def _invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except FAILURES as error:
-            is_of_service = isinstance(error, MemoryServiceError)
-            has_hint = is_of_service or ctx.invoked_subcommand in WITH_HINTS
-            fail(error, has_hint=has_hint, is_start=ctx.invoked_subcommand == "serve")
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""
@@ -225,10 +217,9 @@ def main(ctx: click.Context) -> None:
 def _command_first(args: list[str]) -> list[str]:
     if args and args[0] in OPTIONS_OF_PROGRAM:
         return args
-    place = 0
-    while place < len(args) and args[place].startswith("-"):
-        has_value = "=" not in args[place] and args[place] not in OPTIONS_OF_PROGRAM
-        place += 2 if has_value else 1
-    if place >= len(args):
+    at = 0
+    while at < len(args) and args[at].startswith("-"):
+        at += 1 if "=" in args[at] or args[at] in OPTIONS_OF_PROGRAM else 2
+    if at >= len(args):
         return ["serve", *args]
-    return [args[place], *args[:place], *args[place + 1 :]]
+    return [args[at], *args[:at], *args[at + 1 :]]

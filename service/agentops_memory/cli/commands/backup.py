@@ -22,18 +22,8 @@ from ...recall.instants import rendered
 from ...settings.settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import options as o
+from .. import output as out
 from ..catalog import command, is_id
-from ..output import (
-    NAME,
-    counted,
-    file_errors,
-    is_terminal,
-    one_line,
-    print_table,
-    progress_bar,
-    say,
-    size,
-)
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..print_results import parts, tell
 from .memories import restore_memory
@@ -58,7 +48,7 @@ def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params
     It blocks no saves. The archive is verified before it gets its name, and only its
     owner can read it. `restore` restores it.
     """
-    with file_errors():
+    with out.file_errors():
         keys, seal = params.pop("with_keys"), params.pop("without_seal")
         chosen = settings_of_files(params)
         refuse_own(to, chosen)
@@ -67,24 +57,26 @@ def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params
         scope = Scope(tenants=named, with_keys=keys, without_seal=seal)
         if to == STDOUT:
             archive = _stream(chosen, scope)
-            say(f"Saved {_summary(archive.manifest)}.")
+            out.say(f"Saved {_summary(archive.manifest)}.")
         else:
-            with progress_bar("Backing up") as bar:
+            with out.progress_bar("Backing up") as bar:
                 archive = make_archive(
                     chosen, Path(to), scope, now=now(), is_forced=force, progress=bar
                 )
             made = {"archive": str(archive.path), "bytes": archive.size}
-            summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {size(archive.size)}."
-            tell(made | archive.manifest.document(), one_line(summary), as_json=as_json)
+            summary = (
+                f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
+            )
+            tell(made | archive.manifest.document(), out.one_line(summary), as_json=as_json)
         if archive.manifest.damaged:
             remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
-            say(f"{_damage(archive.manifest)} {remedy} until then.")
+            out.say(f"{_damage(archive.manifest)} {remedy} until then.")
 
 
 def _stream(settings: Settings, scope: Scope) -> Archived:
-    if sys.stdout is None or is_terminal(sys.stdout):
+    if sys.stdout is None or out.is_terminal(sys.stdout):
         raise click.UsageError("An archive cannot be written to a terminal; name a file.")
-    with progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
+    with out.progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
         made = make_archive(settings, own / "archive.zip", scope, now=now(), progress=bar)
         with made.path.open("rb") as source:
             shutil.copyfileobj(source, sys.stdout.buffer)
@@ -93,15 +85,15 @@ def _stream(settings: Settings, scope: Scope) -> Archived:
 
 
 def _damage(manifest: Manifest) -> str:
-    return one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
+    return out.one_line(f"Values in it are damaged: {some_of(manifest.damaged)}.")
 
 
 def _summary(manifest: Manifest) -> str:
     counts = [part.counts for part in manifest.tenants]
-    tenants = counted(len(counts), "tenant")
-    observations = counted(sum(it.observations for it in counts), "observation")
-    sessions = counted(sum(it.sessions for it in counts), "session")
-    entries = counted(sum(it.entries for it in counts), "entry", "entries")
+    tenants = out.counted(len(counts), "tenant")
+    observations = out.counted(sum(it.observations for it in counts), "observation")
+    sessions = out.counted(sum(it.sessions for it in counts), "session")
+    entries = out.counted(sum(it.entries for it in counts), "entry", "entries")
     return f"{tenants} with {observations}, {sessions} and {entries} of stores"
 
 
@@ -171,18 +163,18 @@ def restore(target: str, **params: Any) -> None:
 
 def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> None:
     force, lenient, with_keys = map(params.pop, ("force", "without_receipts", "with_keys"))
-    with file_errors():
+    with out.file_errors():
         chosen = settings_of_files(params)
         require_local_files(chosen)
         verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
-        with progress_bar("Verifying") as bar, verified(progress=bar) as plan:
+        with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
             if not as_json:
                 _show(plan)
             kept: list[Path] = []
             if not dry_run:
                 done = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
                 kept = done(at=now(), by=user())
-            sentences = "\n".join(map(one_line, _closing(plan, kept, dry_run=dry_run)))
+            sentences = "\n".join(map(out.one_line, _closing(plan, kept, dry_run=dry_run)))
             tell({**_document(plan, kept), "dry_run": dry_run}, sentences, as_json=as_json)
         if dry_run:
             return
@@ -190,16 +182,18 @@ def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> No
         try:
             file.require_kept(file.ring())
         except Refusal as refusal:
-            say(f"Note: the service cannot start here yet. {refusal}")
+            out.say(f"Note: the service cannot start here yet. {refusal}")
 
 
 def _show(plan: Restore) -> None:
     # Sentences are printed whole: on a narrow terminal too their end is what matters.
-    by = one_line(f"{rendered(plan.manifest.made_at)}, made by {NAME} {plan.manifest.program}")
+    by = out.one_line(
+        f"{rendered(plan.manifest.made_at)}, made by {out.NAME} {plan.manifest.program}"
+    )
     click.echo(f"An archive of {by}; all its files are intact.")
-    print_table(HEADINGS, [_row(it) for it in plan.replacements])
+    out.print_table(HEADINGS, [_row(it) for it in plan.replacements])
     for sentence in _notes(plan):
-        click.echo(one_line(sentence))
+        click.echo(out.one_line(sentence))
 
 
 def _row(it: Replacement) -> tuple[object, ...]:
@@ -207,10 +201,10 @@ def _row(it: Replacement) -> tuple[object, ...]:
     if it.is_done:
         current = "the same"
     elif it.now:
-        observations = counted(it.now.counts.observations, "observation")
+        observations = out.counted(it.now.counts.observations, "observation")
         current = f"{observations}, changed {_changed(it.now)}"
     elif it.is_there:
-        current = f"unreadable data, {size(it.size)}"
+        current = f"unreadable data, {out.size(it.size)}"
     counts = (part.counts.observations, part.counts.sessions, part.counts.stores)
     return (part.tenant, *counts, _changed(part), current)
 
@@ -246,7 +240,7 @@ def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
         ended = "was revoked or changed after the archive was made, and is not restored"
         yield f"The key {key.name} ({key.id}) {ended}."
     if keys.known:
-        known = counted(len(keys.known), "key")
+        known = out.counted(len(keys.known), "key")
         yield f"Already present, and left unchanged: {known} of the archive."
 
 
@@ -266,7 +260,7 @@ def _erased(it: Replacement) -> Iterator[str]:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
         of, again = ids or "entries", AGAIN.get(erasure.kind)
         if again is None:  # a project
-            of = one_line(erasure.project)
+            of = out.one_line(erasure.project)
             again = f"agentops-memory projects erase {shlex.quote(of)} --tenant {tenant}"
         yield (
             f"Erased after the archive was made, from {tenant}, at "
@@ -279,7 +273,7 @@ def _closing(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> Iterator[
     if dry_run:
         yield "Nothing was changed."
         return
-    yield f"Restored {counted(sum(not it.is_done for it in plan.replacements), 'tenant')}."
+    yield f"Restored {out.counted(sum(not it.is_done for it in plan.replacements), 'tenant')}."
     yield from (f"The replaced file is kept: {file}." for file in kept)
 
 

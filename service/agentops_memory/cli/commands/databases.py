@@ -24,17 +24,9 @@ from ...settings.settings import Settings, settings
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import options as o
+from .. import output as out
+from .. import place as backends
 from ..catalog import command
-from ..output import counted, file_errors, print_table, progress_bar, show, size
-from ..place import (
-    backend_of,
-    now,
-    on_tenant,
-    require_local_files,
-    settings_of_files,
-    usable,
-    user,
-)
 from ..print_results import parts, print_json
 from ..target import OPTIONS, Target, silent
 
@@ -50,14 +42,14 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
     Refused while a service has them open. Exits with 1 if an upgrade failed.
     """
-    chosen = settings_of_files(flags)
+    chosen = backends.settings_of_files(flags)
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
     work, are_good = _planned if dry_run else _done, []
     with nullcontext() if dry_run else service_lock(chosen.db_path):
         for number, tenant in enumerate(tenants):
-            with progress_bar("Migrating", step=(number, len(tenants))):
+            with out.progress_bar("Migrating", step=(number, len(tenants))):
                 lines, is_good = work(chosen, tenant)
             click.echo(lines)
             are_good.append(is_good)
@@ -79,7 +71,7 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
         are_good, drifts = [], await engine.maintenance.drifts(caller)
         label = "Rebuilding" if rebuild else "Examining"
         for done, (partition, drift) in enumerate(drifts.items()):
-            with progress_bar(label, step=(done, len(drifts))):
+            with out.progress_bar(label, step=(done, len(drifts))):
                 is_good = not drift and (
                     not check or await engine.maintenance.is_exact(caller, partition)
                 )
@@ -90,14 +82,14 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
             elif is_good:
                 line = "exact" if check else "matches the memories"
             elif drift:
-                line = f"differs from the memories in {counted(drift, 'row')}"
+                line = f"differs from the memories in {out.counted(drift, 'row')}"
             else:
                 line = "its words differ from those of the memories"
             click.echo(f"partition {partition}: {line}")
             are_good.append(is_good or is_rebuilt)
         return all(are_good)
 
-    is_good = on_tenant(backend_of(flags), tenant_id(tenant), checked)
+    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), checked)
     sys.exit(0 if is_good else 1)
 
 
@@ -110,7 +102,7 @@ def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
             lines.append("not tried: there is not enough space for a copy.")
         elif plan.is_due:
             with silent(logging.getLogger("agentops_memory")):
-                took = tried(plan, now(), settings.recall)
+                took = tried(plan, backends.now(), settings.recall)
             lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
         is_possible = plan.has_room
     except Refusal as refusal:
@@ -124,7 +116,7 @@ def _done(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
         plan = planned(path, settings.recall)
         if plan.is_due and not plan.has_room:
             raise Unavailable(_room(plan))
-        migrated(path, now(), settings.recall)
+        migrated(path, backends.now(), settings.recall)
     except Refusal as refusal:
         return f"{tenant}: refused, and left unchanged. {refusal}", False
     return f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}", True
@@ -145,7 +137,7 @@ def _summary(plan: Plan) -> str:
 
 def _room(plan: Plan) -> str:
     verdict = "" if plan.has_room else " That is not enough."
-    return f"It needs up to {size(plan.needed)}, and {size(plan.free)} are free.{verdict}"
+    return f"It needs up to {out.size(plan.needed)}, and {out.size(plan.free)} are free.{verdict}"
 
 
 POSTGRESQL = "postgresql"
@@ -185,10 +177,10 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
         if bar:
             bar(done, of)
 
-    with file_errors(), quiet:
+    with out.file_errors(), quiet:
         every = _copied(chosen, to, named, advance)
         while True:
-            with progress_bar("Copying", step=(0, 1)) as bar:
+            with out.progress_bar("Copying", step=(0, 1)) as bar:
                 tenant = next(every, None)
             if tenant is None:
                 break
@@ -211,26 +203,28 @@ def _copied(
     from ...operations.copied_files import Files  # noqa: PLC0415
     from ...operations.copying import to_database, to_files  # noqa: PLC0415
 
-    require_local_files(settings)
+    backends.require_local_files(settings)
     url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
     files = Files(
         path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
     )
     if to == POSTGRESQL:
-        return to_database(files, url, named, at=now(), by=user(), progress=progress)
-    return to_files(url, files, named, at=now(), by=user(), progress=progress)
+        return to_database(
+            files, url, named, at=backends.now(), by=backends.user(), progress=progress
+        )
+    return to_files(url, files, named, at=backends.now(), by=backends.user(), progress=progress)
 
 
 def _print_copied(it: "Copied") -> None:
     counts, digests = it.tally.counts, it.tally.digests
     rows, tables = sum(counts.values()), sum(map(bool, counts.values()))
     verb = "was already copied" if it.was_there else "is copied"
-    contents = f"{counted(rows, 'row')} in {counted(tables, 'table')}"
+    contents = f"{out.counted(rows, 'row')} in {out.counted(tables, 'table')}"
     click.echo(f"{it.tenant}: {verb}, {contents}, equal on both sides.")
     if rows:
-        print_table(("TABLE", "ROWS"), [(name, count) for name, count in counts.items() if count])
+        out.print_table(("TABLE", "ROWS"), [it for it in counts.items() if it[1]])
         named = ((NO_PROJECT if it is None else it, digest) for it, digest in digests.items())
-        print_table(("PROJECT", "DIGEST"), [*named])
+        out.print_table(("PROJECT", "DIGEST"), [*named])
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
@@ -246,9 +240,9 @@ def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
     target = Target.of({name: params[name] for name in OPTIONS})
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
-    with file_errors():
-        backend, tenant = usable(target.flags, target.tenant, may_make=False)
-        retention, at = backend.settings.retention, now()
+    with out.file_errors():
+        backend, tenant = backends.usable(target.flags, target.tenant, may_make=False)
+        retention, at = backend.settings.retention, backends.now()
         every: dict[TenantId, StorageStats] = {}
         for each in [tenant] if target.tenant else backend.tenants():
             backend.require_usable(each)
@@ -262,24 +256,24 @@ def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
         print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
         return
     for tenant, stats in every.items():
-        show(f"{tenant}: {size(stats.database)}", bold=True)
-        show(
-            f"including {size(stats.index)} of index and {size(stats.free)} free; "
-            f"in addition {size(stats.log)} of log and {size(stats.copies)} of copies",
+        out.show(f"{tenant}: {out.size(stats.database)}", bold=True)
+        out.show(
+            f"including {out.size(stats.index)} of index and {out.size(stats.free)} free; "
+            f"in addition {out.size(stats.log)} of log and {out.size(stats.copies)} of copies",
             indent=2,
         )
         _print_kept(stats.held, retention)
-    show(f"audit file of all tenants: {size(audit.size)}", bold=True)
+    out.show(f"audit file of all tenants: {out.size(audit.size)}", bold=True)
     _print_kept([audit], retention)
 
 
 def _print_kept(kept: Sequence[Held], retention: Retentions) -> None:
     rows = [
-        (it["kind"], f"{it['rows']:,}", size(it["bytes"]), it.get("oldest", NONE), it["kept_for"],
-         f"{it['next_sweep']:,}" if it["next_sweep"] else NONE)
+        (it["kind"], f"{it['rows']:,}", out.size(it["bytes"]), it.get("oldest", NONE),
+         it["kept_for"], f"{it['next_sweep']:,}" if it["next_sweep"] else NONE)
         for it in _rows(kept, retention)
     ]  # fmt: skip
-    print_table(HEADINGS, rows)
+    out.print_table(HEADINGS, rows)
 
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:

@@ -24,19 +24,8 @@ from ...memory.space import project_name
 from ...recall.text import clean
 from ...settings.settings import Settings, settings, unknown_variables
 from .. import options as o
+from .. import output as out
 from ..catalog import command
-from ..output import (
-    NAME,
-    CommandRefused,
-    NoDatabase,
-    ago,
-    count_memories,
-    counted,
-    fail,
-    file_errors,
-    one_line,
-    show,
-)
 from ..target import URL, Target, run_on_target, service_at
 
 if TYPE_CHECKING:
@@ -98,7 +87,7 @@ def health(**flags: str | None) -> None:
             ) as service:
                 service.health()
         except client.MemoryServiceError as error:
-            fail(error, has_hint=False)
+            out.fail(error, has_hint=False)
         return
     address = settings(flags=flags).listen
     host = address.host or "127.0.0.1"
@@ -118,7 +107,7 @@ PAGE = "/docs"
 Facts = Mapping[str, Any]
 
 
-class NoService(CommandRefused):
+class NoService(out.CommandRefused):
     """Nothing answers where the service would."""
 
 
@@ -145,13 +134,13 @@ def status(project: str, listen: str | None, as_json: bool, **params: str | None
     if checks is not None or not target.url:
         try:
             facts |= run_on_target(params, lambda memories: _stored(memories, project))
-        except NoDatabase:
+        except out.NoDatabase:
             facts["database_is_missing"] = True
     if as_json:
         click.echo(json.dumps({name: print_results.json_of(fact) for name, fact in facts.items()}))
     else:
         for name, sentence in _sentences(facts):
-            show(f"{name:<10}{one_line(sentence)}")
+            out.show(f"{name:<10}{out.one_line(sentence)}")
     sys.exit(1 if (checks or {}).get("status") == "failed" else 0)
 
 
@@ -218,12 +207,12 @@ def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
     if facts["database"]:
         yield "Data", facts["database"]
     if facts["memories"] is not None:
-        projects = counted(len(facts["projects"]), "project")
-        yield "Stored", f"{count_memories(facts['memories'])} in {projects}"
+        projects = out.counted(len(facts["projects"]), "project")
+        yield "Stored", f"{out.count_memories(facts['memories'])} in {projects}"
         if facts["project"]:
-            own = count_memories(facts["memories_of_project"])
+            own = out.count_memories(facts["memories_of_project"])
             yield "Here", f"{own} in the project {facts['project']}"
-        yield "Last save", ago(facts["last_saved_at"]) if facts["last_saved_at"] else "never"
+        yield "Last save", out.ago(facts["last_saved_at"]) if facts["last_saved_at"] else "never"
     for name, check in facts["checks"].items():
         if check.get("status") != "ok":
             yield "Check", f"{name}: {check.get('status')}. {check.get('detail') or ''}"
@@ -251,7 +240,7 @@ def mcp(
     """
     where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
     target = Target.of(where)
-    with file_errors():
+    with out.file_errors():
         chosen = place.chosen_settings(flags)
         name = project_name(clean(project))
         if not name:
@@ -334,10 +323,10 @@ def demo(url: str) -> None:
             click.echo(f"  ended        {memory.end_session(session, messages).summary}")
             context = memory.context(project=DEMO, query=PROMPT, limit=2)
     except (client.Misconfigured, client.Unreachable) as error:
-        raise CommandRefused(str(error)) from error
+        raise out.CommandRefused(str(error)) from error
     except client.MemoryServiceError as error:
         sentence = f"The program at that address refused POST /sessions: {error}"
-        raise CommandRefused(sentence) from error
+        raise out.CommandRefused(sentence) from error
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
     print_results.print_context(context, as_json=False)
 
@@ -357,4 +346,4 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # click has one for each choice
     program = click.get_current_context().find_root().command
-    click.echo(kind(program, {}, NAME, VARIABLE).source())
+    click.echo(kind(program, {}, out.NAME, VARIABLE).source())

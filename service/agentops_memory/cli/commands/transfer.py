@@ -34,21 +34,9 @@ from ...errors import Invalid
 from ...http.json_reader import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
+from .. import output as out
 from ..catalog import command
 from ..options import ANSWER, FORCE, PROJECT_OPTION, TARGET, argument, flag
-from ..output import (
-    FileRefused,
-    FileThere,
-    NotWhole,
-    counted,
-    file_errors,
-    is_terminal,
-    one_line,
-    print_table,
-    progress_bar,
-    say,
-    show,
-)
 from ..place import refuse_own, written
 from ..print_results import print_json
 from ..target import Target, run_on_target
@@ -72,8 +60,6 @@ _KEPT = (
     "duplicate_count", "last_seen_at", "created_at", "updated_at",
 )  # fmt: skip
 
-Row = Mapping[str, Any]
-
 
 def is_engram(file: BinaryIO) -> bool:
     """Whether the document is an export of engram, by its shape."""
@@ -93,42 +79,38 @@ def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
     yield b'{"sessions":['
     comma = b""
     for _, _, row in entries(file, ("sessions",)):
-        session = _session(row) if isinstance(row, dict) else row
-        if isinstance(session, dict):
-            projects[_known(session.get("id"))] = session["project"]
-        yield comma + _json(session)
+        if isinstance(row, dict):
+            session = {name: row.get(name) for name in ("id", "summary", "started_at", "ended_at")}
+            session["project"] = row.get("project") or UNKNOWN_PROJECT
+            projects[_hashable(row.get("id"))] = session["project"]
+        yield comma + json.dumps(session if isinstance(row, dict) else row).encode()
         comma = b","
     yield b'],"observations":['
     comma = b""
     for name, _, row in entries(file, ("observations", "prompts")):
-        why = _why_left_out(name, row)
-        if why:
-            left_out[why] += 1
+        if reason := _why_left_out(name, row):
+            left_out[reason] += 1
             continue
         if isinstance(row, dict):
             longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
             cut = (_fitting(row.get(name), most) != row.get(name) for name, most in longest)
             left_out["cut"] += any(cut)
-            yield comma + _json(_observation(row, projects))
-        else:
-            yield comma + _json(row)
+            row = _observation(row, projects)  # noqa: PLW2901 - as it is imported
+        yield comma + json.dumps(row).encode()
         comma = b","
     yield b"]}"
 
 
-def _session(row: Row) -> dict[str, Any]:
-    kept = {name: row.get(name) for name in ("id", "summary", "started_at", "ended_at")}
-    return kept | {"project": row.get("project") or UNKNOWN_PROJECT}
-
-
-def _observation(row: Row, projects: Mapping[object, object]) -> dict[str, Any]:
-    kept = {name: row.get(name) for name in _KEPT}
-    project = row.get("project") or projects.get(_known(row.get("session_id")))
+def _observation(row: Mapping[str, Any], projects: Mapping[object, object]) -> dict[str, Any]:
+    project = row.get("project") or projects.get(_hashable(row.get("session_id")))
     tool, first = row.get("tool_name"), row.get("content")
     if isinstance(first, str):
         first = first.strip().partition("\n")[0][:MAX_TITLE]
-    return kept | {
-        "uid": None if row.get("topic_key") or row.get("id") is None else _uid(row),
+    identity = [row.get(name) for name in ("session_id", "id", "created_at")]
+    uid = str(uuid5(_IDS, json.dumps(identity, default=str)))
+    has_uid = row.get("id") is not None and not row.get("topic_key")
+    return {name: row.get(name) for name in _KEPT} | {
+        "uid": uid if has_uid else None,
         "title": _fitting(row.get("title"), MAX_TITLE) or first,
         "content": _fitting(row.get("content"), MAX_CONTENT),
         "project": project or UNKNOWN_PROJECT,
@@ -148,24 +130,14 @@ def _why_left_out(name: str, row: object) -> str | None:
     return "personal" if is_personal else None
 
 
-def _uid(row: Row) -> str:
-    whose = [row.get(name) for name in ("session_id", "id", "created_at")]
-    return str(uuid5(_IDS, json.dumps(whose, default=str)))
-
-
 def _fitting(text: object, most: int) -> object:
     if not isinstance(text, str) or len(text) <= most:
         return text
     return text[: most - len(CUT)] + CUT
 
 
-def _known(id_: object) -> object:
-    """An id as a key: what is none may not be hashable."""
+def _hashable(id_: object) -> object:
     return id_ if isinstance(id_, str) else None
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value).encode()
 
 
 # Completed as a path; an error in one is that of any file, not a usage error.
@@ -191,19 +163,19 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     Without FILE, or with -, it writes to standard output. A file appears only when it
     is complete, and only its owner can read it.
     """
-    with file_errors():
+    with out.file_errors():
         _require_writable(file, Target.of(where), force=force)
     if project:
-        say(f"Only the project {one_line(project)} is exported.")
+        out.say(f"Only the project {out.one_line(project)} is exported.")
 
     async def work(memories: MemoryService) -> None:
-        bar = progress_bar("Exporting", beside_output=file == "-")
+        bar = out.progress_bar("Exporting", beside_output=file == "-")
         with written(file) as target, bar as progress:
             pieces = memories.export(project)
             if progress:
                 pieces = _counted(pieces, await memories.stats(project), progress)
             async with aclosing(_to_the_end(pieces)) as whole:
-                if is_terminal(target):
+                if out.is_terminal(target):
                     await _show(whole)
                 else:
                     async for piece in whole:
@@ -223,11 +195,11 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
     FILE is an export of this service or of engram; - reads standard input. Existing rows are
     skipped, so you can repeat an import; this also completes an interrupted one.
     """
-    with file_errors(), _document(file, Target.of(where)) as path:
+    with out.file_errors(), _document(file, Target.of(where)) as path:
 
         async def work(memories: MemoryService) -> Imported | ImportPlan:
             do = memories.plan_import if dry_run else memories.import_from
-            with progress_bar("Checking" if dry_run else "Importing") as progress:
+            with out.progress_bar("Checking" if dry_run else "Importing") as progress:
                 return await do(path, progress=progress)
 
         done = run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run)
@@ -259,7 +231,7 @@ async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
     except MemoryServiceError as error:
         if not is_begun:
             raise
-        raise NotWhole(f"The export is incomplete: {error}") from error
+        raise out.NotWhole(f"The export is incomplete: {error}") from error
 
 
 async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
@@ -279,9 +251,9 @@ def _require_writable(file: str, target: Target, *, force: bool) -> None:
         refuse_own(file, target.settings)
     path = Path(file)
     if path.is_dir():
-        raise FileRefused(f"{path} is a folder; an export is a file.")
+        raise out.FileRefused(f"{path} is a folder; an export is a file.")
     if path.is_file() and not force:
-        raise FileThere(f"{path} already exists.")
+        raise out.FileThere(f"{path} already exists.")
 
 
 @contextmanager
@@ -292,14 +264,16 @@ def _document(file: str, target: Target) -> Iterator[Path]:
             is_of_engram = is_engram(source)
         except Invalid as error:
             reason = recognized(source) or error
-            raise FileRefused(f"{file} is not an export: {reason}") from error
+            raise out.FileRefused(f"{file} is not an export: {reason}") from error
         if not is_of_engram:
             yield path
             return
         left_out: Counter[str] = Counter()
         with _temporary(target, converted(source, left_out)) as copy:
-            parts = [counted(left_out[it], noun) for it, noun in LEFT_OUT.items() if left_out[it]]
-            say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
+            parts = [
+                out.counted(left_out[it], noun) for it, noun in LEFT_OUT.items() if left_out[it]
+            ]
+            out.say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
             yield Path(copy.name)
 
 
@@ -308,12 +282,12 @@ def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
     """The file and its path; a copy, if it can be read only once."""
     with ExitStack() as stack:
         if file != "-":
-            with os_errors_as(FileRefused, f"{file} cannot be read"):
+            with os_errors_as(out.FileRefused, f"{file} cannot be read"):
                 source: BinaryIO = stack.enter_context(Path(file).open("rb"))
             if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
                 yield source, Path(file)
                 return
-        elif sys.stdin is None or is_terminal(sys.stdin):
+        elif sys.stdin is None or out.is_terminal(sys.stdin):
             raise click.UsageError("- reads standard input, but standard input is empty.")
         else:
             source = sys.stdin.buffer
@@ -340,7 +314,7 @@ def _arriving(source: BinaryIO) -> Iterator[bytes]:
 def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
     """A file of the pieces, gone at the end: a pod may have no folder but the database's."""
     with ExitStack() as stack:
-        with os_errors_as(FileRefused, "A copy of the document cannot be made"):
+        with os_errors_as(out.FileRefused, "A copy of the document cannot be made"):
             made = stack.enter_context(
                 tempfile.NamedTemporaryFile(dir=target.scratch, prefix=".import-")
             )
@@ -356,17 +330,17 @@ def _print_done(done: Imported | ImportPlan, *, as_json: bool) -> None:
     elif isinstance(done, ImportPlan):
         _print_plan(done)
     else:
-        observations = counted(done.imported_observations, "observation")
-        show(f"Imported {observations} and {counted(done.imported_sessions, 'session')}.")
+        observations = out.counted(done.imported_observations, "observation")
+        out.show(f"Imported {observations} and {out.counted(done.imported_sessions, 'session')}.")
     if isinstance(done, Imported) and done.refused_supersessions:
-        observations = counted(done.refused_supersessions, "observation")
-        say(f"Stored without their supersedes links, which are not allowed: {observations}.")
+        observations = out.counted(done.refused_supersessions, "observation")
+        out.say(f"Stored without their supersedes links, which are not allowed: {observations}.")
     if isinstance(done, Imported) and done.redacted:
-        say(f"Secrets removed: {counted(done.redacted, 'secret')}.")
+        out.say(f"Secrets removed: {out.counted(done.redacted, 'secret')}.")
 
 
 def _print_plan(plan: ImportPlan) -> None:
-    print_table(
+    out.print_table(
         ("", "NEW", "BACK", "SAME", "CONFLICTING"),
         [
             ("sessions", plan.new_sessions, "", plan.same_sessions, plan.conflicting_sessions),
@@ -375,14 +349,14 @@ def _print_plan(plan: ImportPlan) -> None:
         ],
     )  # fmt: skip
     for conflict in plan.conflicts:
-        show(_sentence(conflict))
+        out.show(_sentence(conflict))
     more = plan.conflicting_observations - len(plan.conflicts)
     if more > 0:
-        show(f"... and {more:,} more")
+        out.show(f"... and {more:,} more")
 
 
 def _sentence(conflict: ImportConflict) -> str:
     other = f"#{conflict.id}" if conflict.id else "an earlier one of the document"
     outcome = CONFLICTS.get((conflict.reason, conflict.kept), IN_CONFLICT).format(other=other)
     name = f"{conflict.title} ({conflict.project})"
-    return one_line(f"observations[{conflict.place}] {name}: {outcome}")
+    return out.one_line(f"observations[{conflict.place}] {name}: {outcome}")
