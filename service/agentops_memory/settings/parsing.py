@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from agentops_memory_client.contract.extras import SERVER, install_command
@@ -30,6 +31,9 @@ ALL_TOOLS = (
 SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}
 
 CONTEXT_LIMIT = 5
+
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +93,9 @@ def retention(text: str) -> timedelta:
     return _time(text, _UNITS_OF_KEEPING, "duration such as 400d, 36h, 1d12h or 0")
 
 
-def optional_retention(text: str) -> timedelta | None:
-    return retention(text) if text else None
+def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
+    """As it is parsed; None for no text."""
+    return lambda text: parse(text) if text else None
 
 
 def database_url(text: str) -> str | None:
@@ -123,8 +128,8 @@ def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
     part = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(units)})"
     if not re.fullmatch(rf"\+?(?:0|(?:{part})+)", text, re.ASCII):
         raise ValueError(f"is not a {what}")
-    found = re.findall(part, text, re.ASCII)
-    seconds = sum(float(count) * units[unit] for count, unit in found)
+    amounts = re.findall(part, text, re.ASCII)
+    seconds = sum(float(count) * units[unit] for count, unit in amounts)
     if seconds > LONGEST.total_seconds():
         raise ValueError("is longer than 292 years")
     return timedelta(seconds=seconds)
@@ -132,10 +137,10 @@ def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
 
 def interval(text: str) -> timedelta:
     """A duration of a minute or more, or 0."""
-    found = duration(text)
-    if timedelta(0) < found < MINUTE:
+    time = duration(text)
+    if timedelta(0) < time < MINUTE:
         raise ValueError("is less than a minute")
-    return found
+    return time
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
@@ -170,10 +175,8 @@ def optional_file(text: str) -> Path | None:
     return Path(text).absolute() if text else None
 
 
-def endpoint(text: str) -> str | None:
-    """Where spans go: `collector:4317` or a URL; None for nowhere."""
-    if not text:
-        return None
+def endpoint(text: str) -> str:
+    """Where spans go: `collector:4317` or a URL."""
     try:
         url = urlsplit(text if "://" in text else f"http://{text}")
         is_usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
@@ -194,10 +197,6 @@ def size(text: str) -> int:
 
 def size_or_none(text: str) -> int:
     return 0 if text == "0" else size(text)
-
-
-def optional_size(text: str) -> int | None:
-    return size(text) if text else None
 
 
 def allowed_origins(text: str) -> frozenset[str]:

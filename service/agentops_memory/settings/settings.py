@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import SettingRefused
 from ..memory.retention import LARGEST_CAPACITY, Capacities, Retentions
@@ -17,8 +17,7 @@ from . import parsing
 from .parsing import Address, Profile, Rate
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Variable:
+class Variable(NamedTuple):
     """Where a setting comes from: its environment variable, its flag, and how it is read."""
 
     field: str
@@ -41,18 +40,8 @@ def setting(
     is_secret: bool = False,
 ) -> Any:
     """A field with its Variable; MEMORY_ITS_NAME and --its-name by default."""
-    row = {"kind": kind, "parse": parse, "default": default, "help": help}
-    return field(
-        repr=not is_secret, metadata=row | {"name": name, "flag": None if is_secret else flag}
-    )
-
-
-def _variable(of: Field[Any]) -> Variable:
-    row = dict(of.metadata)
-    row["name"] = row["name"] or f"MEMORY_{of.name.upper()}"
-    flag = row["flag"] or f"--{of.name.replace('_', '-')}"
-    row["flag"] = "" if row["flag"] is None else flag
-    return Variable(field=of.name, **row)
+    row = {"name": name, "flag": flag, "kind": kind, "default": default, "parse": parse}
+    return field(repr=not is_secret, metadata=row | {"help": help})
 
 
 OF_FILES = (
@@ -60,16 +49,6 @@ OF_FILES = (
     "point-in-time "
     "recovery."
 )
-
-
-def require_backup_dir(values: Mapping[str, object], texts: Mapping[str, str | None]) -> None:
-    if values["database_url"] and values["backup_dir"]:
-        raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
-    lonely = [name for name in ("backup_every", "backup_keep") if texts[name]]
-    if lonely and values["backup_every"] and values["backup_dir"] is None:
-        raise SettingRefused(
-            f"MEMORY_{lonely[0].upper()}: MEMORY_BACKUP_DIR must be set to the folder for backups."
-        )
 
 
 # fmt: off
@@ -82,7 +61,7 @@ class Settings:
         help="URL of a PostgreSQL database to use instead of the file.")
     database_pool: int = setting("NUMBER", parsing.between(1, 1000), "8",
         help="Maximum number of PostgreSQL connections that a process uses for requests.")
-    database_retention: timedelta | None = setting("TIME", parsing.optional_retention,
+    database_retention: timedelta | None = setting("TIME", parsing.optional(parsing.retention),
         help="How long the write-ahead log and the backups of PostgreSQL are kept, so that "
         "receipts of erasures can say when the bytes are gone. Unset: they never say so.")
     listen: Address = setting("ADDRESS", parsing.address, "127.0.0.1:7437",
@@ -109,7 +88,7 @@ class Settings:
         help="The keys that encrypt confidential values of agents' memory. Unset, it is the "
         "database's path with .seal at its end, made with the first such value.")
     tenant_quota: int | None = setting(  # bytes
-        "SIZE", parsing.optional_size,
+        "SIZE", parsing.optional(parsing.size),
         help="Maximum size of a tenant's database; beyond it saves are refused. Unset: limited "
         "only by the disk.")
     dedupe_window: timedelta = setting("DURATION", parsing.duration, "15m",
@@ -201,7 +180,7 @@ class Settings:
         help="Who may read /metrics: keys requires a key of the tenant default, once a key "
         "exists; open allows everyone; off allows no one.")
     otlp_endpoint: str | None = setting(
-        "ENDPOINT", parsing.endpoint, name="OTEL_EXPORTER_OTLP_ENDPOINT",
+        "ENDPOINT", parsing.optional(parsing.endpoint), name="OTEL_EXPORTER_OTLP_ENDPOINT",
         help="Where to send traces: host:port (plain-text gRPC) or a URL. Unset: nowhere.")
     otlp_protocol: str = setting(
         "PROTOCOL", parsing.one_of("grpc", "http/protobuf"), "grpc",
@@ -241,6 +220,12 @@ class Settings:
         )
 
 
+def _variable(of: Field[Any]) -> Variable:
+    name = of.metadata["name"] or f"MEMORY_{of.name.upper()}"
+    flag = of.metadata["flag"] or f"--{of.name.replace('_', '-')}"
+    return Variable(of.name, **{**of.metadata, "name": name, "flag": flag if of.repr else ""})
+
+
 VARIABLES = tuple(map(_variable, fields(Settings)))
 
 
@@ -255,12 +240,20 @@ def settings(
     values = {it.field: _parsed(it, texts[it.field]) for it in VARIABLES}
     for name, ending in BESIDE_DATABASE.items():
         values[name] = values[name] or Path(f"{values['db_path']}{ending}")
-    require_backup_dir(values, texts)
+    if values["database_url"] and values["backup_dir"]:
+        raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
+    alone = [name for name in ("backup_every", "backup_keep") if texts[name]]
+    if alone and values["backup_every"] and values["backup_dir"] is None:
+        raise SettingRefused(
+            f"MEMORY_{alone[0].upper()}: MEMORY_BACKUP_DIR must be set to the folder for backups."
+        )
     return Settings(**values)
 
 
 def _parsed(variable: Variable, text: str | None) -> Any:
-    value = text or variable.default or DEFAULTS.get(variable.field, str)()
+    value = text or variable.default
+    if not value and variable.field == "db_path":
+        value = parsing.default_db_path()
     try:
         return variable.parse(value)
     except (ValueError, OSError) as error:  # the latter for a working folder that is gone
@@ -315,5 +308,4 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
     }
 
 
-DEFAULTS: dict[str, Callable[[], str]] = {"db_path": parsing.default_db_path}
 BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}
