@@ -324,7 +324,7 @@ class _Wiring:
         )
         # The services behind the REST API, for a caller in this process.
         local = partial(LocalService, agentops=api, rules=rules, telemetry=self.telemetry)
-        agents = mcp.Connections(profile=settings.profile, service=local, clock=self.clock)
+        agents = mcp.McpOverHttp(profile=settings.profile, service=local, clock=self.clock)
         return (
             cloud.operations(stores(policy=cloud.POLICY), api.recall),
             openintent.operations(
@@ -344,7 +344,7 @@ class _Wiring:
                     keep_archives=settings.keep_archives,
                 ),
             ),
-            mcp.operations(mcp.McpOverHttp(agents)),
+            mcp.operations(agents),
             console.operations(
                 Console(
                     agentops=api,

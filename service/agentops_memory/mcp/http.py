@@ -10,6 +10,7 @@ import base64
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -58,9 +59,9 @@ _TRACE = TraceContextTextMapPropagator()
 Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Connections:
-    """The connections of a service. Only what its requests say is known of it."""
+@dataclass(kw_only=True)
+class McpOverHttp:
+    """The connections of a service. Only what its requests say is known of each."""
 
     profile: Profile
     service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
@@ -69,39 +70,9 @@ class Connections:
         default_factory=lambda: defaultdict(SessionNames)
     )
 
-    def of(self, request: Request, program: str, trace: Mapping[str, str]) -> Connection:
-        """The connection of a program's request that was let in, which belongs to that trace.
-
-        One that sends no id, as the protocol has it since 2026-07-28, is that of all
-        requests of one program for one project on one day.
-        """
-        caller: Caller = request.state.caller
-        id_ = request.headers.get(SESSION)
-        identity = id_ or f"{program} {self.clock():%Y-%m-%d}"
-        return Connection(
-            service=self.service(lambda: current_caller(request), trace),
-            project=request.state.project,
-            profile=self.profile,
-            own_session=_own_session(caller, request.state.project, identity),
-            names=self.names[caller.tenant, caller.key],
-            clock=self.clock,
-            is_lasting=id_ is not None,
-        )
-
-
-def _own_session(caller: Caller, project: str, identity: str) -> str:
-    """The session of a connection: another for each key and project, whatever id it sends."""
-    parts = (caller.tenant, caller.key, project, identity)
-    return f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}"
-
-
-class McpOverHttp:
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
     @cached_property
     def _server(self) -> "m.MemoryServer":
-        return m.MemoryServer(self._connections.profile)
+        return m.MemoryServer(self.profile)
 
     async def ask(self, request: Request) -> Response:
         """One message of an agent; a new connection gets an id, which cannot be guessed."""
@@ -145,12 +116,29 @@ class McpOverHttp:
         return _response(await m.answered(call.id, result), STATUS)
 
     def _connection(self, request: Request, call: "m.Request", program: str) -> Connection:
+        """The connection of a program's request that was let in.
+
+        One that sends no id, as the protocol has it since 2026-07-28, is that of all
+        requests of one program for one project on one day.
+        """
         meta = (call.params or {}).get("_meta")
         traceparent = meta.get("traceparent") if isinstance(meta, dict) else None
         trace = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
         if not trace:
             _TRACE.inject(trace)
-        return self._connections.of(request, program, trace)
+        caller, project = request.state.caller, request.state.project
+        id_ = request.headers.get(SESSION)
+        # Another for each key and project, whatever id it sends.
+        parts = (caller.tenant, caller.key, project, id_ or f"{program} {self.clock():%Y-%m-%d}")
+        return Connection(
+            service=self.service(lambda: current_caller(request), trace),
+            project=project,
+            profile=self.profile,
+            own_session=f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}",
+            names=self.names[caller.tenant, caller.key],
+            clock=self.clock,
+            is_lasting=id_ is not None,
+        )
 
     async def end(self, request: Request) -> Response:
         _project(request)
@@ -185,12 +173,12 @@ def _require_headers(request: Request, call: "m.Request") -> None:
         m.envelope_of(params)  # which says what is missing
         return
     part = NAMED.get(call.method, "")
-    said = {
+    stated = {
         VERSION: (meta[m.VERSION], "request envelope's protocol version"),
         METHOD: (call.method, "request body's method"),
         **({NAME: (params[part], f"request body's {part!r} parameter")} if part in params else {}),
     }
-    for name, (value, what) in said.items():
+    for name, (value, what) in stated.items():
         header = request.headers.get(name)
         if (_decoded(header) if name == NAME else header) != value:
             raise m.Fault(MISMATCH, f"{name.lower()} header does not match the {what}")
@@ -220,8 +208,11 @@ async def _message(request: Request) -> object:
 
 def _project(request: Request) -> Project:
     in_path = clean(request.path_params.get("project", "")).rstrip("/")
-    named = {project_name(_as_utf8(value)) for value in request.headers.getlist(PROJECT)}
-    named |= {project_name(in_path)}
+    named = {project_name(in_path)}
+    for value in request.headers.getlist(PROJECT):
+        with suppress(UnicodeDecodeError):  # what is no UTF-8 stays as it is read, as Latin-1
+            value = value.encode("latin-1").decode("utf-8")  # noqa: PLW2901 - as it was meant
+        named.add(project_name(clean(value)))
     named.discard(Project(""))
     if len(named) != 1:
         raise Invalid(
@@ -231,14 +222,6 @@ def _project(request: Request) -> Project:
     if len(project) > MAX_PROJECT:
         raise Invalid(f"validation failed: project exceeds {MAX_PROJECT} chars")
     return project
-
-
-def _as_utf8(header: str) -> str:
-    """A header as it was meant: what is no UTF-8 stays as it is read, as Latin-1."""
-    try:
-        return clean(header.encode("latin-1").decode("utf-8"))
-    except UnicodeDecodeError:
-        return clean(header)
 
 
 def operations(agents: McpOverHttp) -> tuple[Operation, ...]:

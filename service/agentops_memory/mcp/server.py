@@ -136,8 +136,8 @@ def message_in(body: bytes) -> object:
 def request_of(message: object) -> Request | None:
     """The request that a message is; None for a notification, an answer, or what is neither."""
     match message:
-        case {"jsonrpc": "2.0", "id": int() | str() as id_, "method": str() as method, **rest}:
-            params = rest.get("params")
+        case {"jsonrpc": "2.0", "id": int() | str() as id_, "method": str() as method, **others}:
+            params = others.get("params")
             if not isinstance(id_, bool) and (params is None or isinstance(params, dict)):
                 return Request(id_, method, params)
     return None
@@ -146,10 +146,10 @@ def request_of(message: object) -> Request | None:
 def notification_of(message: object) -> tuple[str, Json] | None:
     """The method and the parameters of a message that asks for no answer."""
     match message:
-        case {"jsonrpc": "2.0", "method": str() as method, **rest}:
-            params = rest.get("params")
+        case {"jsonrpc": "2.0", "method": str() as method, **others}:
+            params = others.get("params")
             # Some hosts write a missing id as null; any other is of a request, if a bad one.
-            if rest.get("id") is None and (params is None or isinstance(params, dict)):
+            if others.get("id") is None and (params is None or isinstance(params, dict)):
                 return method, params or {}
     return None
 

@@ -52,7 +52,7 @@ doubt, save."""
 
 END = "At the end of the work, call mem_session_end{messages}."
 
-SHOWN = 1000  # characters of a memory's content in a list
+LISTED = 1000  # characters of a memory's content in a list
 
 
 def instructions(profile: Profile, project: str) -> str:
@@ -103,7 +103,11 @@ def found(hits: m.Found, query: str, *, hint: str) -> str:
     if not hits.hits:
         return f"No memory matches {query!r}. Try fewer or other words; mem_context has the newest."
     head = f"{_count(len(hits), 'memory', 'memories')}, best first:"
-    ranked = (_hit(place, hit, hint) for place, hit in enumerate(hits, 1))
+    ranked = []
+    for rank, hit in enumerate(hits, 1):
+        key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
+        title = _head(hit.type, hit.title)
+        ranked.append(f"{rank}. #{hit.id} {title}{key}\n{_cut(hit.content, hint)}")
     return _paragraphs([head, *ranked], hits.omitted)
 
 
@@ -130,20 +134,33 @@ def memory(of: m.Observation, note: str = "") -> str:
         about.append(f"topic_key: {_line(key)}")
     if of.tags:
         about.append(f"tags: {_line(', '.join(of.tags))}")
-    place = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")
+    where = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")
     about.append(
-        f"{place}, revision {of.revision_count}, "
+        f"{where}, revision {of.revision_count}, "
         f"saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
     )
-    if life := _life(of):
-        about.append(life)
+    life = {
+        "expired" if of.expired else "expires": of.expires_at and _at(of.expires_at),
+        "pinned": of.pinned and "yes",
+        "supersedes": ", ".join(f"#{it}" for it in of.supersedes),
+        "superseded by": ", ".join(f"#{it}" for it in of.superseded_by),
+        "review": of.review_at and _at(of.review_at),
+        "confirmed": of.confirmed_at and _at(of.confirmed_at),
+    }
+    if any(life.values()):
+        about.append("; ".join(f"{name}: {text}" for name, text in life.items() if text))
     whole = "\n".join(about) + f"\n\n{of.content}"
     return f"{note}{_redacted(of.redacted)}\n{whole}" if note else whole
 
 
 def history(of: int, revisions: Sequence[m.Revision]) -> str:
     head = f"{_count(len(revisions), 'revision')} of memory {of}, newest first:"
-    return "\n\n".join([head, *map(_revision, revisions)])
+    changes = []
+    for it in revisions:
+        text = f" {_head(it.type or '', it.title or '')}\n{_cut(it.content or '')}"
+        title = "" if it.title is None else text
+        changes.append(f"{it.revision}. {it.action} {_at(it.created_at)}{title}")
+    return "\n\n".join([head, *changes])
 
 
 def timeline(of: int, entries: Iterable[m.TimelineEntry]) -> str:
@@ -171,26 +188,13 @@ def _reviewed(item: m.ReviewItem, now: datetime) -> str:
     return f"#{of.id} {_head(of.type, of.title)}{age}: {why}\n{_cut(of.content)}"
 
 
-def _similar(found: m.Similar, now: datetime) -> str:
-    age = age_words((now - found.updated_at).total_seconds())
+def _similar(memory: m.Similar, now: datetime) -> str:
+    age = age_words((now - memory.updated_at).total_seconds())
     old = age if age == JUST_NOW else f"{age} old"
     return (
-        f'Similar: #{found.id} "{_line(found.title)}" ({found.score:.2f}, {old}). '
-        f"If this replaces it, save again with supersedes=[{found.id}]."
+        f'Similar: #{memory.id} "{_line(memory.title)}" ({memory.score:.2f}, {old}). '
+        f"If this replaces it, save again with supersedes=[{memory.id}]."
     )
-
-
-def _life(of: m.Observation) -> str:
-    parts = {
-        "expired": of.expired and of.expires_at and _at(of.expires_at),
-        "expires": not of.expired and of.expires_at and _at(of.expires_at),
-        "pinned": of.pinned and "yes",
-        "supersedes": ", ".join(f"#{it}" for it in of.supersedes),
-        "superseded by": ", ".join(f"#{it}" for it in of.superseded_by),
-        "review": of.review_at and _at(of.review_at),
-        "confirmed": of.confirmed_at and _at(of.confirmed_at),
-    }
-    return "; ".join(f"{name}: {text}" for name, text in parts.items() if text)
 
 
 def stats(of: m.Stats, project: str) -> str:
@@ -208,18 +212,6 @@ def suggested(key: str, used: Sequence[str]) -> str:
     return f"{key}\nThese keys are in use; take one of them if it means the same:\n{near}"
 
 
-def _hit(place: int, hit: m.Hit, hint: str) -> str:
-    key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
-    return f"{place}. #{hit.id} {_head(hit.type, hit.title)}{key}\n{_cut(hit.content, hint)}"
-
-
-def _revision(of: m.Revision) -> str:
-    head = f"{of.revision}. {of.action} {_at(of.created_at)}"
-    if of.title is None:
-        return head
-    return f"{head} {_head(of.type or '', of.title)}\n{_cut(of.content or '')}"
-
-
 def _head(type_: str, title: str) -> str:
     return _line(f"[{type_}] {title}")
 
@@ -235,10 +227,10 @@ def _id(explain: object) -> str:
 
 
 def _cut(content: str, hint: str = "") -> str:
-    if len(content) <= SHOWN:
+    if len(content) <= LISTED:
         return _indented(content)
-    note = f"(the first {SHOWN:,} of {len(content):,} characters{hint})"
-    return f"{_indented(content[:SHOWN])}...\n{note}"
+    note = f"(the first {LISTED:,} of {len(content):,} characters{hint})"
+    return f"{_indented(content[:LISTED])}...\n{note}"
 
 
 def _indented(text: str) -> str:
