@@ -32,7 +32,7 @@ class BadFields(Invalid):
     """Fields of a body, or parameters, that are not what they should be; every one is named."""
 
     def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
-        super().__init__("; ".join(f"{field} {said}" for field, said in faults) + ".")
+        super().__init__("; ".join(f"{field} {fault}" for field, fault in faults) + ".")
         self.faults = faults
 
 

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from types import ModuleType
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
@@ -46,8 +46,8 @@ YOUNG = 700  # objects, new ones, until garbage is looked for: short pauses, non
 class _Protocols(Sequence[Protocol]):
     """The protocols, imported when first needed: a probe is answered before that."""
 
-    def __getitem__(self, place: Any) -> Any:
-        return self._every[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._every[index]
 
     def __len__(self) -> int:
         return len(self._every)
@@ -114,7 +114,8 @@ async def running(
     app = guarded(gate, protocols, telemetry.metrics, settings)
     async with (
         _listening(app, gate, settings.listen) as server,
-        (await asyncio.to_thread(_composed)).opened(
+        # Imported in a thread, as above.
+        (await asyncio.to_thread(import_module, ".compose", __package__)).opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)),
             telemetry,
             of_openwop=of_openwop,
@@ -129,12 +130,6 @@ async def running(
             yield Running(address=server.address, gate=gate)
         finally:
             await server.finish()
-
-
-def _composed() -> ModuleType:
-    from . import compose  # noqa: PLC0415 - as above
-
-    return compose
 
 
 class _Signals:
@@ -273,35 +268,33 @@ def _bound(address: Address) -> socket.socket:
         return socket.create_server(
             every, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True
         )
-    found = socket.getaddrinfo(
+    family, _, _, _, bindable = socket.getaddrinfo(
         address.host or None, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, _, _, _, bindable = found[0]
+    )[0]
     return socket.create_server(bindable, family=family, backlog=BACKLOG)
 
 
 def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - printed, not bound
     bound = Address(host=host, port=address.port)
-    place = "PostgreSQL" if settings.database_url else str(settings.db_path)
-    is_by_folder = place == str(file(IN_WORKING_FOLDER))  # elsewhere a start would find no memory
+    data = "PostgreSQL" if settings.database_url else str(settings.db_path)
+    is_by_folder = data == str(file(IN_WORKING_FOLDER))  # elsewhere a start would find no memory
     note = " (below the current folder; --db selects another file)" if is_by_folder else ""
-    is_seen = show_banner(
+    if show_banner(
         f"agentops-memory {__version__}",
         {
             "address": f"http://{bound}",
-            "data": place + note,
+            "data": data + note,
             "documentation": f"http://{bound}/docs",
             "try it": "agentops-memory demo, in another terminal",
             "stop it": "Ctrl-C",
         },
-    )
-    if is_seen:
+    ):
         return
     log.info(
         "serving on http://%s, data in %s, every write %s before it is answered",
         bound,
-        place,
+        data,
         "committed" if settings.database_url else "on disk",
-        extra={"version": __version__, "listen": str(bound), "db": place},
+        extra={"version": __version__, "listen": str(bound), "db": data},
     )

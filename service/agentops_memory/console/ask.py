@@ -13,7 +13,7 @@ from ..agentops.recall import filter_of
 from ..http.query import row_count
 from ..memory.memories import MemoryTable
 from ..memory.memory import Text
-from ..memory.search import MOST_SHOWN, Hit
+from ..memory.search import MOST_SHOWN
 from ..recall.query import PREFIX as ANY_ENDING
 from ..recall.recall import cost_of, entry_line
 from ..recall.stems import Stems
@@ -28,11 +28,11 @@ PART, BLOCK = 1_500, 55_000  # bytes of HTML of a title or a content, and of the
 NEXT = 5  # candidates below the limit
 
 FILTERS = ("scope", "tag", "type", "exclude_type")
-ASKED = ("query", "project", "limit", "max_tokens", "why_not", *FILTERS)
+PARAMS = ("query", "project", "limit", "max_tokens", "why_not", *FILTERS)
 
 
 async def show(visit: Visit) -> Response:
-    filters = visit.only(*ASKED)
+    filters = visit.only(*PARAMS)
     limit = min(row_count(visit.question.query, "limit", LIMIT), MOST)
     is_query = "query" in filters or "project" in filters
     twin = address("/context", **{**filters, "limit": limit, "explain": "true"})
@@ -44,11 +44,22 @@ async def show(visit: Visit) -> Response:
 
 
 async def _answered(visit: Visit, filters: Mapping[str, str], limit: int) -> dict[str, Any]:
-    question = visit.question_of(**{**filters, "limit": limit, "explain": "true"})
-    context = await visit.console.agentops.fetch_context(question)
+    # Loaded with the first answer: it brings the HTTP client, which a service does not need.
+    from agentops_memory_client.runtime.session import injected  # noqa: PLC0415
+
+    api = visit.console.agentops
+    context = await api.fetch_context(
+        visit.question_of(**{**filters, "limit": limit, "explain": "true"})
+    )
     why = context.explanation
     assert why is not None  # the request has explain=true
-    below = await _below(visit, filters.get("query", ""), limit, context)
+    # The candidates that come next, each with its rank: the limit keeps them out.
+    filter_ = filter_of(visit.question, global_too=True, is_current=True)
+    ranking = await api.recall.context(
+        visit.caller, filters.get("query", ""), filter_, limit + NEXT
+    )
+    inside = {line.explain["id"] for line in context.observations if line.explain}
+    candidates = enumerate(ranking.found.hits, start=1)
     left_out = why["budget"]["left_out"][:MOST]
     ids = [it["id"] for it in left_out]
     titles = await visit.read(lambda tx: {it.id: it for it in tx[MemoryTable].texts(ids)})
@@ -58,37 +69,16 @@ async def _answered(visit: Visit, filters: Mapping[str, str], limit: int) -> dic
     finally:
         stems.close()
     return {
-        "block": await asyncio.to_thread(_block, context),
+        "block": await asyncio.to_thread(injected, context),
         "summaries": context.summaries,
         "lines": lines,
         "omitted": context.omitted,
         "why": why,
         "missing": why.get("why_not"),
         "left_out": [(titles.get(it["id"]), it) for it in left_out],
-        "below": below,
+        "below": [it for it in candidates if it[0] > limit and it[1].memory.id not in inside],
         "most_of_block": BLOCK,
     }
-
-
-def _block(context: c.Context) -> str:
-    # Loaded with the first answer: it brings the HTTP client, which a service does not need.
-    from agentops_memory_client.runtime.session import injected  # noqa: PLC0415
-
-    return injected(context)
-
-
-async def _below(
-    visit: Visit, prompt: str, limit: int, context: c.Context
-) -> list[tuple[int, Hit]]:
-    """The candidates that come next, each with its place: the limit keeps them out."""
-    question = visit.question
-    filter_ = filter_of(question, global_too=True, is_current=True)
-    found = await visit.console.agentops.recall.context(
-        question.caller(), prompt, filter_, limit + NEXT
-    )
-    inside = {line.explain["id"] for line in context.observations if line.explain}
-    hits = enumerate(found.found.hits, start=1)
-    return [(place, it) for place, it in hits if place > limit and it.memory.id not in inside]
 
 
 def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
@@ -111,17 +101,17 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
 
 def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: Stems) -> Markup:
     """The text with the words marked that are in this field of the index."""
-    found = [it["term"] for it in terms if field in it["fields"]]
-    if not found:
+    own = [it["term"] for it in terms if field in it["fields"]]
+    if not own:
         return markup.prose(text, PART)
-    prefixes = tuple(it.removesuffix(ANY_ENDING) for it in found if it.endswith(ANY_ENDING))
-    wanted = {*stems.of(it for it in found if not it.endswith(ANY_ENDING)).values(), *found}
+    prefixes = tuple(it.removesuffix(ANY_ENDING) for it in own if it.endswith(ANY_ENDING))
+    known = {*stems.of(it for it in own if not it.endswith(ANY_ENDING)).values(), *own}
     words = list(dict.fromkeys(markup.WORD.findall(text)))
     of_each = zip(words, stems.of_texts([indexed(word) for word in words]), strict=True)
     matched = {
         word
         for word, some in of_each
-        if not wanted.isdisjoint(some)
+        if not known.isdisjoint(some)
         or (prefixes and any(it.startswith(prefixes) for it in (*some, word.casefold())))
     }
     return markup.highlighted(text, matched, PART)

@@ -24,7 +24,7 @@ from ..stores import anthropic, cloud, entry, store
 from ..stores import entry as version
 from .page import View, Visit, address
 
-SHOWN = 20  # rows of a list
+ROWS = 20  # rows of a list
 MOST_SPACES = 40  # namespaces of an agent
 LAID_OUT = 16_384  # bytes of a value that is laid out member by member
 NO_REF = "Nothing is stored under this ref."
@@ -36,20 +36,20 @@ async def show(visit: Visit) -> Response:
     known, twins = await visit.read(_agents, query["agent_after"]), list[str]()
     extra: dict[str, Any] = {}
     if caller.projects.are_everything:
-        refs = await visit.console.refs.refs(caller, limit=SHOWN, after=query["ref_after"])
-        found = await visit.read(
-            store.list_stores, name=query["name"], limit=SHOWN,
+        refs = await visit.console.refs.refs(caller, limit=ROWS, after=query["ref_after"])
+        stores = await visit.read(
+            store.list_stores, name=query["name"], limit=ROWS,
             with_archived=query["include_archived"] == "true",
             after=_cursor(visit, "after_id", STORE),
         )  # fmt: skip
         next_ref = refs.beside(len(refs.items)).get("next")
-        extra = {"stores": found, "refs": refs.items, "next_ref": next_ref}
+        extra = {"stores": stores, "refs": refs.items, "next_ref": next_ref}
         which = visit.only("name", "include_archived", "after_id")
-        twins = [address(cloud.STORES, **which, limit=SHOWN),
-                 address(f"{BASE}/refs", after=query["ref_after"], limit=SHOWN)]  # fmt: skip
+        twins = [address(cloud.STORES, **which, limit=ROWS),
+                 address(f"{BASE}/refs", after=query["ref_after"], limit=ROWS)]  # fmt: skip
     return await visit.page(
-        "documents.html", *twins, agents=known[:SHOWN], speaks=caller.agents.names,
-        next_agent=known[SHOWN - 1].agent if len(known) > SHOWN else "", **extra,
+        "documents.html", *twins, agents=known[:ROWS], speaks=caller.agents.names,
+        next_agent=known[ROWS - 1].agent if len(known) > ROWS else "", **extra,
     )  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def _agents(tx: Transaction, after: str) -> list[agents.ListedAgent]:
     """Those that the caller speaks for, in the order of their names, and one more than a page."""
     known = f"SELECT k.name FROM {agents.KNOWN} WHERE k.name > :after ORDER BY k.name"
     names = filter(tx.caller.agents.match, tx[Sql].texts(known, after=after))
-    return agents.listed(tx, list(names)[: SHOWN + 1])
+    return agents.listed(tx, list(names)[: ROWS + 1])
 
 
 async def show_store(visit: Visit) -> Response:
@@ -68,17 +68,17 @@ async def show_store(visit: Visit) -> Response:
 
     def read(tx: Transaction) -> Any:
         return store.known_store(tx, id_), entry.tree(
-            tx, id_, limit=SHOWN, prefix=prefix, is_shallow=True, after=query["after"] or None
-        ), version.list_versions(tx, id_, limit=SHOWN, after=older)  # fmt: skip
+            tx, id_, limit=ROWS, prefix=prefix, is_shallow=True, after=query["after"] or None
+        ), version.list_versions(tx, id_, limit=ROWS, after=older)  # fmt: skip
 
-    found, tree, changes = await visit.read(read)
+    known, tree, changes = await visit.read(read)
     named, steps = public_id(STORE, id_), folder.split("/") if folder else []
     listed = anthropic.MEMORIES.format(memory_store_id=named)
     return await visit.page(
         "store.html", cloud.STORE_PATH.format(store_id=named),
         address(listed, path_prefix=f"/{prefix}" if prefix else "", depth=1),
-        address(cloud.VERSIONS.format(store_id=named), after_id=query["after_id"], limit=SHOWN),
-        store=found, tree=tree, changes=changes, prefix=prefix,
+        address(cloud.VERSIONS.format(store_id=named), after_id=query["after_id"], limit=ROWS),
+        store=known, tree=tree, changes=changes, prefix=prefix,
         above=[("/".join(steps[: at + 1]) + "/", step) for at, step in enumerate(steps)],
     )  # fmt: skip
 
@@ -87,19 +87,19 @@ async def show_document(visit: Visit) -> Response:
     """A document, which may be deleted, as one of its versions has it; and what that changed."""
     of = StoreId(_id(visit, "store", STORE, NO_STORE))
     id_ = store.EntryId(_id(visit, "entry", ENTRY, store.NO_ENTRY))
-    wanted, base, older = (_cursor(visit, it, VERSION) for it in ("version", "with", "after_id"))
+    chosen, base, older = (_cursor(visit, it, VERSION) for it in ("version", "with", "after_id"))
 
     def one(tx: Transaction, which: str) -> version.Version:
-        found = version.known_version(tx, of, store.VersionId(which))
-        if found.entry != id_:
+        known = version.known_version(tx, of, store.VersionId(which))
+        if known.entry != id_:
             raise NotFound(store.NO_VERSION)
-        return found
+        return known
 
     def read(tx: Transaction) -> dict[str, Any]:
-        listed, live = version.list_versions(tx, of, entry=id_, limit=SHOWN, after=older), None
+        listed, live = version.list_versions(tx, of, entry=id_, limit=ROWS, after=older), None
         if not listed.items:
             raise NotFound(store.NO_ENTRY)
-        selected = one(tx, wanted or listed.items[0].id)
+        selected = one(tx, chosen or listed.items[0].id)
         before = version.list_versions(tx, of, entry=id_, limit=1, after=selected.id).items
         with suppress(NotFound):
             live = entry.known_entry(tx, of, id_)
@@ -108,13 +108,13 @@ async def show_document(visit: Visit) -> Response:
             "selected": selected, "base": one(tx, base or before[0].id) if base or before else None,
         }  # fmt: skip
 
-    found = await visit.read(read)
+    values = await visit.read(read)
     named = {"store_id": public_id(STORE, of), "entry_id": public_id(ENTRY, id_)}
-    twin = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, found["selected"].id))
+    twin = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, values["selected"].id))
     cursor, path = visit.query["after_id"], cloud.VERSIONS.format(**named)
-    listed = address(path, entry_id=named["entry_id"], limit=SHOWN, after_id=cursor)
-    live = [cloud.ENTRY_PATH.format(**named)] if found["entry"] else []
-    return await visit.page("document.html", *live, listed, twin, **found)
+    listed = address(path, entry_id=named["entry_id"], limit=ROWS, after_id=cursor)
+    live = [cloud.ENTRY_PATH.format(**named)] if values["entry"] else []
+    return await visit.page("document.html", *live, listed, twin, **values)
 
 
 async def show_agent(visit: Visit) -> Response:
@@ -128,41 +128,41 @@ async def show_agent(visit: Visit) -> Response:
 
     def read(tx: Transaction) -> dict[str, Any]:
         agents.require_known(tx, viewer.agent)
-        seen, name = sight.readable(tx, viewer), filter_.namespace or ""
-        condition, values = entries.AgentFilter().condition(tx, seen)
+        readable, name = sight.readable(tx, viewer), filter_.namespace or ""
+        condition, values = entries.AgentFilter().condition(tx, readable)
         spaces = f"""SELECT p.namespace, p.tier, count(*)
                        FROM {entries.ENTRIES}
                       WHERE {condition}
                    GROUP BY p.namespace, p.tier
                    ORDER BY p.namespace, p.tier
                       LIMIT {MOST_SPACES}"""
-        ids = [it for it, _ in entries.ids_of(tx, filter_, seen, SHOWN, offset)]
+        ids = [it for it, _ in entries.ids_of(tx, filter_, readable, ROWS, offset)]
         is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, viewer, name)
         return {
             "summary": agents.summary(tx, viewer.agent, viewer, console.agents.capacities),
             "spaces": tx[Sql].run(spaces, **values).fetchall(),
-            "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, seen),
+            "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, readable),
             "permissions": sight.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
     filters = visit.only(*(it.name for it in entries.FILTER))
-    listed = address(entries.MEMORY, **filters, limit=SHOWN, offset=offset)
+    listed = address(entries.MEMORY, **filters, limit=ROWS, offset=offset)
     return await visit.page(
         "agent.html", f"{PREFIX}/agents/{viewer.agent}/memory/summary", listed,
         header=f"{AGENT}: {viewer.agent}", agent=viewer.agent, filters=filters, offset=offset,
-        shown=SHOWN, **await visit.read(read),
+        shown=ROWS, **await visit.read(read),
     )  # fmt: skip
 
 
 async def show_agent_entry(visit: Visit) -> Response:
     """An entry, with its value: a confidential one for those to whom the protocol shows it."""
     viewer, id_ = _viewer(visit), AgentEntryId(_id(visit, "entry", ENTRY, NO_ENTRY))
-    found = await visit.read(entries.known, id_, viewer)
-    value = found.value
-    if not found.is_lost and len(value) <= LAID_OUT:
+    known = await visit.read(entries.known, id_, viewer)
+    value = known.value
+    if not known.is_lost and len(value) <= LAID_OUT:
         value = json.dumps(json.loads(value), ensure_ascii=False, indent=2)
     return await visit.page(
-        "agent_entry.html", f"{entries.MEMORY}/{public_id(ENTRY, id_)}", entry=found,
+        "agent_entry.html", f"{entries.MEMORY}/{public_id(ENTRY, id_)}", entry=known,
         header=f"{AGENT}: {viewer.agent}", agent=viewer.agent, value=value,
     )  # fmt: skip
 
@@ -171,13 +171,13 @@ async def show_ref(visit: Visit) -> Response:
     """The entries of a ref that no other one supersedes; in a run, as that sees them."""
     visit.caller.require_refs()
     ref, filters = MemoryRef(visit.query["memoryRef"]), visit.only("tag", "before", "runId")
-    which: Any = {to_snake(name): said for name, said in filters.items()}
-    found = await visit.console.refs.list(visit.caller, memory_ref=ref, limit=SHOWN, **which)
-    if not found.items and not filters:
+    which: Any = {to_snake(name): text for name, text in filters.items()}
+    listed = await visit.console.refs.list(visit.caller, memory_ref=ref, limit=ROWS, **which)
+    if not listed.items and not filters:
         raise NotFound(NO_REF)
-    twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=SHOWN)
-    next_ = found.beside(len(found.items)).get("next")
-    return await visit.page("ref.html", twin, entries=found.items, next=next_)
+    twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=ROWS)
+    next_ = listed.beside(len(listed.items)).get("next")
+    return await visit.page("ref.html", twin, entries=listed.items, next=next_)
 
 
 async def show_ref_entry(visit: Visit) -> Response:
@@ -185,7 +185,7 @@ async def show_ref_entry(visit: Visit) -> Response:
     visit.caller.require_refs()
     caller, refs, query = visit.caller, visit.console.refs, visit.query
     ref, id_ = MemoryRef(query["memoryRef"]), RefEntryId(query["memoryId"])
-    found = await refs.get(caller, id_, ref)
+    current = (await refs.get(caller, id_, ref)).entry
     origin = await refs.provenance(caller, memory_id=id_, memory_ref=ref)
     newer = origin.superseded_by or ()
     linked = (*origin.derived_from, *newer)
@@ -195,7 +195,7 @@ async def show_ref_entry(visit: Visit) -> Response:
     return await visit.page(
         "ref_entry.html",
         *(address(f"{BASE}/{of}/{id_}", memoryRef=ref) for of in ("memory", "provenance")),
-        entry=found.entry, origin=origin, newer=newer, is_newer=other in newer,
+        entry=current, origin=origin, newer=newer, is_newer=other in newer,
         other=(await refs.get(caller, other, ref)).entry if other else None,
     )  # fmt: skip
 

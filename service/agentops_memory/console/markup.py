@@ -1,11 +1,11 @@
 """Stored text as HTML: nothing in it is markup, and nothing in it is invisible."""
 
 import unicodedata
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from re import compile as pattern
 
 from markupsafe import Markup, escape
@@ -72,14 +72,14 @@ def size(count: int) -> str:
 def ago(at: datetime, now: datetime) -> Markup:
     """An instant as its age, or as what is left until it, with the instant beside it."""
     seconds = (now - at).total_seconds()
-    said = age_words(abs(seconds))
-    if said != JUST_NOW:
-        said = f"{said} ago" if seconds > 0 else f"in {said}"
+    age = age_words(abs(seconds))
+    if age != JUST_NOW:
+        age = f"{age} ago" if seconds > 0 else f"in {age}"
     elif seconds < 0:
-        said = "in less than a minute"
+        age = "in less than a minute"
     utc = at.astimezone(UTC)
     template = Markup('<time datetime="{}">{} <span class="instant">{} UTC</span></time>')
-    return template.format(f"{utc:%Y-%m-%dT%H:%M:%SZ}", said, f"{utc:%Y-%m-%d %H:%M}")
+    return template.format(f"{utc:%Y-%m-%dT%H:%M:%SZ}", age, f"{utc:%Y-%m-%d %H:%M}")
 
 
 def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
@@ -87,11 +87,11 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
     parts, size = [], 0
     runs_of_one = groupby(_changes(before, after), key=lambda change: change[0])
     pieces = [(kind, "".join(text for _, text in run)) for kind, run in runs_of_one]
-    for place, (kind, text) in enumerate(pieces):
-        part = text
-        if kind == "same":
-            part = _around(text, is_first=not place, is_last=place == len(pieces) - 1)
-        html = _escaped(part, BROKEN_LINES)
+    for number, (kind, text) in enumerate(pieces):
+        head = text[:AROUND] if number else ""
+        tail = text[-AROUND:] if number < len(pieces) - 1 else ""
+        is_cut = kind == "same" and len(text) > len(head) + len(tail) + 1
+        html = _escaped(f"{head} … {tail}" if is_cut else text, BROKEN_LINES)
         size += _size(html)
         if size > most:
             parts.append(Markup('<span class="clipped">… and more</span>'))
@@ -103,13 +103,13 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
 def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Runs of text that stayed (`same`), went (`del`) and came (`ins`)."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    found = (
-        _of_words(some, other) if some and other else _replaced(some, other)
+    runs_of_lines = (
+        _of_words(some, other) if some and other else [("del", some), ("ins", other)]
         for kind, some, other in _blocks(old, new)
         if kind or some
     )
     went = came = ""
-    for kind, text in (change for changes in found for change in changes):
+    for kind, text in chain.from_iterable(runs_of_lines):
         if kind == "same" and not (text.isspace() and (went or came)):
             yield from _both(went, came)
             went = came = ""
@@ -124,17 +124,12 @@ def _both(went: str, came: str) -> Iterator[tuple[str, str]]:
     yield from ((kind, text) for kind, text in (("del", went), ("ins", came)) if text)
 
 
-def _of_words(before: str, after: str) -> Iterable[tuple[str, str]]:
+def _of_words(before: str, after: str) -> Iterator[tuple[str, str]]:
     if before == after:
-        return [("same", before)]
-    found: list[tuple[str, str]] = []
+        yield "same", before
+        return
     for is_changed, old, new in _blocks(_PIECES.findall(before), _PIECES.findall(after)):
-        found += _replaced(old, new) if is_changed else [("same", old)]
-    return found
-
-
-def _replaced(before: str, after: str) -> list[tuple[str, str]]:
-    return [("del", before), ("ins", after)]
+        yield from (("del", old), ("ins", new)) if is_changed else (("same", old),)
 
 
 def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[bool, str, str]]:
@@ -156,11 +151,6 @@ def _common(old: list[str], new: list[str]) -> int:
     """How many pieces both begin with."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
-
-
-def _around(text: str, *, is_first: bool, is_last: bool) -> str:
-    head, tail = ("" if is_first else text[:AROUND]), ("" if is_last else text[-AROUND:])
-    return text if len(text) <= len(head) + len(tail) + 1 else f"{head} … {tail}"
 
 
 def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:

@@ -137,7 +137,7 @@ def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]
     return changed if tags == memory.tags else {**changed, "tags": tags}
 
 
-def seen(visit: Visit) -> dict[int, int]:
+def revisions_of(visit: Visit) -> dict[int, int]:
     """The revision of each memory that the page of the form showed."""
     return dict(at_revision(it, "seen") for it in visit.form.getlist("seen"))
 
@@ -151,7 +151,7 @@ def at_revision(text: str, name: str) -> tuple[int, int]:
 async def unseen(visit: Visit) -> list[tuple[c.Observation, list[dict[str, Markup]]]]:
     """The memories that changed since they were seen, and what differs if that is kept."""
     changed = []
-    for id_, number in seen(visit).items():
+    for id_, number in revisions_of(visit).items():
         memory = await visit.memories.get(id_)
         if memory.revision_count != number:
             before = [it for it in await visit.memories.history(id_) if it.revision == number]
@@ -172,7 +172,7 @@ async def change(visit: Visit) -> Response:
 
 
 async def perform(visit: Visit, id_: int, action: str) -> None:
-    memories, form, revision = visit.memories, visit.form, seen(visit).get(id_)
+    memories, form, revision = visit.memories, visit.form, revisions_of(visit).get(id_)
     match action:
         case "pin" | "unpin":
             await memories.update(id_, pinned=action == "pin", revision=revision)

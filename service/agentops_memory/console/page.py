@@ -195,12 +195,12 @@ class Visit:
         return {name: self.query[name] for name in names if name in self.query}
 
     @property
-    def question(self) -> "Asked":
+    def question(self) -> "ReadRequest":
         """The request of a read, from the parameters of the page."""
-        return Asked(self.caller, query_of(self.request))
+        return ReadRequest(self.caller, query_of(self.request))
 
-    def question_of(self, **query: object) -> "Asked":
-        return Asked(self.caller, {name: [str(it)] for name, it in query.items()})
+    def question_of(self, **query: object) -> "ReadRequest":
+        return ReadRequest(self.caller, {name: [str(it)] for name, it in query.items()})
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs
@@ -242,7 +242,7 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ReadRequest:
     """The request of a read of AgentOps REST."""
 
     asking: Caller

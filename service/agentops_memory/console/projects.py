@@ -23,7 +23,7 @@ from ..recall.instants import EPOCH
 from .page import View, Visit, address
 from .search import COUNTED, counts, newest
 
-SHOWN = 40  # projects of a page
+ROWS = 40  # projects of a page
 WEEKS = 53  # of the heat map
 GROWTH = 12  # weeks of a project in the list
 DAY = 86_400_000_000  # microseconds
@@ -54,12 +54,12 @@ async def show(visit: Visit) -> Response:
     if project is not None and project not in stats.projects:
         raise NotFound("No such project.")
     names = [Project(it) for it in stats.projects if it > after] if project is None else [project]
-    rows, days, types = await visit.read(activity, Filter(project=project), names[:SHOWN])
+    rows, days, types = await visit.read(activity, Filter(project=project), names[:ROWS])
     recent = address("/observations/recent", project=project, limit=COUNTED)
     return await visit.page(
         "projects.html", address("/stats", project=project), recent, stats=stats, rows=rows,
         weeks=heat_map(days, visit.console.clock().date()), types=types, selected=project,
-        most=COUNTED, most_of_day=max(days.values(), default=1), has_more=len(names) > SHOWN,
+        most=COUNTED, most_of_day=max(days.values(), default=1), has_more=len(names) > ROWS,
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from . import memory
 from .page import PREFIX, View, Visit, address, project_names
 
 PATH = f"{PREFIX}/review"
-SHOWN = 20  # lines of a page
+ROWS = 20  # lines of a page
 COUNTED = 1000  # lines at most, as many as a list of REST has
 COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes of HTML of both
 LONGER = timedelta(days=30)
@@ -26,10 +26,10 @@ FILTERS = ("project", "reason", "before")
 
 async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: Any) -> Response:
     filters, api = visit.only(*FILTERS), visit.console.agentops
-    due = await api.review(visit.question_of(**filters, limit=SHOWN))
+    due = await api.review(visit.question_of(**filters, limit=ROWS))
     count = await visit.read(counts, Filter(project=project_of(visit.question)), api.periods)
     return await visit.page(
-        "review.html", address("/review", **filters, limit=SHOWN), status=status, problem=problem,
+        "review.html", address("/review", **filters, limit=ROWS), status=status, problem=problem,
         filters=filters, due=due, count=count, most=COUNTED, cut=(COMPARED, MOST_OF_DIFF),
         projects=await visit.read(project_names), **values,
     )  # fmt: skip
@@ -38,13 +38,13 @@ async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: 
 def counts(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[str]:
     """How many lines there are for each reason."""
     lines = tx[ReviewTable].lines(within, set(ReviewReason), periods, None, COUNTED)
-    return Counter(place.reason.value for place, _ in lines)
+    return Counter(key.reason.value for key, _ in lines)
 
 
 async def decide(visit: Visit) -> Response:
     """Apply a decision to what was seen; the browser continues at the line that follows."""
     form, action = visit.form, visit.form.get("action", "")
-    id_, other, place = (
+    id_, other, line = (
         memory.whole_number(form.get(name) or form.get("id", ""), name)
         for name in ("id", "other", "place")
     )
@@ -57,13 +57,14 @@ async def decide(visit: Visit) -> Response:
             case "older":
                 await memory.supersede(visit, other, id_)
             case "extend":
-                await visit.memories.update(id_, ttl=LONGER, revision=memory.seen(visit).get(id_))
+                revision = memory.revisions_of(visit).get(id_)
+                await visit.memories.update(id_, ttl=LONGER, revision=revision)
             case _:
                 await memory.perform(visit, id_, action)
     except Refused as refusal:
         return await show(visit, status=refusal.status, problem=str(refusal))
     filters = visit.only(*FILTERS)
-    return visit.see(PATH, anchor=f"#line-{place}", **filters, done=action, about=id_)
+    return visit.see(PATH, anchor=f"#line-{line}", **filters, done=action, about=id_)
 
 
 VIEWS = (

@@ -2,7 +2,8 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from starlette.responses import Response
@@ -26,8 +27,8 @@ from .memory import at_revision, whole_number
 from .page import PREFIX, View, Visit, address, project_names
 
 PATH = f"{PREFIX}/memories"
-SHOWN = 25  # memories of a page
-FOUND = 200  # at most, by a search, or by a change of all that match
+ROWS = 25  # memories of a page
+MOST_HITS = 200  # at most, by a search, or by a change of all that match
 COUNTED = 1000  # of the newest, in facets: as many as a list of REST has
 LISTED = 20  # values of a facet, each of which is an address with the whole query
 OF_FACET = 20_000  # bytes of those addresses
@@ -44,42 +45,42 @@ async def show(visit: Visit) -> Response:
     query, words, filters = visit.query, visit.query["q"], visit.only(*FILTERS)
     following: dict[str, object] = {}  # the parameters of the next page
     if words:
-        ids = await _found(visit, words, filters)
-        most = min(row_count(visit.question.query, "limit", SHOWN), FOUND)
+        ids = await _hits(visit, words, filters)
+        most = min(row_count(visit.question.query, "limit", ROWS), MOST_HITS)
         params = visit.only("q", *FILTERS, "superseded")
-        twin = address("/search", **params, limit=FOUND)
+        twin = address("/search", **params, limit=MOST_HITS)
         memories = await visit.read(loaded, ids[:most])
         if len(ids) > most:
-            following = {**params, "limit": most + SHOWN}
+            following = {**params, "limit": most + ROWS}
     else:
         params = visit.only(*FILTERS, "before_id")
-        question = visit.question_of(**params, limit=SHOWN)
+        question = visit.question_of(**params, limit=ROWS)
         memories = list(await visit.console.agentops.recent_observations(question))
         ids = await visit.read(newest, filter_of(visit.question), query["before_id"])
         twin = address("/observations/recent", **params, limit=COUNTED)
-        if len(memories) == SHOWN:
+        if len(memories) == ROWS:
             following = {**filters, "before_id": memories[-1].id}
-    found = await visit.read(counts, ids)
+    counted = await visit.read(counts, ids)
     listed = min(LISTED, OF_FACET // len(address(PATH, **visit.query)))
-    facets = {name: some.most_common(listed) for name, some in found.items() if not query[name]}
+    facets = {name: some.most_common(listed) for name, some in counted.items() if not query[name]}
     return await visit.page(
         "search.html", twin, address("/stats", project=query["project"]), memories=memories,
-        facets=facets, counted=len(ids), is_all=len(ids) < (FOUND if words else COUNTED),
-        following=following, filters=filters, actions=ACTIONS, most=FOUND,
+        facets=facets, counted=len(ids), is_all=len(ids) < (MOST_HITS if words else COUNTED),
+        following=following, filters=filters, actions=ACTIONS, most=MOST_HITS,
         projects=await visit.read(project_names),
         stats=await visit.memories.stats(query["project"] or None),
     )  # fmt: skip
 
 
-async def _found(visit: Visit, words: str, filters: Mapping[str, str]) -> list[MemoryId]:
+async def _hits(visit: Visit, words: str, filters: Mapping[str, str]) -> list[MemoryId]:
     superseded = visit.query["superseded"]
-    question = visit.question_of(q=words, **filters, superseded=superseded, limit=FOUND)
+    question = visit.question_of(q=words, **filters, superseded=superseded, limit=MOST_HITS)
     return [MemoryId(it.id) for it in (await visit.console.agentops.search(question)).hits]
 
 
 def newest(tx: Transaction, filter_: Filter, before: str) -> list[MemoryId]:
-    place = MemoryId(int(before)) if before else None
-    return tx[MemoryTable].newest_ids(filter_, COUNTED, before=place)
+    older_than = MemoryId(int(before)) if before else None
+    return tx[MemoryTable].newest_ids(filter_, COUNTED, before=older_than)
 
 
 def loaded(tx: Transaction, ids: Sequence[MemoryId]) -> list[c.Observation]:
@@ -96,19 +97,13 @@ def counts(tx: Transaction, ids: Sequence[MemoryId]) -> dict[str, Counter[str]]:
               JOIN spaces s ON s.id = m.space_id""",
         ids=json.dumps(ids),
     )
-    found: dict[str, Counter[str]] = {"type": Counter(), "tag": Counter(), "scope": Counter()}
+    counted: dict[str, Counter[str]] = {"type": Counter(), "tag": Counter(), "scope": Counter()}
     for type_, scope, tags in rows:
-        found["type"][type_] += 1
-        found["scope"][scope] += 1
-        found["tag"].update(_tags(tags))
-    return found
-
-
-def _tags(array: object) -> Iterable[str]:
-    try:
-        return texts_of(str(array))
-    except UNREADABLE:  # of a damaged row, which lists leave out
-        return ()
+        counted["type"][type_] += 1
+        counted["scope"][scope] += 1
+        with suppress(*UNREADABLE):  # of a damaged row, which lists leave out
+            counted["tag"].update(texts_of(str(tags)))
+    return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +146,8 @@ async def _chosen(visit: Visit) -> list[MemoryId]:
         return [MemoryId(whole_number(it, "id")) for it in form.getlist("id")]
     filters = {name: form[name] for name in FILTERS if form.get(name)}
     if words := form.get("q"):
-        return await _found(visit, words, filters)
-    return (await visit.read(newest, filter_of(visit.question_of(**filters)), ""))[:FOUND]
+        return await _hits(visit, words, filters)
+    return (await visit.read(newest, filter_of(visit.question_of(**filters)), ""))[:MOST_HITS]
 
 
 def _step(action: str, tag: str, memory: c.Observation) -> Step:
@@ -173,7 +168,7 @@ def _step(action: str, tag: str, memory: c.Observation) -> Step:
 
 async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
     """Change one memory, if it is still at the revision that was shown; what became of it."""
-    number, seen = at_revision(item, "item")
+    number, revision = at_revision(item, "item")
     title = f"Memory #{number}"
     try:
         memory = await visit.memories.get(number)
@@ -182,19 +177,19 @@ async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
             case "tag" | "untag":
                 tags = tuple(it for it in memory.tags if it != tag)
                 tags = (*tags, tag) if action == "tag" else tags
-                await visit.memories.update(number, tags=tags, revision=seen)
+                await visit.memories.update(number, tags=tags, revision=revision)
             case "expire":
                 end = visit.console.clock()
-                await visit.memories.update(number, expires_at=end, revision=seen)
-            case _ if (current := memory.revision_count) != seen:
-                raise Conflict(f"This memory is at revision {current} now, not at {seen}.")
+                await visit.memories.update(number, expires_at=end, revision=revision)
+            case _ if (current := memory.revision_count) != revision:
+                raise Conflict(f"This memory is at revision {current} now, not at {revision}.")
             case _:
                 await visit.memories.delete(number)
     except NotFound:
-        return Step(number, seen, title, "is gone", is_change=False)
+        return Step(number, revision, title, "is gone", is_change=False)
     except Refused as refusal:
-        return Step(number, seen, title, str(refusal), is_change=False)
-    return Step(number, seen, title, "done", is_change=True)
+        return Step(number, revision, title, str(refusal), is_change=False)
+    return Step(number, revision, title, "done", is_change=True)
 
 
 VIEWS = (

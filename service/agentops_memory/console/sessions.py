@@ -21,8 +21,8 @@ from ..recall.text import clean
 from .page import View, Visit, address, project_names
 from .search import COUNTED, loaded
 
-SHOWN = 25  # sessions of a page
-TURNS = 50  # memories of a page
+ROWS = 25  # sessions of a page
+MOST_MEMORIES = 50  # memories of a page
 
 
 @dataclass(eq=False)
@@ -56,14 +56,14 @@ class SessionMemoryTable(FilteredTable):
 
 async def show(visit: Visit) -> Response:
     filters = visit.only("project", "before_id")
-    found = await visit.read(listed, project_of(visit.question), filters.get("before_id"))
-    twin = address("/sessions/recent", **filters, limit=SHOWN)
-    return await visit.page("sessions.html", twin, most=SHOWN, **found)
+    values = await visit.read(listed, project_of(visit.question), filters.get("before_id"))
+    twin = address("/sessions/recent", **filters, limit=ROWS)
+    return await visit.page("sessions.html", twin, most=ROWS, **values)
 
 
 def listed(tx: Transaction, project: Project | None, before: str | None) -> dict[str, Any]:
     """Everything at once: with three reads a page under load took three times its twin."""
-    sessions = recent_sessions(tx, project, SHOWN, SessionId(before) if before else None)
+    sessions = recent_sessions(tx, project, ROWS, SessionId(before) if before else None)
     counts = tx[SessionMemoryTable].counts([it.id for it in sessions])
     rows = [wire.session(it) for it in sessions]
     return {"sessions": rows, "counts": counts, "projects": project_names(tx)}
@@ -72,19 +72,19 @@ def listed(tx: Transaction, project: Project | None, before: str | None) -> dict
 async def show_one(visit: Visit) -> Response:
     id_ = SessionId(clean(visit.request.path_params["id"]))
     after = amount(visit.question.query, "after") or 0
-    values = await visit.read(turns, id_, after)
+    values = await visit.read(conversation, id_, after)
     own = {"project": values["session"].project}
     return await visit.page(
         "session.html", address("/sessions/recent", **own, before_id=[*values["newer"]], limit=1),
-        address("/observations/recent", **own, limit=COUNTED), most=TURNS, **values,
+        address("/observations/recent", **own, limit=COUNTED), most=MOST_MEMORIES, **values,
     )  # fmt: skip
 
 
-def turns(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
+def conversation(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
     """A session with what was said first and last, memories of it, and its neighbors."""
     sessions, transcripts = tx[SessionTable], tx[TranscriptTable]
-    found = sessions.get(id_)
-    if found is None or not tx.caller.projects.match(found.project):
+    session = sessions.get(id_)
+    if session is None or not tx.caller.projects.match(session.project):
         raise NotFound("No such session.")
     newer = tx[Sql].texts(
         """SELECT id
@@ -95,14 +95,14 @@ def turns(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
                                                WHERE id = :id)
          ORDER BY started_at, number
             LIMIT 1""",
-        project=found.project, id=id_,
+        project=session.project, id=id_,
     )  # fmt: skip
     return {
-        "session": wire.session(found),
-        "said": transcripts.get(id_) or parsed_summary(found.summary),
-        "memories": loaded(tx, tx[SessionMemoryTable].ids(id_, after, TURNS + 1)),
+        "session": wire.session(session),
+        "said": transcripts.get(id_) or parsed_summary(session.summary),
+        "memories": loaded(tx, tx[SessionMemoryTable].ids(id_, after, MOST_MEMORIES + 1)),
         "newer": newer,
-        "older": [it.id for it in sessions.newest(found.project, 1, before=id_)],
+        "older": [it.id for it in sessions.newest(session.project, 1, before=id_)],
     }
 
 
