@@ -19,7 +19,7 @@ from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console import routes as console
 from .console.page import PROTOCOL as CONSOLE
-from .console.page import Console, Running
+from .console.page import Console
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .engine.maintenance import AuditLog, noop
@@ -231,12 +231,11 @@ class _Wiring:
             ),
             noting(entries),
         ):
-            running = Running(
-                readiness=probes.readiness, maintenance=storage.maintenance,
-                settings=settings, metrics=metrics, keys=identity.keys.ring,
-                used=identity.used,
+            of_console = partial(
+                Console, readiness=probes.readiness, maintenance=storage.maintenance,
+                settings=settings, metrics=metrics, keys=identity.keys.ring, used=identity.used,
             )  # fmt: skip
-            operations = self._operations(api, entries, of_openwop, running, on_erased)
+            operations = self._operations(api, entries, of_openwop, of_console, on_erased)
             served = list(zip(PROTOCOLS, operations, strict=True))
             more = self._endpoints(probes, figures, gate)
             app = application(served, more, gate, self.telemetry)
@@ -314,7 +313,7 @@ class _Wiring:
         api: AgentOps,
         entries: AgentEntries,
         of_openwop: OpenWopServices,
-        running: Running,
+        of_console: Callable[..., Console],
         on_erased: Callable[[Caller], None],
     ) -> Sequence[Sequence[Operation]]:
         """Those of each of the PROTOCOLS."""
@@ -346,11 +345,10 @@ class _Wiring:
             ),
             mcp.operations(agents),
             console.operations(
-                Console(
+                of_console(
                     agentops=api,
                     memories=local,
                     clock=self.clock,
-                    running=running,
                     agents=entries,
                     refs=of_openwop.ref_entries,
                 )

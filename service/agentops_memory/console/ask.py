@@ -19,7 +19,7 @@ from ..recall.recall import cost_of, entry_line
 from ..recall.stems import Stems
 from ..recall.text import indexed
 from . import markup
-from .page import View, Visit, address, project_names
+from .page import Visit, address, project_names
 
 LIMIT = 5  # as REST has it
 MOST = 50  # memories, as many as are explained
@@ -124,6 +124,3 @@ def _bars(shares: Mapping[str, float]) -> Iterable[tuple[str, float, float]]:
         if share > 0:
             yield name, share * 100, start
             start += share * 100
-
-
-VIEWS = (View(path="/ask", name="ask", answer=show),)

@@ -22,7 +22,7 @@ from ..openwop.api import BASE
 from ..openwop.refs import RefEntryId
 from ..stores import anthropic, cloud, entry, store
 from ..stores import entry as version
-from .page import View, Visit, address
+from .page import Visit, address
 
 ROWS = 20  # rows of a list
 MOST_SPACES = 40  # namespaces of an agent
@@ -217,14 +217,3 @@ def _cursor(visit: Visit, name: str, kind: str) -> str | None:
     """The id in a parameter; NotFound for what is none."""
     text = visit.query[name]
     return known_uid(kind, text, "No such place in this list.") if text else None
-
-
-VIEWS = (
-    View(path="/documents", name="documents", answer=show),
-    View(path="/documents/stores/{store}", name="documents_store", answer=show_store),
-    View(path="/documents/stores/{store}/{entry}", name="document", answer=show_document),
-    View(path="/documents/agents/{agent}", name="documents_agent", answer=show_agent),
-    View(path="/documents/agents/{agent}/{entry}", name="agent_entry", answer=show_agent_entry),
-    View(path="/documents/refs", name="documents_ref", answer=show_ref),
-    View(path="/documents/refs/entry", name="ref_entry", answer=show_ref_entry),
-)

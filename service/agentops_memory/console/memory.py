@@ -12,13 +12,12 @@ from agentops_memory_client.contract import models as c
 from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
 
 from ..errors import Invalid, Unavailable
-from ..memory.access import Role
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.memory import MemoryId
 from ..memory.saves import Lookalike, kept_lookalikes, lookalikes
 from ..recall.text import clean
 from . import markup, page
-from .page import PREFIX, View, Visit
+from .page import PREFIX, Visit
 
 SIMILAR = 5
 MOST_OF_UNSEEN = 8_000  # bytes of HTML of what changed in a field
@@ -244,15 +243,3 @@ async def show_receipt(visit: Visit) -> Response:
     id_ = ErasureId(clean(visit.request.path_params["id"]))
     receipt = await receipt_of(visit.console.agentops.engine, visit.caller, id_)
     return await visit.page("erasure.html", f"/erasures/{receipt.id}", receipt=receipt)
-
-
-_ONE = "/memories/{id}"
-VIEWS = (
-    View(path=_ONE, name="memory", answer=show),
-    View(path=_ONE, name="memory_change", answer=change, role=Role.WRITER, is_form=True),
-    View(path=f"{_ONE}/edit", name="memory_edit", answer=edit, role=Role.WRITER),
-    View(path=f"{_ONE}/edit", name="memory_save", answer=save, role=Role.WRITER, is_form=True),
-    View(path=f"{_ONE}/erase", name="memory_plan", answer=plan_erasure, role=Role.ADMIN),
-    View(path=f"{_ONE}/erase", name="memory_erase", answer=erase, role=Role.ADMIN, is_form=True),
-    View(path="/erasures/{id}", name="erasure", answer=show_receipt),
-)

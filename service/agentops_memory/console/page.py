@@ -84,31 +84,6 @@ def require_own(request: Request, _: Caller) -> None:
         raise Denied(FOREIGN)
 
 
-def token(request: Request, caller: Caller, secret: bytes, now: datetime) -> str:
-    """What a form must hold; valid for this caller until it expires."""
-    until = int((now + LASTS).timestamp())
-    return f"{until}-{_signature(request, caller, secret, until)}"
-
-
-def is_own(form: Form, request: Request, caller: Caller, secret: bytes, now: datetime) -> bool:
-    """Whether a form has an unexpired token of this caller."""
-    until, _, signature = form.get(TOKEN, "").partition("-")
-    if not (until.isascii() and until.isdigit()) or len(until) > 12:
-        return False
-    expected = _signature(request, caller, secret, int(until))
-    return (
-        hmac.compare_digest(signature.encode(), expected.encode()) and int(until) > now.timestamp()
-    )
-
-
-def _signature(request: Request, caller: Caller, secret: bytes, until: int) -> str:
-    # The key that the caller sends is known to each pod, before and after a restart.
-    headers = request.headers
-    own = headers.get("authorization") or headers.get("x-api-key") or ""
-    key = sha256(own.encode()).digest() if caller.key else secret
-    return hmac.new(key, f"console {caller.tenant} {until}".encode(), sha256).hexdigest()
-
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -134,27 +109,20 @@ _TRACE = TraceContextTextMapPropagator()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """What is known of the service that runs."""
+class Console:
+    """What the views work on, and what is known of the service that runs."""
 
+    agentops: AgentOps
+    memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
+    clock: Callable[[], datetime]
+    agents: AgentEntries
+    refs: RefEntries
     readiness: Callable[[], Awaitable[Readiness]]
     maintenance: Maintenance
     settings: Settings
     metrics: Metrics
     keys: Callable[[], KeyRing]
     used: Mapping[KeyId, datetime]  # when each key was last used, since the start
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Console:
-    """What the views work on."""
-
-    agentops: AgentOps
-    memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
-    clock: Callable[[], datetime]
-    running: Running
-    agents: AgentEntries
-    refs: RefEntries
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(32))  # of open services
 
 
@@ -223,7 +191,7 @@ class Visit:
         html = await asyncio.to_thread(  # others are served meanwhile
             _render, template, now=now, viewer=caller, query=self.query,
             path=self.request.scope["path"],
-            token=token(self.request, caller, self.console.secret, now),
+            token=self._token(int((now + LASTS).timestamp())),
             can_write=caller.role.includes(Role.WRITER),
             can_erase=caller.role.includes(Role.ADMIN), project=self.query["project"],
             twins=[(each, self._curl(each, header)) for each in twins], header=header, **values,
@@ -233,6 +201,23 @@ class Visit:
     def see(self, path: str, *, anchor: str = "", **query: object) -> Response:
         """Where the browser goes once a form was done, so that to load again does nothing."""
         return RedirectResponse(address(path, **query) + anchor, status_code=303)
+
+    def is_own(self) -> bool:
+        """Whether its form has an unexpired token of this caller."""
+        until = self.form.get(TOKEN, "").partition("-")[0]
+        if not (until.isascii() and until.isdigit()) or len(until) > 12:
+            return False
+        same = hmac.compare_digest(self.form[TOKEN].encode(), self._token(int(until)).encode())
+        return same and int(until) > self.console.clock().timestamp()
+
+    def _token(self, until: int) -> str:
+        """What a form must hold; valid for this caller until it expires."""
+        # The key that the caller sends is known to each pod, before and after a restart.
+        headers, caller = self.request.headers, self.caller
+        own = headers.get("authorization") or headers.get("x-api-key") or ""
+        key = sha256(own.encode()).digest() if caller.key else self.console.secret
+        message = f"console {caller.tenant} {until}".encode()
+        return f"{until}-{hmac.new(key, message, sha256).hexdigest()}"
 
     def _curl(self, path: str, header: str) -> str:
         url = f"{self.request.scope['scheme']}://{self.request.headers.get('host', '')}{path}"
@@ -259,7 +244,7 @@ def project_names(tx: Transaction) -> list[Project]:
     return names[: bisect([*sizes], SUGGESTED)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class View:
     """A route of the console, below /ui."""
 
@@ -277,9 +262,8 @@ class View:
             try:
                 if self.is_form:
                     visit.form = await sent(request)
-                    if not is_own(
-                        visit.form, request, visit.caller, console.secret, console.clock()
-                    ):  # it was open for too long, or its key is another: it comes back filled in
+                    if not visit.is_own():
+                        # Open for too long, or its key is another: it comes back filled in.
                         fields = visit.form.multi_items()
                         return await visit.page("again.html", status=403, fields=fields)
                 return await self.answer(visit)

@@ -20,7 +20,7 @@ from ..memory.sessions import SessionTable
 from ..memory.space import Project
 from ..memory.table import FilteredTable
 from ..recall.instants import EPOCH
-from .page import View, Visit, address
+from .page import Visit, address
 from .search import COUNTED, counts, newest
 
 ROWS = 40  # projects of a page
@@ -92,6 +92,3 @@ def heat_map(days: Counter[date], today: date) -> list[list[tuple[date, int]]]:
     monday = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     every = [monday + timedelta(days=it) for it in range((today - monday).days + 1)]
     return [[(it, days[it]) for it in every[at : at + 7]] for at in range(0, len(every), 7)]
-
-
-VIEWS = (View(path="/projects", name="projects", answer=show),)

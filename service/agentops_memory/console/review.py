@@ -10,11 +10,10 @@ from agentops_memory_client.contract.errors import Refused
 
 from ..agentops.recall import project_of
 from ..engine.engine import Transaction
-from ..memory.access import Role
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, ReviewTable
 from ..memory.search import Filter
 from . import memory
-from .page import PREFIX, View, Visit, address, project_names
+from .page import PREFIX, Visit, address, project_names
 
 PATH = f"{PREFIX}/review"
 ROWS = 20  # lines of a page
@@ -65,9 +64,3 @@ async def decide(visit: Visit) -> Response:
         return await show(visit, status=refusal.status, problem=str(refusal))
     filters = visit.only(*FILTERS)
     return visit.see(PATH, anchor=f"#line-{line}", **filters, done=action, about=id_)
-
-
-VIEWS = (
-    View(path="/review", name="review", answer=show),
-    View(path="/review", name="decide", answer=decide, role=Role.WRITER, is_form=True),
-)

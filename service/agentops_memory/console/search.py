@@ -16,7 +16,6 @@ from ..agentops.recall import filter_of
 from ..engine.engine import Transaction
 from ..errors import Invalid
 from ..http.query import row_count
-from ..memory.access import Role
 from ..memory.lifecycles import with_links
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
@@ -24,7 +23,7 @@ from ..memory.rows import UNREADABLE, texts_of
 from ..memory.search import Filter
 from ..memory.table import Sql
 from .memory import at_revision, whole_number
-from .page import PREFIX, View, Visit, address, project_names
+from .page import PREFIX, Visit, address, project_names
 
 PATH = f"{PREFIX}/memories"
 ROWS = 25  # memories of a page
@@ -190,9 +189,3 @@ async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
     except Refused as refusal:
         return Step(number, revision, title, str(refusal), is_change=False)
     return Step(number, revision, title, "done", is_change=True)
-
-
-VIEWS = (
-    View(path="/memories", name="memories", answer=show),
-    View(path="/memories", name="bulk", answer=change, role=Role.WRITER, is_form=True),
-)

@@ -10,7 +10,7 @@ from ..memory.access import DEFAULT_TENANT, Role
 from ..memory.erasure import ReceiptTable
 from ..memory.keys import Key
 from ..telemetry.metrics import SLOW
-from .page import Running, View, Visit
+from .page import Visit
 
 ERASURES = 20  # receipts in the list
 # What an operator does about a check, at the terminal.
@@ -32,18 +32,18 @@ RETENTION = (
 
 
 async def show(visit: Visit) -> Response:
-    running, caller = visit.console.running, visit.caller
+    console, caller = visit.console, visit.caller
     sees_all = caller.role.includes(Role.ADMIN) and caller.projects.are_everything
-    settings, now = running.settings, visit.console.clock()
+    settings = console.settings
     is_operator = sees_all and caller.tenant == DEFAULT_TENANT  # others have files of their own
     twins = [READY, "/stats"]
     if is_operator and settings.metrics != "off":
         twins.append("/metrics")
     return await visit.page(
         "service.html", *twins,
-        health=await running.readiness(), commands=COMMANDS, stats=await visit.memories.stats(),
-        sizes=await running.maintenance.sizes(caller) if sees_all else None,
-        counts=await running.maintenance.count(caller) if sees_all else None,
+        health=await console.readiness(), commands=COMMANDS, stats=await visit.memories.stats(),
+        sizes=await console.maintenance.sizes(caller) if sees_all else None,
+        counts=await console.maintenance.count(caller) if sees_all else None,
         settings=settings, is_on_postgresql=bool(settings.database_url), sees_all=sees_all,
         sees_path=is_operator and not settings.database_url,
         retention=[
@@ -52,22 +52,23 @@ async def show(visit: Visit) -> Response:
         ],
         backup_every=_period(settings.backup_every),
         erasures=await visit.read(lambda tx: tx[ReceiptTable].newest(ERASURES)) if sees_all else [],
-        keys=_keys(running, visit, now) if sees_all else [],
+        keys=_keys(visit) if sees_all else [],
         slow=[
             (datetime.fromtimestamp(it.at, UTC), it)
-            for it in reversed(running.metrics.slow)
+            for it in reversed(console.metrics.slow)
             if it.tenant == caller.tenant
         ] if sees_all else [],
         slow_from=round(SLOW * 1000),
     )  # fmt: skip
 
 
-def _keys(running: Running, visit: Visit, now: datetime) -> list[tuple[Key, bool, datetime | None]]:
+def _keys(visit: Visit) -> list[tuple[Key, bool, datetime | None]]:
     """The keys of the caller's tenant, whether they work, and when each was last used."""
+    console, now = visit.console, visit.console.clock()
     lines = [
         (key, not key.revoked_at and any(it.works_at(now) for it in key.secrets),
-         running.used.get(key.id))
-        for key in running.keys().keys.values() if key.tenant == visit.caller.tenant
+         console.used.get(key.id))
+        for key in console.keys().keys.values() if key.tenant == visit.caller.tenant
     ]  # fmt: skip
     return sorted(lines, key=lambda line: (not line[1], line[0].name, line[0].id))
 
@@ -81,6 +82,3 @@ def _period(time: timedelta) -> str:
             count = time // length
             return f"{count} {unit if count > 1 else unit[:-1]}"
     return f"{time.total_seconds():g} seconds"
-
-
-VIEWS = (View(path="/service", name="service", answer=show),)

@@ -18,7 +18,7 @@ from ..memory.space import Project
 from ..memory.table import FilteredTable, Sql
 from ..recall.summary import parsed_summary
 from ..recall.text import clean
-from .page import View, Visit, address, project_names
+from .page import Visit, address, project_names
 from .search import COUNTED, loaded
 
 ROWS = 25  # sessions of a page
@@ -104,9 +104,3 @@ def conversation(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
         "newer": newer,
         "older": [it.id for it in sessions.newest(session.project, 1, before=id_)],
     }
-
-
-VIEWS = (
-    View(path="/sessions", name="sessions", answer=show),
-    View(path="/sessions/{id:path}", name="session", answer=show_one),
-)
