@@ -1,7 +1,7 @@
 """The storage that the settings choose: SQLite with files beside it, or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -34,23 +34,20 @@ async def opened_engine(
         "index_cache": IndexCache(settings.index_cache) if is_limited else None,
         "sealer": sealer_of(settings, clock).sealer,
     }
+    opened: AbstractAsyncContextManager[Engine]
     if settings.database_url:
         from .postgresql.engine import PostgresEngine  # noqa: PLC0415 - an extra
 
-        async with PostgresEngine.opened(
-            settings.database_url,
-            size=settings.database_pool,
-            copies_kept=settings.database_retention,
-            tenant=tenant,
-            **options,
-        ) as database:
-            yield database
-        return
-    from .sqlite import SqliteEngine  # noqa: PLC0415
-    from .sqlite.tenants import tenant_file  # noqa: PLC0415
+        opened = PostgresEngine.opened(
+            settings.database_url, size=settings.database_pool,
+            copies_kept=settings.database_retention, tenant=tenant, **options,
+        )  # fmt: skip
+    else:
+        from .sqlite import SqliteEngine  # noqa: PLC0415
+        from .sqlite.tenants import tenant_file  # noqa: PLC0415
 
-    path = tenant_file(settings.db_path, tenant)
-    async with SqliteEngine.opened(path, **options) as engine:
+        opened = SqliteEngine.opened(tenant_file(settings.db_path, tenant), **options)
+    async with opened as engine:
         yield engine
 
 

@@ -32,7 +32,11 @@ TERMINATED = 143  # 128 and SIGTERM
 
 
 class CommandRefused(Exception):
-    """A command cannot do its work; its text is a sentence."""
+    """A command cannot do its work; its text is a sentence. A kind names what HINTS say of it."""
+
+    def __init__(self, sentence: str, kind: str = "") -> None:
+        super().__init__(sentence)
+        self.kind = kind
 
 
 FAILURES = (MemoryServiceError, Refusal, SettingRefused, CommandRefused)
@@ -43,23 +47,11 @@ class NoDatabase(CommandRefused):
     """A file that is read is not there."""
 
 
-class NoTenant(CommandRefused):
-    """There is no tenant of this name."""
-
-
-class FileThere(CommandRefused):
-    """A file would be written over."""
-
-
 class FileRefused(CommandRefused):
     """A file of the user's cannot be read or written as it is."""
 
 
-class NotWhole(CommandRefused):
-    """An export ends early that has begun."""
-
-
-# By the name of the class, or of the nearest one above it.
+# By the kind, by the name of the class, or by that of the nearest one above it.
 HINTS = {
     "NoDatabase": "Use --db for another file or --url for a service; `save` and `import` create "
     "the file.",
@@ -127,7 +119,8 @@ def file_errors() -> Iterator[None]:
 
 def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
     """End the program; without a hint the exit code does not tell whether to try again."""
-    kinds, text, code = [kind.__name__ for kind in type(error).__mro__], str(error), REFUSED
+    kinds = [getattr(error, "kind", ""), *(it.__name__ for it in type(error).__mro__)]
+    text, code = str(error), REFUSED
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, Damaged):

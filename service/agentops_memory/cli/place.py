@@ -21,7 +21,7 @@ from ..lazy import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
 from ..memory.retention import Counted, StorageStats
 from ..settings.settings import OF_FILES, Settings, settings
-from .output import CommandRefused, FileRefused, NoDatabase, NoTenant, is_terminal, say
+from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 
 if TYPE_CHECKING:
     import psycopg
@@ -160,7 +160,8 @@ class FileBackend(_Backend):
         if exists:
             migrate.require_current(path, self.settings.recall, may_be_new=may_make)
         elif tenant != DEFAULT_TENANT:
-            raise NoTenant(f"There is no tenant {tenant}; its file would be {path}.")
+            sentence = f"There is no tenant {tenant}; its file would be {path}."
+            raise CommandRefused(sentence, "NoTenant")
         elif not may_make:
             raise NoDatabase(f"There is no database at {path}.")
 
@@ -255,9 +256,8 @@ class DatabaseBackend(_Backend):
             if tenant in of_schemas.tenants(connection):
                 schemas.require_current(connection, tenant)
             elif tenant != DEFAULT_TENANT:
-                raise NoTenant(
-                    f"There is no tenant {tenant}; it would be stored in {self.name_of(tenant)}."
-                )
+                sentence = f"There is no tenant {tenant}; it would be stored in "
+                raise CommandRefused(f"{sentence}{self.name_of(tenant)}.", "NoTenant")
             elif not may_make:
                 raise NoDatabase("The database holds no data of the service yet.")
 

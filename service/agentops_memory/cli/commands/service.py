@@ -107,10 +107,6 @@ PAGE = "/docs"
 Facts = Mapping[str, Any]
 
 
-class NoService(out.CommandRefused):
-    """Nothing answers where the service would."""
-
-
 @command(o.HERE, *o.setting_options("listen"), *o.TARGET, o.json_option())
 def status(project: str, listen: str | None, as_json: bool, **params: str | None) -> None:
     """Show whether the service is running, where its data is, and how much is stored.
@@ -153,7 +149,7 @@ def open_(url: str | None, key_file: str | None, listen: str | None, is_printed:
     where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
     base = _url(Target.of(where), listen)
     if _readiness(base) is None:
-        raise NoService(f"Nothing answers at {base}.")
+        raise out.CommandRefused(f"Nothing answers at {base}.", "NoService")
     click.echo(base + PAGE)
     if not is_printed:
         click.launch(base + PAGE)

@@ -221,7 +221,7 @@ async def _counted(
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The pieces; a failure after the first of them is NotWhole."""
+    """The pieces; a failure after the first of them leaves an export that is not whole."""
     is_begun = False
     try:
         async with aclosing(pieces):
@@ -231,7 +231,7 @@ async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[byt
     except MemoryServiceError as error:
         if not is_begun:
             raise
-        raise out.NotWhole(f"The export is incomplete: {error}") from error
+        raise out.CommandRefused(f"The export is incomplete: {error}", "NotWhole") from error
 
 
 async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
@@ -253,7 +253,7 @@ def _require_writable(file: str, target: Target, *, force: bool) -> None:
     if path.is_dir():
         raise out.FileRefused(f"{path} is a folder; an export is a file.")
     if path.is_file() and not force:
-        raise out.FileThere(f"{path} already exists.")
+        raise out.CommandRefused(f"{path} already exists.", "FileThere")
 
 
 @contextmanager
