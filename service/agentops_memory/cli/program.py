@@ -1,6 +1,5 @@
 """The program: its command line, its signals, and what it does with uncaught errors."""
 
-import gc
 import io
 import logging
 import os
@@ -135,17 +134,12 @@ NO_PASSWORDS = (
 )
 OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 
-# Objects made until garbage is looked for: imports make many and leave none, and at Python's own
-# 700 a tenth of a short command goes into looking.
-ALLOCATIONS = 50_000
-
 WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 
 class _Program(click.Group):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run as the program of this process."""
-        gc.set_threshold(ALLOCATIONS)
         log_uncaught()
         return super().__call__(*args, **kwargs)
 
