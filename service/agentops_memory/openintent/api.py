@@ -36,13 +36,14 @@ from ..http.bodies import (
 from ..http.gate import admission, current_caller
 from ..http.large_answers import paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
-from ..http.query import instant, natural, parameter
+from ..http.query import ENTRY, instant, known_uid, natural, parameter
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
-from ..memory.agents import Viewer
+from ..memory.agents import IntentId, Viewer
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
 from ..memory.saves import Written
+from ..memory.table import Attributes
 from ..recall.visible import has_controls
 from ..record import Record
 from ..telemetry import annotate, count
@@ -57,6 +58,13 @@ MAX_NAME = 200  # characters of a namespace, and of who curates an entry
 SHOWN, MOST_SHOWN = 100, 1_000  # rows of a page
 AT_ONCE = 1024 * 1024  # bytes of values that one read holds
 NO_ENTRY = "No such entry."
+UNKNOWN = {  # what is said of ids in a path that nothing has
+    "entry_id": NO_ENTRY,
+    "intent_id": "No such intent.",
+    "task_id": "No such task.",
+    "coordinator_id": "No such coordinator.",
+    "grant_id": "No such entry of the access list.",
+}
 
 BODIES = Bodies(refusal=bad_fields, limit=1024 * 1024)
 
@@ -123,6 +131,11 @@ class Shown(Record):
 
     is_tagged: ClassVar[bool] = False  # whether its version is sent as a tag, too
 
+    @property
+    def attributes(self) -> Attributes:
+        """What the span of its answer tells."""
+        return {}
+
     def json_bytes(self) -> bytes:
         """As it is sent: what it quotes of others' JSON is written as `json` writes it."""
         return written(self.model_dump(by_alias=True))
@@ -149,20 +162,23 @@ def kilobytes(size: int) -> int:
 # What fields of bodies may hold.
 
 
-def _agent(text: str) -> str:
-    try:
-        return agent_id(text)
-    except Invalid as error:
-        raise fault(f"is none: {error}".removesuffix(".")) from error
+def faulty(read: Callable[[Any], T], name: str = "", prefix: str = "") -> Callable[[Any], T]:
+    """What raises the fault of a field where `read` raises Invalid, whose sentence names it."""
+
+    def checked(value: Any) -> T:
+        try:
+            return read(value)
+        except Invalid as error:
+            sentence = str(error).removeprefix(f"{name} ").removesuffix(".")
+            raise fault(prefix + sentence) from error
+
+    return checked
 
 
 def value_of(value: Any) -> Json:
     if not isinstance(value, dict):
         raise fault("must be an object")
-    try:
-        return Json.of(value)
-    except Invalid as error:
-        raise fault(str(error).removeprefix("value ").removesuffix(".")) from error
+    return faulty(Json.of, "value")(value)
 
 
 Printable = must(lambda text: not has_controls(text), "must not contain control characters")
@@ -178,7 +194,7 @@ Tag = Annotated[
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Label = Annotated[str, Field(min_length=1, max_length=LONGEST_AGENT), Printable]
 Agent = Annotated[
-    AgentId, AfterValidator(_agent),
+    AgentId, AfterValidator(faulty(agent_id, prefix="is none: ")),
     Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_AGENT}),
 ]  # fmt: skip
 Curator = Annotated[str, Field(max_length=MAX_NAME), Printable]
@@ -219,6 +235,7 @@ def require_names(**names: str) -> None:
 _ASKING = f"{__package__}.asking"  # in the scope of a request: a caller, and its agent
 _NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
+_IN_PATH = re.compile(r"{(\w+)")
 CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a client chooses
 
 
@@ -303,30 +320,31 @@ def has_key(request: Request) -> bool:
     return b"/" in _NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]
 
 
-def chosen_id(request: Request, name: str, sentence: str) -> str:
-    """The id in the path; NotFound, with the sentence, for what nothing can have as one."""
+def _id_in_path(request: Request, name: str) -> str:
+    """The id that the path names; NotFound for what nothing can have as one."""
     id_: str = request.path_params[name]
+    if name == "entry_id":
+        return known_uid(ENTRY, id_, NO_ENTRY)
     if not CHOSEN.fullmatch(id_):
-        raise NotFound(sentence)
+        raise NotFound(UNKNOWN[name])
     return id_
 
 
-def version(request: Request) -> int:
-    """The version that If-Match names; VersionRequired without that header."""
-    said = version_if_any(request)
-    if said is None:
-        raise VersionRequired
-    return said
+def intent_id(request: Request) -> IntentId:
+    return IntentId(_id_in_path(request, "intent_id"))
 
 
-def version_if_any(request: Request) -> int | None:
-    said = request.headers.get("if-match", "").strip()
-    if not said:
+def version(request: Request, *, is_required: bool = False) -> int | None:
+    """The version that If-Match names; VersionRequired without a header that is required."""
+    header = request.headers.get("if-match", "").strip()
+    if not header:
+        if is_required:
+            raise VersionRequired
         return None
-    found = _MATCH.fullmatch(said)
-    if found is None:
+    match = _MATCH.fullmatch(header)
+    if match is None:
         raise Invalid('The header If-Match must be one version, such as "3".')
-    return int(found[1] or found[2])
+    return int(match[1] or match[2])
 
 
 def number(request: Request, name: str, least: int) -> int | None:
@@ -449,9 +467,10 @@ async def streamed(
     return StreamingResponse(pieces(), headers=headers, media_type=JSON)
 
 
-def answer(done: Shown | Written[Any], status: int = 200) -> Response:
+def answered(done: Shown | Written[Any], status: int = 200) -> Response:
     """A record, or what a write has made of it; with its version as a tag if it has that."""
     record: Any = done.value if isinstance(done, Written) else done
+    annotate(lambda: record.attributes)
     redacted = done.redacted if isinstance(done, Written) else 0
     headers = {"ETag": f'"{record.version}"'} if record.is_tagged else {}
     if redacted:
@@ -566,6 +585,34 @@ PAGE = (
 
 
 def op(
+    method: str, path: str, name: str, summary: str, work: Callable[..., Awaitable[Any]],
+    answer: type[BaseModel], *, nulls: bool = False, **more: Any,
+) -> Operation:  # fmt: skip
+    """An operation whose `work` gets the caller, the viewer, and what the request has.
+
+    That is, in this order, the ids in its path, its body, and the version of If-Match. A request
+    is refused first for that version, then for its body, then for who sends it.
+    """
+    ids = [it for it in _IN_PATH.findall(path) if it in UNKNOWN]
+    body, match = more.get("body"), next(iter(more.get("sends", ())), None)
+
+    async def handle(request: Request) -> Response:
+        at = [] if match is None else [version(request, is_required=match.required)]
+        fields = [] if body is None else [await BODIES.read(request, body, nulls=nulls)]
+        caller, viewer = whose(request) if method == "GET" else await writer(request)
+        named = [_id_in_path(request, it) for it in reversed(ids)][::-1]
+        done = await work(caller, viewer, *named, *fields, *at)
+        return done if isinstance(done, Response) else answered(done, more.get("status", 200))
+
+    return route(method, path, name, summary, handle, answer, **more)
+
+
+def reading(engine: Engine, work: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """The work of an operation that reads in a transaction."""
+    return lambda caller, viewer, *ids: engine.read(caller, work, viewer, *ids)
+
+
+def route(
     method: str, path: str, name: str, summary: str,
     handler: Callable[[Request], Awaitable[Response]], answer: type[BaseModel], **more: Any,
 ) -> Operation:  # fmt: skip
@@ -588,9 +635,9 @@ def details_of(body: BaseModel, but: set[str]) -> str:
     return compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))
 
 
-def compact(said: JsonObject, field: str = "the body") -> Json:
+def compact(value: JsonObject, field: str = "the body") -> Json:
     try:
-        return Json.of(said)
+        return Json.of(value)
     except Invalid as error:
         phrase = str(error).removeprefix("value ").partition(";")[0].removesuffix(".")
         raise BadFields([(field, phrase)]) from error

@@ -17,7 +17,7 @@ from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.bodies import query_of
 from ..http.protocol import Parameter
 from ..http.query import ENTRY as ENTRY_ID
-from ..http.query import Query, known_uid, parameter, public_id
+from ..http.query import Query, parameter, public_id
 from ..memory import agents, sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.agents import SEALED, AgentEntryId, Binding, IntentId, Labels, Priority, Tier, Viewer
@@ -150,7 +150,6 @@ class AgentEntry(Shown):
 
     @property
     def attributes(self) -> Attributes:
-        """What its span tells."""
         return {
             "memory.tier": self.memory_type.value, "memory.namespace": self.namespace,
             "memory.entry.id": public_id(ENTRY_ID, self.id), "memory.entry.version": self.version,
@@ -163,10 +162,6 @@ def _again(text: str, value: dict[str, Any]) -> bytes:
     if "\\u" in text:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode()
-
-
-def entry_id(request: Request) -> AgentEntryId:
-    return AgentEntryId(known_uid(ENTRY_ID, request.path_params["entry_id"], NO_ENTRY))
 
 
 # The filter of a list.

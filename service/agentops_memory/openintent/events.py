@@ -50,10 +50,10 @@ from ..memory.sight import OF_LOG, OF_MEMORY
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api
-from .api import BODIES, Left, Shown, Time, answer, op, whose, writer
+from .api import BODIES, Left, Shown, Time, route, whose, writer
 from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
-from .intents import INTENT, Object, intent_id, require_sight, seen
+from .intents import INTENT, Object, require_sight, seen
 
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
 KNOWN = LOGGED | {*EventType}
@@ -133,11 +133,11 @@ def operations(events: "Events") -> Sequence[Operation]:
         body = await BODIES.read(request, EventBody)
         payload = api.compact(body.payload, "payload")
         caller, viewer = await writer(request)
-        made = await events.log(caller, viewer, intent_id(request), body.event_type, payload)
-        return answer(made, 201)
+        intent = api.intent_id(request)
+        return api.answered(await events.log(caller, viewer, intent, body.event_type, payload), 201)
 
     async def of_intent(request: Request) -> Response:
-        return await _list(request, lambda: {"intent": intent_id(request)})
+        return await _list(request, lambda: {"intent": api.intent_id(request)})
 
     async def of_agent(request: Request) -> Response:
         return await _list(request, lambda: {"agent": api.own(request)[1].agent})
@@ -153,11 +153,11 @@ def operations(events: "Events") -> Sequence[Operation]:
         return await api.streamed(await events.page(lambda: whose(request), filter_, limit))
 
     return (
-        op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
+        route("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
            log, AgentEvent, status=201, body=EventBody, refusals=(404,)),
-        op("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
+        route("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
            of_intent, AgentEvent, is_list=True, query=EVENTS, refusals=(404,)),
-        op("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
+        route("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
            "The events of the agent's memory, newest first.",
            of_agent, AgentEvent, is_list=True, query=EVENTS),
     )  # fmt: skip

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
-from starlette.requests import Request
-from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound, required
@@ -27,13 +25,13 @@ from ..memory.saves import Written
 from ..memory.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
 from ..memory.table import Sql
 from . import api
-from .api import BODIES, CHOSEN, JsonObject, Label, Printable, Time, answer, op, whose, writer
+from .api import CHOSEN, JsonObject, Label, Printable, Time, op
 
 T = TypeVar("T")
 
 INTENTS = f"{api.PREFIX}/intents"
 INTENT = f"{INTENTS}/{{intent_id}}"
-NO_INTENT = "No such intent."
+NO_INTENT = api.UNKNOWN["intent_id"]
 MAX_TITLE, MAX_DESCRIPTION = 500, 10_000  # characters
 MAX_ITEMS = 1_000  # of a list
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, where a backslash of a text is two
@@ -97,25 +95,12 @@ _INTENT = RowMapper(Intent, "intents")
 
 
 def operations(intents: "Intents") -> Sequence[Operation]:
-    async def create(request: Request) -> Response:
-        body = await BODIES.read(request, IntentBody)
-        made = await intents.create(*await writer(request), body)
-        return answer(made, 201)
-
-    async def get(request: Request) -> Response:
-        caller, viewer = whose(request)
-        return answer(await intents.engine.read(caller, seen, viewer, intent_id(request)))
-
     return (
         op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
-           create, Intent, status=201, body=IntentBody, refusals=(409,)),
+           intents.create, Intent, status=201, body=IntentBody, refusals=(409,)),
         op("GET", INTENT, "get_intent", "One intent, for its participants.",
-           get, Intent, refusals=(404,)),
+           api.reading(intents.engine, seen), Intent, refusals=(404,)),
     )  # fmt: skip
-
-
-def intent_id(request: Request) -> IntentId:
-    return IntentId(api.chosen_id(request, "intent_id", NO_INTENT))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,10 +31,22 @@ from ..telemetry import annotate, count
 from ..telemetry.metrics import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
 from .agents import AgentSummary
-from .api import BODIES, PAGE, Left, agent_in_path, op, own, page, redactor_for, whose, writer
+from .api import (
+    BODIES,
+    PAGE,
+    Left,
+    agent_in_path,
+    op,
+    own,
+    page,
+    redactor_for,
+    route,
+    whose,
+    writer,
+)
 from .changes import Outcome, Room
 from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
-from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place, entry_id
+from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -87,19 +99,20 @@ class DeletedAgentEntries(BaseModel):
     has_more: bool
 
 
-def operations(  # noqa: C901, PLR0915 - a handler for each
+def operations(  # noqa: C901 - a handler for each
     service: "AgentEntries",
 ) -> Sequence[Operation]:
-    async def create(request: Request) -> Response:
-        body = await BODIES.read(request, AgentEntryBody)
-        caller, viewer = await writer(request)
-        made = await service.create(caller, viewer, body)
-        _made_room(caller, made)
-        return _answer(made, 201)
+    async def delete(
+        caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None
+    ) -> Response:
+        public = public_id(ENTRY, entry)
+        annotate({"memory.entry.id": public})
+        await service.delete(caller, viewer, entry, version)
+        return answered({"status": "deleted", "entry_id": public})
 
-    async def get(request: Request) -> Response:
+    async def summary(request: Request) -> Response:
         caller, viewer = whose(request)
-        return _answer(Written(value=await service.get(caller, viewer, entry_id(request))))
+        return api.answered(await service.summary(caller, viewer, agent_in_path(request)))
 
     async def put(request: Request) -> Response:
         namespace, key = api.names_in_path(request, 2)
@@ -108,32 +121,13 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         caller, viewer = await writer(request)
         api.require_own(agent_in_path(request), viewer)
         done = await service.put(caller, viewer, body.at(viewer.agent, namespace, key))
-        _made_room(caller, done)
-        return _answer(done, 201 if done.is_new else 200)
+        return api.answered(done, 201 if done.is_new else 200)
 
     async def get_keyed(request: Request) -> Response:
         if not api.has_key(request):
             return await list_namespace(request)
         caller, viewer = own(request)
-        found = await service.at(caller, viewer, *api.names_in_path(request, 2))
-        return _answer(Written(value=found))
-
-    async def update(request: Request) -> Response:
-        at = api.version(request)
-        body = await BODIES.read(request, AgentChangeBody, nulls=True)
-        body.require_version(at)
-        caller, viewer = await writer(request)
-        after = await service.amend(caller, viewer, entry_id(request), body, at)
-        return _answer(after)
-
-    async def delete(request: Request) -> Response:
-        at = api.version_if_any(request)
-        caller, viewer = await writer(request)
-        id_ = entry_id(request)
-        public = public_id(ENTRY, id_)
-        annotate({"memory.entry.id": public})
-        await service.delete(caller, viewer, id_, at)
-        return answered({"status": "deleted", "entry_id": public})
+        return api.answered(await service.at(caller, viewer, *api.names_in_path(request, 2)))
 
     async def query(request: Request) -> Response:
         limit, offset = page(request)
@@ -156,7 +150,6 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         caller, viewer = await writer(request, BATCHES)
         done = await service.write_batch(caller, viewer, body.entries)
         annotate({"memory.result_count": len(done.value)})
-        _made_room(caller, done)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
         items = b",".join(it.json_bytes() for it in done.value)
         return Response(b'{"entries":[%b]}' % items, headers=headers, media_type=JSON)
@@ -168,56 +161,41 @@ def operations(  # noqa: C901, PLR0915 - a handler for each
         annotate({"memory.result_count": deleted})
         return answered({"deleted": deleted, "has_more": has_more})
 
-    async def summary(request: Request) -> Response:
-        caller, viewer = whose(request)
-        return api.answer(await service.summary(caller, viewer, agent_in_path(request)))
-
     return (
         op("POST", MEMORY, "create_entry",
            "Create an entry at a free key; a full episodic memory evicts others.",
-           create, AgentEntry, status=201, body=AgentEntryBody, refusals=(409,)),
-        op("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
+           service.create, AgentEntry, status=201, body=AgentEntryBody, refusals=(409,)),
+        route("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
            query, AgentEntryList, query=(*FILTER, *PAGE)),
-        op("POST", BATCH, "write_batch",
+        route("POST", BATCH, "write_batch",
            "Create entries, and change those sent with a version; all of them or none.",
            write_batch, WrittenBatch, body=drafts.AgentBatchBody,
            refusals=(404, 409)),
-        op("DELETE", BATCH, "delete_batch",
+        route("DELETE", BATCH, "delete_batch",
            "Delete the matching entries that the agent may change, at most 1,000 at once.",
            delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
-        op("GET", ONE, "get_entry", "One entry.", get, AgentEntry, refusals=(404,)),
+        op("GET", ONE, "get_entry", "One entry.", service.get, AgentEntry, refusals=(404,)),
         op("PATCH", ONE, "update_entry",
            "Change parts of an entry whose version is that of If-Match.",
-           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
+           service.amend, AgentEntry, body=AgentChangeBody, nulls=True, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
            delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
-        op("GET", OWN, "list_entries",
+        route("GET", OWN, "list_entries",
            "Entries of an agent that the caller may read, newest first.",
            list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_TOLD),
-        op("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
+        route("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
            summary, AgentSummary),
-        op("PUT", OWN_KEY, "put_entry",
+        route("PUT", OWN_KEY, "put_entry",
            "Store a value at a key of the agent's episodic memory.",
            put, AgentEntry, status_if_new=201, body=AgentPutBody),
-        op("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
+        route("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
            get_keyed, AgentEntry, refusals=(404,)),
-        op("GET", OWN_NAMESPACE, "list_namespace_entries",
+        route("GET", OWN_NAMESPACE, "list_namespace_entries",
            "Entries of an agent in one namespace that the caller may read.",
            list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
            headers=TOTAL_TOLD),
     )  # fmt: skip
-
-
-def _answer(done: Written[AgentEntry], status: int = 200) -> Response:
-    annotate(lambda: done.value.attributes)
-    return api.answer(done, status)
-
-
-def _made_room(caller: Caller, done: Written[Any]) -> None:
-    annotate({"memory.evicted_count": done.evicted})
-    if not caller.is_replay:
-        count(AGENT_EVICTIONS, by=done.evicted)
 
 
 class Accesses:
@@ -331,6 +309,7 @@ class AgentEntries:
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value), drafts.cleaned, redactor, body)
         done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
+        _count_evicted(caller, done)
         return Written(
             value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
         )
@@ -388,6 +367,7 @@ class AgentEntries:
         version: int,
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each accepted change makes a new version."""
+        body.require_version(version)
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
         done = await self._write(
@@ -419,6 +399,7 @@ class AgentEntries:
         done = await self._write(
             caller, changes.WRITE_BATCH, viewer, clean, Room(capacities=self.capacities)
         )
+        _count_evicted(caller, done)
         self._seal_soon(caller, *(item for item in items if item.version is not None))
         return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
 
@@ -465,6 +446,12 @@ class AgentEntries:
         """Have the plain bytes of values that are now sealed leave the files within seconds."""
         if any(each.sensitivity in SEALED for each in said):
             self.on_erased(caller)
+
+
+def _count_evicted(caller: Caller, done: Outcome) -> None:
+    annotate({"memory.evicted_count": done.evicted})
+    if not caller.is_replay:
+        count(AGENT_EVICTIONS, by=done.evicted)
 
 
 def _at(tx: Transaction, place: Place) -> AgentEntry:

@@ -22,11 +22,11 @@ from ..memory.rows import count, instant, micros, reads
 from ..memory.saves import Written
 from ..memory.sight import NAMESPACES as KNOWN
 from ..memory.sight import access_in, permissions, seen, sum_of
-from ..memory.table import Sql
+from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
 from . import api
-from .api import MAX_NAME, PAGE, Agent, Shown, Stale, Time, names_in_path, op, page, whose
+from .api import MAX_NAME, PAGE, Agent, Shown, Stale, Time, names_in_path, page, route, whose
 from .entries import MEMORY
 
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -116,6 +116,10 @@ class Namespace(Shown):
     created_at: Time
     updated_at: Time
 
+    @property
+    def attributes(self) -> Attributes:
+        return {"memory.namespace": self.namespace}
+
 
 class NamespaceList(Shown):
     """The namespaces that the agent may read."""
@@ -137,32 +141,27 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
 
     async def get(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
-        return _answer(Written(value=await namespaces.get(*whose(request), name)))
+        return api.answered(await namespaces.get(*whose(request), name))
 
     async def update(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
         api.require_names(namespace=name)
-        version = api.version_if_any(request)
+        version = api.version(request)
         body = await api.BODIES.read(request, NamespaceChangeBody)
         caller, viewer = await api.writer(request)
         done = await namespaces.permit(caller, viewer, name, body.permissions, version)
-        return _answer(done)
+        return api.answered(done)
 
     one = f"{NAMESPACES}/{{namespace:path}}"
     return (
-        op("GET", NAMESPACES, "list_namespaces",
+        route("GET", NAMESPACES, "list_namespaces",
            "Semantic namespaces that the agent may read, by name.",
            list_, NamespaceList, query=PAGE),
-        op("PATCH", one, "update_namespace", "Set the permissions of a semantic namespace.",
+        route("PATCH", one, "update_namespace", "Set the permissions of a semantic namespace.",
            update, Namespace, body=NamespaceChangeBody, sends=(api.MATCH,), refusals=(404, 409)),
-        op("GET", one, "get_namespace", "One semantic namespace, with its permissions.",
+        route("GET", one, "get_namespace", "One semantic namespace, with its permissions.",
            get, Namespace, refusals=(404,)),
     )  # fmt: skip
-
-
-def _answer(done: Written[Namespace]) -> Response:
-    annotate({"memory.namespace": done.value.namespace})
-    return api.answer(done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
-from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
@@ -26,14 +25,13 @@ from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
 from ..memory.table import Sql
 from ..telemetry import annotate
 from . import api, intents
-from .api import BODIES, Agent, Shown, Time, answer, instant_if_any, op, redactor_for, whose, writer
-from .intents import INTENT, Chosen, Object, Small, Word, Words, intent_id, new_id, on_repeat, seen
+from .api import Agent, Shown, Time, instant_if_any, op, redactor_for
+from .intents import INTENT, Chosen, Object, Small, Word, Words, new_id, on_repeat, seen
 
 COORDINATORS = f"{api.PREFIX}/coordinators"
 ACL = f"{INTENT}/acl"
 MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
-NO_COORDINATOR = "No such coordinator."
-NO_GRANT = "No such entry of the access list."
+NO_COORDINATOR, NO_GRANT = api.UNKNOWN["coordinator_id"], api.UNKNOWN["grant_id"]
 NOT_YOURS = "Only the creator of the intent, or an administrator, may do that."
 
 
@@ -141,47 +139,34 @@ class RevokedGrant(Shown):
 def operations(
     participants: "Participants", clock: Callable[[], datetime]
 ) -> tuple[Operation, ...]:
-    async def coordinate(request: Request) -> Response:
-        body = await BODIES.read(request, CoordinatorBody)
-        made = await participants.coordinate(*await writer(request), body)
-        return answer(replace(made, value=made.value.at(clock())), 201)
-
-    async def get(request: Request) -> Response:
-        caller, viewer = whose(request)
-        found = await read(caller, seen_coordinator, viewer, _coordinator_id(request))
-        return answer(found.at(clock()))
-
-    async def end(request: Request) -> Response:
-        caller, viewer = await writer(request)
-        ended = await participants.end_coordinator(caller, viewer, _coordinator_id(request))
-        return answer(ended.at(clock()))
-
-    async def listed(request: Request) -> Response:
-        caller, viewer = whose(request)
-        now, found = clock(), await read(caller, seen_coordinators, viewer, intent_id(request))
-        annotate({"memory.result_count": len(found)})
-        return answered([each.at(now).model_dump() for each in found])
-
-    async def access_list(request: Request) -> Response:
-        caller, viewer = whose(request)
-        intent = intent_id(request)
-        found = await read(caller, seen_grants, viewer, intent)
-        annotate({"memory.result_count": len(found)})
-        return answer(AccessList.model_construct(intent_id=intent, entries=found))
-
-    async def grant(request: Request) -> Response:
-        body = await BODIES.read(request, GrantBody)
-        caller, viewer = await writer(request)
-        made = await participants.grant(caller, viewer, intent_id(request), body)
-        return answer(made, 201)
-
-    async def revoke(request: Request) -> Response:
-        caller, viewer = await writer(request)
-        grant = GrantId(api.chosen_id(request, "grant_id", NO_GRANT))
-        await participants.revoke(caller, viewer, intent_id(request), grant)
-        return answer(RevokedGrant(entry_id=grant))
-
     read = participants.engine.read
+
+    async def coordinate(*of: Any) -> Written[Coordinator]:
+        made = await participants.coordinate(*of)
+        return replace(made, value=made.value.at(clock()))
+
+    async def get(caller: Caller, *of: Any) -> Coordinator:
+        return (await read(caller, seen_coordinator, *of)).at(clock())
+
+    async def end(*of: Any) -> Coordinator:
+        return (await participants.end_coordinator(*of)).at(clock())
+
+    async def listed(caller: Caller, *of: Any) -> Response:
+        now, coordinators = clock(), await read(caller, seen_coordinators, *of)
+        annotate({"memory.result_count": len(coordinators)})
+        return answered([each.at(now).model_dump() for each in coordinators])
+
+    async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> AccessList:
+        grants = await read(caller, seen_grants, viewer, intent)
+        annotate({"memory.result_count": len(grants)})
+        return AccessList.model_construct(intent_id=intent, entries=grants)
+
+    async def revoke(
+        caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
+    ) -> RevokedGrant:
+        await participants.revoke(caller, viewer, intent, grant)
+        return RevokedGrant(entry_id=grant)
+
     one, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
     return (
         op("POST", COORDINATORS, "create_coordinator",
@@ -197,14 +182,10 @@ def operations(
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Grant an agent access to an intent, its tasks, its log and their working memory.",
-           grant, Grant, status=201, body=GrantBody, refusals=(404,)),
+           participants.grant, Grant, status=201, body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
            revoke, RevokedGrant, refusals=(404,)),
     )  # fmt: skip
-
-
-def _coordinator_id(request: Request) -> CoordinatorId:
-    return CoordinatorId(api.chosen_id(request, "coordinator_id", NO_COORDINATOR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

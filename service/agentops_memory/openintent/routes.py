@@ -27,7 +27,7 @@ from ..record import Record
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
 from . import api, events, intents, memory, namespaces, participants, tasks
-from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, Shown, limited, op, refused, whose
+from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, Shown, limited, refused, route, whose
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
 from .memory import Accesses
@@ -121,7 +121,7 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
     )
     words = Parameter(name="q", help="Any text.", kind="words", required=True)
     return (
-        op("GET", SEARCH, "search_entries",
+        route("GET", SEARCH, "search_entries",
            "Search own episodic and shared semantic entries by words, best match first.",
            handle, FoundAgentEntries,
            query=(words, *(it for it in CONDITIONS if it.name in SEARCHED), most)),

@@ -41,13 +41,13 @@ from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import BODIES, Agent, JsonObject, Left, Time, answer, op, redactor_for, whose, writer
+from .api import Agent, JsonObject, Left, Time, op, redactor_for, whose
 from .events import add_event
-from .intents import Chosen, Description, Object, Word, Words, intent_id, require_sight
+from .intents import Chosen, Description, Object, Word, Words, require_sight
 from .participants import guardrails
 
 TASKS = f"{api.PREFIX}/tasks"
-NO_TASK = "No such task."
+NO_TASK = api.UNKNOWN["task_id"]
 MOST_ENTRIES, MOST_SIZE = 10_000, 64 * 1024  # that a policy may name; KB
 REPORTED = {"output", "error", "blocked_reason"}  # by the agent of a task, beside its status
 
@@ -214,50 +214,28 @@ class Task(api.Detailed):
 
 
 def operations(tasks: "Tasks") -> Sequence[Operation]:
-    async def create(request: Request) -> Response:
-        body = await BODIES.read(request, TaskBody)
-        made = await tasks.create(*await writer(request), body)
-        return answer(made, 201)
-
-    async def get(request: Request) -> Response:
-        caller, viewer = whose(request)
-        found = await tasks.engine.read(caller, known, viewer, _task_id(request))
-        return answer(found)
-
-    async def update(request: Request) -> Response:
-        at = api.version(request)
-        body = await BODIES.read(request, TaskChangeBody, nulls=True)
-        caller, viewer = await writer(request)
-        after = await tasks.amend(caller, viewer, _task_id(request), body, at)
-        annotate({"memory.archived_count": after.archived})
-        if not caller.is_replay:
-            counted(AGENT_ARCHIVED, by=after.archived)
-        return answer(after)
-
     async def list_(request: Request) -> Response:
         limit, offset = api.page(request)
-        intent, status = intent_id(request), _status(request)
-        found = await tasks.page(lambda: whose(request), intent, limit, offset, status)
-        return await api.streamed(found)
+        intent, status = api.intent_id(request), _status(request)
+        page = await tasks.page(lambda: whose(request), intent, limit, offset, status)
+        return await api.streamed(page)
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
     status = Parameter(name="status", help="Only tasks in this status.", choices=tuple(TaskStatus))
     one = f"{TASKS}/{{task_id}}"
     return (
         op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",
-           create, Task, status=201, body=TaskBody, refusals=(404, 409)),
-        op("GET", one, "get_task", "One task.", get, Task, refusals=(404,)),
+           tasks.create, Task, status=201, body=TaskBody, refusals=(404, 409)),
+        op("GET", one, "get_task", "One task.", api.reading(tasks.engine, known), Task,
+           refusals=(404,)),
         op("PATCH", one, "update_task",
            "Assign a task, or report on it; ending it archives its working memory.",
-           update, Task, body=TaskChangeBody, sends=(of_task,), refusals=(404, 409, 428)),
-        op("GET", f"{intents.INTENT}/tasks", "list_tasks",
+           tasks.amend, Task, body=TaskChangeBody, nulls=True, sends=(of_task,),
+           refusals=(404, 409, 428)),
+        api.route("GET", f"{intents.INTENT}/tasks", "list_tasks",
            "The tasks of an intent, oldest first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
-
-
-def _task_id(request: Request) -> TaskId:
-    return TaskId(api.chosen_id(request, "task_id", NO_TASK))
 
 
 def _status(request: Request) -> TaskStatus | None:
@@ -315,6 +293,9 @@ class Tasks:
         await self._audit_assignment(caller, viewer, agent, _changeable, task, body, version)
         done = await self.engine.write(caller, _AMEND, viewer, task, body, clean, version)
         self._settle_soon(caller, done.value)
+        annotate({"memory.archived_count": done.archived})
+        if not caller.is_replay:
+            counted(AGENT_ARCHIVED, by=done.archived)
         return replace(done, redacted=redactor.count)
 
     async def _audit_assignment(
