@@ -69,7 +69,7 @@ def refs_put(path: Path, counts: Mapping[str, int], seed: int) -> None:
             for draft in batch:
                 at += timedelta(milliseconds=1)
                 tx = SqliteTransaction(database, at, OPERATOR)
-                put_entry(tx, draft, lambda: True, lambda _: {})
+                put_entry(tx, draft, lambda _: {})
             database.execute("COMMIT")
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.openwop.commitments import commitment_uid
+from agentops_memory.http.query import uid_of
 
 from ..operations.test_disk import MEBIBYTE
 from ..support.clusters import Server, of_both, pair, server
@@ -330,7 +330,7 @@ def armed(http: httpx.Client) -> set[str]:
 def have_fired(url: str, commitments: set[str]) -> bool:
     """Whether these have, and no others; that is no look, which would fire them."""
     found = looked(url, "SELECT uid FROM commitments WHERE state = 'fired'")
-    return {uid for (uid,) in found} == {commitment_uid(it) for it in commitments}
+    return {uid for (uid,) in found} == {uid_of("cmt", it) for it in commitments}
 
 
 def test_services_of_two_releases_serve_side_by_side_while_one_takes_the_others_place(

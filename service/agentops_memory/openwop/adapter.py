@@ -37,7 +37,7 @@ from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, fire_met
 from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
-from .refs import LONGEST_TAG, NO_ENTRY, NOWHERE, IsCurrent, RefEntryId, Screen, fitting, readable
+from .refs import LONGEST_TAG, NO_ENTRY, NOWHERE, RefEntryId, Screen, fitting, readable
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
@@ -224,13 +224,8 @@ class RefEntries:
         """
         ref = readable(self.redaction, caller, memory_ref)
         entries, has_more = await self.engine.read(caller, list_entries, ref, limit, **which)
-
-        def beside(kept: int) -> dict[str, object]:
-            goes_on = kept and (has_more or kept < len(entries))
-            next_ = entries[kept - 1].cursor if goes_on else None
-            return {"memoryRef": self.redaction.echo(caller, memory_ref), "next": next_}
-
-        return Page("entries", entries, beside)
+        more = {"memoryRef": self.redaction.echo(caller, memory_ref)}
+        return Page("entries", entries, lambda it: it.cursor, has_more, lambda _: more)
 
     async def get(
         self, caller: Caller, memory_id: str, memory_ref: MemoryRef, run_id: str | None = None
@@ -254,20 +249,19 @@ class RefEntries:
         TooManyArmed.
         """
 
-        def clean(screen: Screen) -> RefEntryBody:
+        def without_secrets(screen: Screen) -> RefEntryBody:
             content, tags = screen.content(body.content), list(screen.tags(body.tags))
             return body.model_copy(update={"content": content, "tags": tags})
 
-        def held(run: RunId) -> Mapping[str, int]:
+        def registered(run: RunId) -> Mapping[str, int]:
             return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
 
-        async def write(screen: Screen, is_current: IsCurrent) -> Written[RefEntry]:
+        async def clean(screen: Screen) -> Sequence[object]:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
             refs.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
-            cleaned = await aside(len(body.content), clean, screen)
-            return await self.engine.write(caller, _PUT, cleaned, is_current, held)
+            return await aside(len(body.content), without_secrets, screen), registered
 
-        done = await refs.written(self.redaction, caller, write)
+        done = await refs.written(self.engine, self.redaction, caller, _PUT, clean)
         put = done.value
         if put.fired:
             self.on_due(caller)
@@ -302,16 +296,12 @@ class RefEntries:
                 caller, search_entries, ref, words, limit, **which
             )
         echoed = self.redaction.echo(caller, memory_ref)
-        return Page("entries", entries, lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})
+        return Page("entries", entries, more=lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})
 
     async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
         """Refs that have entries, in code point order."""
-        found = await self.engine.read(caller, list_refs, after or "", limit + 1)
-
-        def beside(kept: int) -> dict[str, object]:
-            return {"next": found[kept - 1].memory_ref} if 0 < kept < len(found) else {}
-
-        return Page("refs", found[:limit], beside)
+        listed = await self.engine.read(caller, list_refs, after or "", limit + 1)
+        return Page("refs", listed[:limit], lambda it: it.memory_ref, len(listed) > limit)
 
 
 def list_entries(
@@ -365,18 +355,13 @@ def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
 
 
 def put_entry(
-    tx: Transaction,
-    body: RefEntryBody,
-    is_current: IsCurrent,
-    held: Callable[[RunId], Mapping[str, int]],
+    tx: Transaction, body: RefEntryBody, registered: Callable[[RunId], Mapping[str, int]]
 ) -> Written[RefEntry]:
-    """Make an entry; `held` tells how many values this process has of each secret of a run."""
-    if not is_current():
-        raise refs.ScreenOutdated
+    """Make an entry; `registered` counts the values that this process has of a run's secrets."""
     ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
     run = None if body.run_id is None else open_run(tx, body.run_id)
     if run is not None:
-        require_secrets(run, held(run.id))
+        require_secrets(run, registered(run.id))
     known = None if body.id is None else tx[RefTable].get(ref, body.id)
     if known is not None:
         says_the_same = known.content == body.content and known.tags == tags

@@ -187,22 +187,24 @@ def choice(name: str, of: type[StrEnum], help_: str) -> Param:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A list under a name, as much of it as one answer can hold."""
+    """A list under a name, as much of it as one answer can hold.
+
+    With a cursor it continues after the last item that is sent, if any is left.
+    """
 
     name: str
     items: Sequence[Record]
-    beside: Callable[[int], Mapping[str, object]] = lambda _: {}
+    cursor: Callable[[Any], str] | None = None
+    has_more: bool = False  # than the items
+    more: Callable[[int], Mapping[str, object]] = lambda _: {}
     """What else is answered, where so many of the items are."""
 
-    @classmethod
-    def of(
-        cls, name: str, items: Sequence[Record], *, has_more: bool, cursor: Callable[[Any], str]
-    ) -> "Page":
-        """A list that continues after the cursor of the last item, if any item is left."""
-        return cls(
-            name, items, lambda kept: {"next": cursor(items[kept - 1])}
-            if kept and (has_more or kept < len(items)) else {},
-        )  # fmt: skip
+    def beside(self, sent: int) -> dict[str, object]:
+        """What is answered beside so many of the items."""
+        beside = dict(self.more(sent))
+        if self.cursor and sent and (self.has_more or sent < len(self.items)):
+            beside["next"] = self.cursor(self.items[sent - 1])
+        return beside
 
 
 def listed(item: type[Record], name: str, docs: str) -> type[Record]:
@@ -288,6 +290,6 @@ def text_in_path(request: Request, name: str) -> str:
 def _page(page: Page) -> Response:
     items = fitting(it.json_bytes() for it in page.items)
     annotate({"memory.result_count": len(items)})
-    beside = {name: it for name, it in page.beside(len(items)).items() if it is not None}
+    beside = page.beside(len(items))
     listed = b'{"%b":[%b]' % (page.name.encode(), b",".join(items))
     return Response(listed + (b"," + written(beside)[1:] if beside else b"}"), media_type=JSON)

@@ -30,7 +30,7 @@ from . import pass_records as p
 from . import refs
 from .adapter import removed
 from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added
-from .refs import ARCHIVE, COMPACTED, DISTILLED, MAX_CONTENT, IsCurrent, MemoryChanged, Screen
+from .refs import ARCHIVE, COMPACTED, DISTILLED, MAX_CONTENT, MemoryChanged, Screen
 from .runs import RunEventType, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
@@ -359,11 +359,11 @@ def _source(entry: RefEntry) -> Source:
 
 
 def put_archive(
-    tx: Transaction, draft: p.ArchiveDraft | None, which: p.Inputs, is_current: IsCurrent
+    tx: Transaction, draft: p.ArchiveDraft | None, which: p.Inputs
 ) -> p.DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
-    if draft is None or not is_current():
-        raise refs.ScreenOutdated  # or the answer under the idempotency key is over its time
+    if draft is None:
+        raise MemoryChanged  # the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
     if not p.are_all(tx, sources, which):
         raise MemoryChanged

@@ -5,14 +5,12 @@ was superseded or has expired is cancelled, and reads so before its row says so.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Literal
-from uuid import UUID
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -22,6 +20,7 @@ from ..errors import Conflict, NotFound, Unavailable
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
+from ..http.query import public_id, uid_of
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.memory import MemoryId
@@ -57,7 +56,7 @@ STEP = 200
 # What a ref may have armed, so that what one put can meet, and a count of it, stays small.
 MOST_OF_TAG, MOST_ARMED = 1_000, 10_000
 
-_ID = re.compile("cmt_([0-9a-f]{32})", re.ASCII)
+COMMITMENT = "cmt"  # how public ids begin
 
 
 class ConditionKind(StrEnum):
@@ -83,7 +82,7 @@ _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELS
 class Commitment(CamelRecord):
     """A commitment: an entry, its condition, and what has become of it."""
 
-    id: Annotated[str, Column("c.uid", read=lambda uid: f"cmt_{uid.replace('-', '')}")]
+    id: Annotated[str, Column("c.uid", read=lambda uid: public_id(COMMITMENT, uid))]
     memory_ref: Annotated[str, Column("f.ref")]
     memory_id: Annotated[str, Column("m.uid", read=refs.ref_entry_id, second="e.name")]
     condition: Annotated[
@@ -130,12 +129,6 @@ class TooManyArmed(Conflict):
         )
 
 
-def commitment_uid(id_: str) -> str | None:
-    """The stable id in a public one; None for what is no such id."""
-    match = _ID.fullmatch(id_)
-    return str(UUID(match[1])) if match else None
-
-
 def operations(commitments: "Commitments") -> Sequence[Operation]:
     every, one = f"{BASE}/commitments", f"{BASE}/commitments/{{commitmentId}}"
     return (
@@ -162,7 +155,7 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
 
 def _after(query: Query, name: str) -> str:
     id_ = query.text(name)
-    uid = commitment_uid(id_ or "")
+    uid = uid_of(COMMITMENT, id_ or "")
     if id_ is not None and uid is None:
         query.fault(name, "is not the id of a commitment")
     return uid or ""
@@ -218,15 +211,14 @@ class Commitments:
         """
         work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
-        async def write(screen: refs.Screen, is_current: refs.IsCurrent) -> Written[Commitment]:
+        async def clean(screen: refs.Screen) -> Sequence[object]:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
-            clean = body
-            if body.tag is not None:
-                (tag,) = screen.tags([body.tag])
-                clean = body.model_copy(update={"tag": tag})
-            return await self.engine.write(caller, work, clean, is_current)
+            if body.tag is None:
+                return (body,)
+            (tag,) = screen.tags([body.tag])
+            return (body.model_copy(update={"tag": tag}),)
 
-        done = await refs.written(self.redaction, caller, write)
+        done = await refs.written(self.engine, self.redaction, caller, work, clean)
         return replace(done.value, redacted=done.redacted)
 
     async def list(
@@ -236,9 +228,8 @@ class Commitments:
         await self.fire_due(caller)
         ref = None if memory_ref is None else refs.readable(self.redaction, caller, memory_ref)
         which = (ref, state, after, limit + 1)
-        found = await self.engine.read(caller, list_commitments, *which)
-        has_more = len(found) > limit
-        return Page.of("commitments", found[:limit], has_more=has_more, cursor=lambda it: it.id)
+        listed = await self.engine.read(caller, list_commitments, *which)
+        return Page("commitments", listed[:limit], lambda it: it.id, len(listed) > limit)
 
     async def get(self, caller: Caller, commitment_id: str) -> Commitment:
         await self.fire_due(caller)
@@ -257,11 +248,7 @@ class Commitments:
             await self.firing.step(caller)
 
 
-def arm_entry(
-    tx: Transaction, body: CommitmentBody, is_current: refs.IsCurrent
-) -> Written[Commitment]:
-    if not is_current():
-        raise refs.ScreenOutdated
+def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
         condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must be in the future")
@@ -280,7 +267,7 @@ def arm_entry(
 
 def known(tx: Transaction, id_: str) -> Commitment:
     """The commitment, or NotFound."""
-    uid = commitment_uid(id_)
+    uid = uid_of(COMMITMENT, id_)
     if uid and (found := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
         return found[0]
     raise NotFound("commitment not found")
@@ -483,5 +470,5 @@ def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **a
                    SET {change}
                  WHERE state = 'armed'
                        AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})""",
-            texts=json.dumps([commitment_uid(it.id) for it in commitments]), **at,
+            texts=json.dumps([uid_of(COMMITMENT, it.id) for it in commitments]), **at,
         )  # fmt: skip

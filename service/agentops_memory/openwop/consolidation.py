@@ -21,7 +21,7 @@ from .archives import MOST_NAMED, Resting, first_end, units
 from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .refs import IsCurrent, MemoryChanged, RefEntryId, Screen, ScreenOutdated, stable_id, there
+from .refs import MemoryChanged, RefEntryId, Screen, stable_id, there
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import erase_some, newest, subjects
 
@@ -198,14 +198,11 @@ def begin_pass(
     merges: Sequence[p.MergeBody],
     with_secrets: Collection[MemoryId],
     screen: Screen,
-    is_current: IsCurrent,
 ) -> Begun:
     """Begin a pass, with what a host wants merged; what of it holds a secret is erased.
 
     BadFields, or MemoryChanged, and nothing is done.
     """
-    if not is_current():
-        raise ScreenOutdated
     require_room(tx)
     for broken_off in tx[Sql].column(
         """SELECT r.name
@@ -230,10 +227,8 @@ def begin_pass(
     return Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
 
 
-def take_step(tx: Transaction, begun: Begun, step: Step, is_current: IsCurrent) -> Begun:
+def take_step(tx: Transaction, begun: Begun, step: Step) -> Begun:
     """Make links, if all that they name is still what the pass has read; MemoryChanged."""
-    if not is_current():
-        raise ScreenOutdated
     run = _open(tx, begun)
     if not p.are_all(tx, {id_ for each in step.links for id_ in each}, p.REPLACEABLE):
         raise MemoryChanged

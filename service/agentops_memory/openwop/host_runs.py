@@ -241,16 +241,16 @@ class Runs:
         since = -1 if after is None else after
         run, found = await self.engine.read(caller, read_log, run_id, since, limit + 1)
         has_ended, events = not run.is_open and len(found) <= limit, found[:limit]
-        return Page("events", events, lambda n: {"isComplete": has_ended and n == len(events)})
+        return Page("events", events, more=lambda n: {"isComplete": has_ended and n == len(events)})
 
     async def events(self, caller: Caller, after: int | None, limit: int, **of: str | None) -> Page:
         """Events of all runs in the order of their commits, and where to continue."""
         events, last = await self.engine.read(caller, read_events, Offset(after or 0), limit, **of)
 
-        def beside(kept: int) -> Mapping[str, object]:
-            return {"next": str(last if kept == len(events) else events[kept - 1].offset)}
+        def more(sent: int) -> Mapping[str, object]:
+            return {"next": str(last if sent == len(events) else events[sent - 1].offset)}
 
-        return Page("events", events, beside)
+        return Page("events", events, more=more)
 
     async def fork(self, caller: Caller, run_id: str, body: RunForkBody) -> ForkedRun:
         """Replay a run that has ended, or open one that begins at an event of another.

@@ -36,7 +36,7 @@ from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
-from .refs import MemoryChanged, Screen, ScreenOutdated, Turns, currency, screen_of, there, written
+from .refs import MemoryChanged, Screen, ScreenOutdated, Turns, checked, screen_of, there, written
 from .runs import Run, RunEventType, RunId, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
@@ -253,16 +253,15 @@ class Passes:
         ref, merges = body.memory_ref, body.merges
         await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
 
-        async def begin(screen: Screen, is_current: refs.IsCurrent) -> Begun:
-            clean = [screened(it, screen) for it in merges]
+        async def clean(screen: Screen) -> Sequence[object]:
             entries = await self.engine.read(caller, consolidation.to_merge, ref, merges)
             gone = await asyncio.to_thread(
                 lambda: {it.memory for it in entries if screened(it, screen) != it}
             )
-            work = consolidation.begin_pass
-            return await self.engine.write(caller, work, ref, clean, gone, screen, is_current)
+            return ref, [screened(it, screen) for it in merges], gone, screen
 
-        begun = await written(self.redaction, caller, begin)
+        work = consolidation.begin_pass
+        begun = await written(self.engine, self.redaction, caller, work, clean)
         if begun.redacted:
             self.on_erased(caller)
         if merges:
@@ -278,7 +277,7 @@ class Passes:
         """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
         for left in reversed(range(TRIES)):
             screen = screen_of(self.redaction, caller)
-            is_current = currency(self.redaction, caller, screen)
+            work = checked(self.redaction, caller, screen, consolidation.take_step)
             listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
             entries: list[RefEntry] = []
             for start in range(0, len(listed), STEP):
@@ -290,8 +289,8 @@ class Passes:
             begun = begun._replace(inputs=seen, newest=newest)
             try:
                 for step in plan:
-                    since, work = time.perf_counter(), consolidation.take_step
-                    begun = await self.engine.write(caller, work, begun, step, is_current)
+                    since = time.perf_counter()
+                    begun = await self.engine.write(caller, work, begun, step)
                     await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
                     if step.renewed or step.erased:
                         self.on_erased(caller)
@@ -314,12 +313,12 @@ class Passes:
         async with self._turn(caller, ref, kind):
             for left in reversed(range(TRIES)):
                 screen, draft = screen_of(self.redaction, caller), None
-                is_current = currency(self.redaction, caller, screen)
+                put = checked(self.redaction, caller, screen, work)
                 try:
                     if await self.engine.read(caller, is_due):
                         build = await self.engine.read(caller, read)
                         draft = await asyncio.to_thread(build, screen)
-                    done = await self.engine.write(caller, work, draft, which, is_current)
+                    done = await self.engine.write(caller, put, draft, which)
                     break
                 except (ScreenOutdated, MemoryChanged):
                     if not left:

@@ -29,7 +29,7 @@ from ..record import CamelRecord, Milliseconds, Record
 from . import artifacts
 from .api import BASE, CAMEL, Exact, Page, Param, Printable, RunName, choice, limit, listed, op
 from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
-from .refs import IsCurrent, Screen, ScreenOutdated, Turns, fitting, require_plain, written
+from .refs import Screen, Turns, fitting, require_plain, written
 from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
@@ -230,7 +230,7 @@ class Proposals:
     ) -> Page:
         """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
         found, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
-        return Page.of("proposals", found, has_more=has_more, cursor=lambda it: it.id)
+        return Page("proposals", found, lambda it: it.id, has_more)
 
     async def get(self, caller: Caller, *, proposal_id: str) -> Proposal:
         return await self.engine.read(caller, known_proposal, proposal_id)
@@ -273,11 +273,9 @@ class Proposals:
         self, caller: Caller, *, limit: int, kind: str | None = None, after: str | None = None
     ) -> Page:
         """What is applied, in order of its proposals."""
-        found = await self.engine.read(caller, list_artifacts, kind, after, limit + 1)
-        return Page.of(
-            "artifacts", found[:limit], has_more=len(found) > limit,
-            cursor=lambda it: it.installed_artifact_ref,
-        )  # fmt: skip
+        listed = await self.engine.read(caller, list_artifacts, kind, after, limit + 1)
+        has_more = len(listed) > limit
+        return Page("artifacts", listed[:limit], lambda it: it.installed_artifact_ref, has_more)
 
     async def artifact(self, caller: Caller, *, artifact_ref: str) -> ArtifactText:
         return await self.engine.read(caller, get_artifact, artifact_ref)
@@ -287,16 +285,13 @@ class Proposals:
     ) -> Written[Proposal]:
         """Do the work with the ids, and with the body without its secrets."""
 
-        async def write(screen: Screen, is_current: IsCurrent) -> Proposal:
-            clean = await asyncio.to_thread(_without, screen, body)
-            return await self.engine.write(caller, work, *ids, clean, is_current)
+        async def clean(screen: Screen) -> Sequence[object]:
+            return *ids, await asyncio.to_thread(_without, screen, body)
 
-        return await written(self.redaction, caller, write)
+        return await written(self.engine, self.redaction, caller, work, clean)
 
 
-def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) -> Proposal:
-    if not is_current():
-        raise ScreenOutdated
+def create_proposal(tx: Transaction, body: ProposalBody) -> Proposal:
     require_room(tx)
     id_, runs = f"prop_{tx.new_uid(tx.now).replace('-', '')}", body.provenance.source_run_ids
     tx[Sql].insert(
@@ -312,11 +307,7 @@ def create_proposal(tx: Transaction, body: ProposalBody, is_current: IsCurrent) 
     return made
 
 
-def revise_proposal(
-    tx: Transaction, id_: str, body: ProposalChangeBody, is_current: IsCurrent
-) -> Proposal:
-    if not is_current():
-        raise ScreenOutdated
+def revise_proposal(tx: Transaction, id_: str, body: ProposalChangeBody) -> Proposal:
     found = known_proposal(tx, id_)
     if not found.state.is_open:
         raise ProposalStateConflict(NOT_ALLOWED)

@@ -5,15 +5,17 @@ The lowest module of OpenWOP: what every noun needs (OpenWOP CTI-1, SR-1, RFC 00
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, NewType, TypeVar
-from uuid import UUID
+from functools import wraps
+from typing import Annotated, Concatenate, NewType, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
+from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied
+from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Caller, TenantId
 from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
 from ..memory.redactor import Redaction, Redactor
@@ -24,6 +26,7 @@ from ..recall.visible import has_controls
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 RefEntryId = NewType("RefEntryId", str)
@@ -47,7 +50,6 @@ NOWHERE = MemoryRef("")
 MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
 """The forms of the ids that the service gives."""
 
-_STABLE = "mem_"
 _OWNERS = re.compile(
     r"(?:workspaces|tenants)/(?P<folder>[^/]*)/"
     r"|tenant:(?P<label>[^:/]*)(?:[:/]|$)"
@@ -147,13 +149,12 @@ _FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _named), (_KEY, f"{MARK}openai-
 
 def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
     """The public id of an entry, by its stable id and the name that its host gave."""
-    return RefEntryId(name or _STABLE + uid.replace("-", ""))
+    return RefEntryId(name or public_id(ENTRY, uid))
 
 
 def stable_id(entry: RefEntryId) -> str | None:
     """The stable id in a public one; None for a name that a host gave."""
-    is_one = entry.startswith(_STABLE) and MADE.fullmatch(entry)
-    return str(UUID(entry.removeprefix(_STABLE))) if is_one else None
+    return uid_of(ENTRY, entry)
 
 
 def is_malformed(ref: str) -> bool:
@@ -190,28 +191,40 @@ def require_plain(screen: Screen, **names: str | None) -> None:
 
 # Writes of what was screened: a value that is registered meanwhile holds for them, too.
 
-IsCurrent = Callable[[], bool]
-"""Whether the values of a screen are those of now; if not, a write raises ScreenOutdated."""
-
 
 def screen_of(redaction: Redaction, caller: Caller) -> Screen:
     """The screen of what a caller writes now."""
     return Screen(Redactor(redaction.rules(caller)))
 
 
-def currency(redaction: Redaction, caller: Caller, screen: Screen) -> IsCurrent:
-    """What tells whether the screen is still the caller's."""
-    return lambda: redaction.rules(caller).values == screen.redactor.rules.values
+def checked(
+    redaction: Redaction, caller: Caller, screen: Screen,
+    work: Callable[Concatenate[Transaction, P], T],
+) -> Callable[Concatenate[Transaction, P], T]:  # fmt: skip
+    """The work of a transaction; ScreenOutdated if the screen has not the values of now."""
+
+    @wraps(work)
+    def run(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if redaction.rules(caller).values != screen.redactor.rules.values:
+            raise ScreenOutdated
+        return work(tx, *args, **kwargs)
+
+    return run
 
 
 async def written(
-    redaction: Redaction, caller: Caller, write: Callable[[Screen, IsCurrent], Awaitable[T]]
-) -> Written[T]:
-    """What is written through a screen, which is done again as long as its values are outdated."""
+    engine: Engine, redaction: Redaction, caller: Caller, work: Callable[..., T],
+    clean: Callable[[Screen], Awaitable[Sequence[object]]],
+) -> Written[T]:  # fmt: skip
+    """What work makes of its arguments as a screen leaves them.
+
+    It is done again as long as the values of the screen are outdated.
+    """
     while True:
         screen = screen_of(redaction, caller)
+        arguments = await clean(screen)
         with suppress(ScreenOutdated):
-            done = await write(screen, currency(redaction, caller, screen))
+            done = await engine.write(caller, checked(redaction, caller, screen, work), *arguments)
             return Written(value=done, redacted=screen.redactor.count)
 
 

@@ -1,6 +1,6 @@
 """Memory as a suite asks for it: seeded, and listed by a path of its own."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from starlette.requests import Request
@@ -38,7 +38,7 @@ class SeamMemory:
 
     async def list_entries(self, caller: Caller, memory_ref: MemoryRef, **which: Any) -> Page:
         page = await self.entries.list(caller, memory_ref=memory_ref, **which)
-        return Page(page.name, page.items, lambda shown: {"next": page.beside(shown)["next"]})
+        return replace(page, more=lambda _: {})
 
 
 def _seed(ref: MemoryRef, given: b.SeedBody) -> Seed:

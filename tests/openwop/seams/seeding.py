@@ -21,9 +21,7 @@ from agentops_memory.openwop.commitments import arm
 from agentops_memory.openwop.conditions import conditions_of, meet
 from agentops_memory.openwop.entries import RefDraft, RefEntry, RefTable, added
 from agentops_memory.openwop.refs import (
-    IsCurrent,
     Screen,
-    ScreenOutdated,
     require_plain,
     require_ref,
     screen_of,
@@ -57,12 +55,11 @@ class Seeding:
         """
         work = once(count_seeded)
 
-        async def write(screen: Screen, is_current: IsCurrent) -> Written[int]:
+        async def clean(screen: Screen) -> Sequence[object]:
             _require_names(caller, screen, seeds)
-            clean = await asyncio.to_thread(_screened, screen, seeds)
-            return await self.engine.write(caller, work, clean, is_current)
+            return (await asyncio.to_thread(_screened, screen, seeds),)
 
-        done = await written(self.redaction, caller, write)
+        done = await written(self.engine, self.redaction, caller, work, clean)
         self.on_due(caller)
         return replace(done.value, redacted=done.redacted)
 
@@ -85,9 +82,7 @@ def seed_entries(tx: Transaction, seeds: Sequence[Seed]) -> Sequence[RefEntry]:
     return [_seeded(tx, each) for each in seeds]
 
 
-def count_seeded(tx: Transaction, seeds: Sequence[Seed], is_current: IsCurrent) -> Written[int]:
-    if not is_current():
-        raise ScreenOutdated
+def count_seeded(tx: Transaction, seeds: Sequence[Seed]) -> Written[int]:
     return Written(value=len(seed_entries(tx, seeds)), is_new=True)
 
 
