@@ -19,7 +19,7 @@ from agentops_memory.memory.saves import Written
 from agentops_memory.openintent.api import OverCapacity
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody, lifetime
-from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter, EntryKey
 from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
@@ -75,24 +75,24 @@ class Model:
     def access(self, namespace: str, agent: AgentId) -> Access:
         return self.permissions.get(namespace, Permissions()).of(Viewer(agent=agent))
 
-    def sees(self, agent: AgentId, space: Place) -> bool:
+    def sees(self, agent: AgentId, space: EntryKey) -> bool:
         if space.owner is None:
             return self.access(space.namespace, agent) >= Access.READ
         return space.owner == agent
 
-    def may_write(self, agent: AgentId, space: Place) -> bool:
+    def may_write(self, agent: AgentId, space: EntryKey) -> bool:
         if space.owner is None:
             return self.access(space.namespace, agent) >= Access.WRITE
         return space.owner == agent
 
-    def at(self, place: Place) -> AgentEntry | None:
-        return next((it.entry for it in self.known.values() if it.entry.place == place), None)
+    def at(self, place: EntryKey) -> AgentEntry | None:
+        return next((it.entry for it in self.known.values() if it.entry.entry_key == place), None)
 
     def of(self, tier: Tier, agent: AgentId, now: datetime) -> list[Known]:
         return [
             it
             for it in self.known.values()
-            if (it.entry.memory_type, it.entry.owner) == (tier, agent) and it.entry.is_there(now)
+            if (it.entry.memory_type, it.entry.owner) == (tier, agent) and it.entry.is_live(now)
         ]
 
     def remove(self, entry: AgentEntry, type_: str, actor: AgentId | None = None) -> None:
@@ -127,7 +127,7 @@ class Play:
     async def create(self) -> None:
         agent, tier = self.chance.choice(AGENTS), self.chance.choice([*Tier, Tier.EPISODIC])
         whose = self.chance.choice([agent, agent, agent, AGENTS[0]]) if tier.has_owner else None
-        place = Place(tier, whose, self.chance.choice(NAMESPACES), self.chance.choice(KEYS))
+        place = EntryKey(tier, whose, self.chance.choice(NAMESPACES), self.chance.choice(KEYS))
         handled = self._handled()
         draft = entry(place, {"n": self.chance.random()}, **handled)
         refusal, victim, gone = self._refused(agent, place)
@@ -150,14 +150,14 @@ class Play:
         self.model.note(made, "memory.created", agent)
 
     def _refused(  # noqa: PLR0911 - a table of cases
-        self, agent: AgentId, place: Place
+        self, agent: AgentId, place: EntryKey
     ) -> tuple[type[Exception] | None, AgentEntry | None, AgentEntry | None]:
         """What a create is refused with, or what is evicted and what has expired at its place."""
         model, space = self.model, place
         if not model.may_write(agent, space):
             return Denied, None, None
         held = model.at(place)
-        if held is not None and held.is_there(self.now):
+        if held is not None and held.is_live(self.now):
             return Taken, None, None
         if space.owner is None:
             return None, None, held
@@ -237,14 +237,14 @@ class Play:
         self.model.permissions[namespace] = permissions
 
     async def expire(self) -> None:
-        going = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
+        going = [it.entry for it in self.model.known.values() if not it.entry.is_live(self.now)]
         swept = await sweeping.sweep(self.entries.engine, OPERATOR, {Kind.EXPIRED})
         assert swept == {Kind.EXPIRED: len(going)}
         self._remove_expired(going)
 
     def _expire(self, agent: AgentId) -> None:
         """What has expired of an agent goes before anything is evicted."""
-        every = [it.entry for it in self.model.known.values() if not it.entry.is_there(self.now)]
+        every = [it.entry for it in self.model.known.values() if not it.entry.is_live(self.now)]
         self._remove_expired([it for it in every if it.owner == agent])
 
     def _remove_expired(self, going: list[AgentEntry]) -> None:
@@ -283,13 +283,13 @@ class Play:
     def _unchangeable(self, agent: AgentId, entry: AgentEntry) -> type[Exception] | None:
         if not self._is_seen(agent, entry):
             return NotFound
-        return None if self.model.may_write(agent, entry.place) else Denied
+        return None if self.model.may_write(agent, entry.entry_key) else Denied
 
     def _is_seen(self, agent: AgentId, entry: AgentEntry) -> bool:
-        return self.model.sees(agent, entry.place) and entry.is_there(self.now)
+        return self.model.sees(agent, entry.entry_key) and entry.is_live(self.now)
 
     def _accessed(self, agent: AgentId, entry: AgentEntry) -> None:
-        space = entry.place
+        space = entry.entry_key
         if space.tier is Tier.EPISODIC and space.owner == agent:
             self.model.known[entry.id].accessed_at = self.now
 
@@ -307,7 +307,7 @@ class Play:
         }
 
 
-def entry(place: Place, value: dict[str, Any], **said: Any) -> AgentEntryBody:
+def entry(place: EntryKey, value: dict[str, Any], **said: Any) -> AgentEntryBody:
     """A new entry at a place."""
     named = {"namespace": place.namespace, "key": place.key, "memory_type": place.tier.value}
     return AgentEntryBody.model_validate({"agent_id": place.owner, "value": value, **named, **said})
@@ -321,7 +321,7 @@ def assert_handled(made: AgentEntry, said: dict[str, Any]) -> None:
 
 
 def _fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
-    space, tags = entry.place, set(entry.tags)
+    space, tags = entry.entry_key, set(entry.tags)
     namespace = filter_.namespace
     is_named = namespace in (None, space.namespace) or (
         filter_.is_prefix and space.namespace.startswith(namespace or "")
@@ -352,7 +352,7 @@ async def test_entries_are_as_a_model_says(path: Path, seed: int) -> None:
 async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
     async with opened(path, clock=Clock()) as engine:
         entries, viewer = AgentEntries(engine=engine), Viewer(agent=AGENTS[0])
-        place = Place(Tier.WORKING, AGENTS[0], "notes", "a")
+        place = EntryKey(Tier.WORKING, AGENTS[0], "notes", "a")
         drafts = [entry(place, {"n": it}) for it in range(16)]
         made = await asyncio.gather(
             *(entries.create(OPERATOR, viewer, it) for it in drafts), return_exceptions=True
@@ -377,7 +377,7 @@ async def test_capacity_holds_under_racing_creates(path: Path) -> None:
         entries = AgentEntries(engine=engine, capacities=CAPACITIES)
         viewer, counts = Viewer(agent=AGENTS[0]), {}
         for tier in (Tier.WORKING, Tier.EPISODIC):
-            places = [Place(tier, AGENTS[0], "notes", str(it)) for it in range(16)]
+            places = [EntryKey(tier, AGENTS[0], "notes", str(it)) for it in range(16)]
             drafts = [entry(it, {}) for it in places]
             made = await asyncio.gather(
                 *(entries.create(OPERATOR, viewer, it) for it in drafts), return_exceptions=True

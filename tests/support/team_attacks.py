@@ -10,7 +10,7 @@ from agentops_memory.memory.agents import EventType, IntentId
 from agentops_memory.openintent.api import AlreadyThere, BadField
 from agentops_memory.openintent.drafts import AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.intents import IntentBody
-from agentops_memory.openintent.participants import CoordinatorBody, GrantBody, seen_grants
+from agentops_memory.openintent.participants import CoordinatorBody, GrantBody, visible_grants
 from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody
 
 from .team_chance import LEAD
@@ -49,7 +49,7 @@ def _on_intent(play: Memory, agent: AgentId, intent: IntentId) -> Iterator[Attac
     yield Attack("coordinator", refusal, play.participants.coordinate(caller, viewer, part))
     grant = GrantBody(principal_id=agent, permission="admin")
     yield Attack("grantee", refusal, play.participants.grant(caller, viewer, intent, grant))
-    yield Attack("access list", refusal, play.engine.read(caller, seen_grants, viewer, intent))
+    yield Attack("access list", refusal, play.engine.read(caller, visible_grants, viewer, intent))
     for held in play.state.grants.values():
         if held.intent == intent:
             revoked = play.participants.revoke(caller, viewer, intent, held.id)

@@ -18,14 +18,14 @@ from agentops_memory.memory.agents import (
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentFilter
 from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
-from agentops_memory.openintent.intents import NO_INTENT, seen
+from agentops_memory.openintent.intents import NO_INTENT, visible_intent
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.participants import (
     NO_COORDINATOR,
     NOT_YOURS,
-    seen_coordinator,
-    seen_coordinators,
-    seen_grants,
+    visible_coordinator,
+    visible_coordinators,
+    visible_grants,
 )
 from agentops_memory.openintent.tasks import NO_TASK, Tasks, known
 
@@ -83,13 +83,13 @@ class Look:
             shown[f"{it} tasks"] = page if isinstance(page, str) else now(_taken(page.portions))
             shown[f"{it} log"] = self.told(intent=it)
         for it in asked.intents:
-            shown[f"intent {it}"] = self.read(seen, it)
-            shown[f"{it} coordinators"] = self.read(seen_coordinators, it)
-            shown[f"{it} acl"] = self.read(seen_grants, it)
+            shown[f"intent {it}"] = self.read(visible_intent, it)
+            shown[f"{it} coordinators"] = self.read(visible_coordinators, it)
+            shown[f"{it} acl"] = self.read(visible_grants, it)
         for task in asked.tasks:
             shown[f"task {task}"] = self.read(known, task)
         for each in asked.coordinators:
-            shown[f"part {each}"] = self.read(seen_coordinator, each)
+            shown[f"part {each}"] = self.read(visible_coordinator, each)
         return shown | {"stream": self.told(agent=self.viewer.agent)}
 
     def read(self, work: Callable[..., Any], what: str) -> Any:

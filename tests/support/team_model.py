@@ -17,7 +17,7 @@ from agentops_memory.memory.agents import (
     TaskId,
     Tier,
 )
-from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter, EntryKey
 from agentops_memory.openintent.intents import Intent
 from agentops_memory.openintent.participants import Coordinator, Grant
 from agentops_memory.openintent.tasks import Task
@@ -141,7 +141,7 @@ class State:
         return said.allow.get(agent, said.default)
 
     def reads(self, agent: AgentId, entry: AgentEntry) -> bool:
-        space = entry.place
+        space = entry.entry_key
         if not self.is_live(entry):
             return False
         if space.owner is None:
@@ -176,15 +176,15 @@ class State:
             for it in self.tasks.values()
         )
 
-    def writes(self, agent: AgentId, space: Place) -> bool:
+    def writes(self, agent: AgentId, space: EntryKey) -> bool:
         if space.owner is None:
             return self.access(agent, space.namespace) >= Access.WRITE
         return space.owner == agent
 
     # What is where.
 
-    def at(self, place: Place) -> AgentEntry | None:
-        return next((it for it in self.rows.values() if it.place == place), None)
+    def at(self, place: EntryKey) -> AgentEntry | None:
+        return next((it for it in self.rows.values() if it.entry_key == place), None)
 
     def readable(self, agent: AgentId, filter_: AgentFilter | None = None) -> list[AgentEntry]:
         """What it reads, newest first."""
@@ -221,7 +221,7 @@ def is_bound_working(entry: AgentEntry, task: str) -> bool:
 
 def fits(filter_: AgentFilter, entry: AgentEntry) -> bool:
     """Whether an entry is one that is asked for, by what these tests ask for."""
-    space = entry.place
+    space = entry.entry_key
     return (
         filter_.agent in (None, space.owner or entry.created_by)
         and filter_.namespace in (None, space.namespace)

@@ -13,7 +13,7 @@ from agentops_memory.memory.retention import Capacities
 from agentops_memory.openintent.api import BadField, OverCapacity, instant_if_any
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody
-from agentops_memory.openintent.entries import AgentEntry, AgentFilter, Place
+from agentops_memory.openintent.entries import AgentEntry, AgentFilter, EntryKey
 from agentops_memory.openintent.tasks import TaskFinished
 
 from .team_model import FINAL, State, Told, fits, is_bound_working
@@ -72,10 +72,10 @@ class Entries:
         state = self.state
         if before is None or not state.reads(agent, before):
             raise NotFound("")
-        space = before.place
+        space = before.entry_key
         if not state.writes(agent, space):
             raise Denied("")
-        self._require_allowed(before.place, before.scope)
+        self._require_allowed(before.entry_key, before.scope)
         if version != before.version:
             raise Outdated(before)
         if change.ttl == LIFETIME and before.scope.task is None:
@@ -96,9 +96,9 @@ class Entries:
     def delete(self, agent: AgentId, entry: AgentEntry | None, version: int | None) -> None:
         if entry is None or not self.state.reads(agent, entry):
             raise NotFound("")
-        if not self.state.writes(agent, entry.place):
+        if not self.state.writes(agent, entry.entry_key):
             raise Denied("")
-        self._require_allowed(entry.place, entry.scope)
+        self._require_allowed(entry.entry_key, entry.scope)
         if version not in (None, entry.version):
             raise Outdated(entry)
         self.remove(entry, "memory.deleted", agent)
@@ -128,9 +128,9 @@ class Entries:
         found = [
             it
             for it in self.state.readable(agent)
-            if self.state.writes(agent, it.place)
+            if self.state.writes(agent, it.entry_key)
             and fits(filter_, it)
-            and self._is_allowed(it.place, it.scope)
+            and self._is_allowed(it.entry_key, it.scope)
         ]
         for entry in found[:most]:
             self.remove(entry, "memory.deleted", agent)
@@ -149,7 +149,7 @@ class Entries:
         self.note(entry, type_, actor, **said)
 
     def note(self, entry: AgentEntry, type_: str, actor: AgentId | None, **said: object) -> None:
-        space, labels = entry.place, entry.scope
+        space, labels = entry.entry_key, entry.scope
         payload = {
             "entry_id": entry.id, "namespace": space.namespace, "key": entry.key,
             "memory_type": space.tier.value, "version": entry.version,
@@ -182,14 +182,14 @@ class Entries:
             return []
         return [it[name] for it in self.state.rails(labels.intent) if it.get(name) is not None]
 
-    def _is_allowed(self, place: Place, labels: Labels) -> bool:
+    def _is_allowed(self, place: EntryKey, labels: Labels) -> bool:
         name = place.namespace
         denied = self._rails(labels, "denied_semantic_namespaces")
         allowed = self._rails(labels, "allowed_semantic_namespaces")
         is_in_line = all(name in it for it in allowed) and not any(name in it for it in denied)
         return place.tier is not Tier.SEMANTIC or is_in_line
 
-    def _require_allowed(self, place: Place, labels: Labels) -> None:
+    def _require_allowed(self, place: EntryKey, labels: Labels) -> None:
         if not self._is_allowed(place, labels):
             raise Denied("")
 
@@ -284,8 +284,8 @@ class Entries:
         return said
 
 
-def place_of(agent: AgentId, draft: AgentEntryBody) -> Place:
+def place_of(agent: AgentId, draft: AgentEntryBody) -> EntryKey:
     """Where an entry is to lie, whoever may write there."""
     tier = Tier(draft.memory_type)
     owner = draft.agent_id or agent
-    return Place(tier, owner if tier.has_owner else None, draft.namespace, draft.key)
+    return EntryKey(tier, owner if tier.has_owner else None, draft.namespace, draft.key)

@@ -3,9 +3,9 @@
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
@@ -20,26 +20,14 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.retention import LARGEST_CAPACITY, Capacities
-from ..memory.rows import count, micros, optional_instant, reads
+from ..memory.rows import Column, RowMapper, count, micros, optional_instant, reads
 from ..memory.rows import portion as fitting
 from ..memory.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
 from ..memory.table import Sql
-from .api import Left, Shown, Time, kilobytes, portion
+from .api import FullRecord, Left, Time, kilobytes, portion
 from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some
 from .events import add_receipt, forget_events
 from .namespaces import readable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedAgent:
-    """An agent in the list of all, with its live entries."""
-
-    agent: AgentId
-    working: int
-    episodic: int
-    size: int  # bytes of their values
-    changed_at: datetime | None  # the newest write of them
-    capacity: int | None  # of episodic entries, if it has one of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +44,8 @@ class AgentExtent:
 
     def plus(self, other: "AgentExtent") -> "AgentExtent":
         """Both together."""
-        return AgentExtent(
-            working=self.working + other.working,
-            episodic=self.episodic + other.episodic,
-            size=self.size + other.size,
-            events=self.events + other.events,
-        )
+        sums = {it.name: getattr(self, it.name) + getattr(other, it.name) for it in fields(self)}
+        return AgentExtent(**sums)
 
 
 BATCH = 200  # rows erased in one transaction; saves wait for it
@@ -78,6 +62,28 @@ KNOWN = """(SELECT agent AS name
             SELECT agent FROM agent_events WHERE agent <> ''
              UNION
             SELECT name FROM agents) k"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedAgent:
+    """An agent in the list of all, with its live entries."""
+
+    agent: Annotated[AgentId, Column("k.name")]
+    working: Annotated[int, Column(f"count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}')")]
+    episodic: Annotated[int, Column(f"count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}')")]
+    # Bytes of their values.
+    size: Annotated[int, Column(sum_of("CASE WHEN m.id IS NULL THEN 0 ELSE a.size END"))]
+    changed_at: Annotated[datetime | None, Column("max(m.updated_at)")]  # the newest write of them
+    # Of episodic entries, if it has one of its own.
+    capacity: Annotated[int | None, Column("max(g.episodic_capacity)")]
+
+
+def _require_capacity(agent: ListedAgent) -> None:
+    if agent.capacity is not None:
+        _capacity((agent.agent, agent.capacity))
+
+
+_LISTED = RowMapper(ListedAgent, "agents", "k.name", check=_require_capacity)
 
 
 class WorkingSummary(BaseModel):
@@ -100,7 +106,7 @@ class EpisodicSummary(BaseModel):
     eviction_policy: Literal["lru"] = "lru"
 
 
-class AgentSummary(Shown):
+class AgentSummary(FullRecord):
     """What an agent has in each tier, and what it may read (§6.7)."""
 
     agent_id: AgentId
@@ -182,18 +188,18 @@ def summary(
     """What the viewer may read of an agent's; Denied to who does not coordinate its work."""
     if agent != viewer.agent and not _coordinates(tx, viewer, agent):
         raise Denied(NOT_YOUR_AGENT)
-    seen = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
+    visible = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
     tasks = tx[Sql].texts(
         f"""SELECT DISTINCT a.task
               FROM {ENTRIES}
              WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}
-                   AND {seen.condition} AND a.task IS NOT NULL
+                   AND {visible.condition} AND a.task IS NOT NULL
           ORDER BY a.task
              LIMIT {MOST_NAMED}""",
-        agent=agent, now=micros(tx.now), **seen.values,
+        agent=agent, now=micros(tx.now), **visible.values,
     )  # fmt: skip
-    working, size, *_ = _of_tier(tx, Tier.WORKING, agent, seen)
-    episodic, kept, pinned, oldest, newest = _of_tier(tx, Tier.EPISODIC, agent, seen)
+    working, size, *_ = _of_tier(tx, Tier.WORKING, agent, visible)
+    episodic, kept, pinned, oldest, newest = _of_tier(tx, Tier.EPISODIC, agent, visible)
     return AgentSummary.model_construct(
         agent_id=agent,
         working=WorkingSummary(
@@ -221,14 +227,14 @@ def _coordinates(tx: Transaction, viewer: Viewer, agent: AgentId) -> bool:
     )  # fmt: skip
 
 
-def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, seen: Visibility) -> Any:
+def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: Visibility) -> Any:
     """How many entries, their bytes, how many are pinned, and when the first and last were made."""
     return tx[Sql].run(
         f"""SELECT count(*), {sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
                    min(m.created_at), max(m.created_at)
               FROM {ENTRIES}
-             WHERE a.tier = :tier AND a.agent = :agent AND {HERE} AND {seen.condition}""",
-        tier=tier.value, agent=agent, now=micros(tx.now), **seen.values,
+             WHERE a.tier = :tier AND a.agent = :agent AND {HERE} AND {visible.condition}""",
+        tier=tier.value, agent=agent, now=micros(tx.now), **visible.values,
     ).fetchone()  # fmt: skip
 
 
@@ -252,9 +258,9 @@ def _set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None
 def _owned(tx: Transaction, agent: AgentId) -> Left:
     """The live entries of an agent, oldest first, with the bytes of their values."""
     require_known(tx, agent)
-    seen = sight.readable(tx, Viewer(agent=agent))
+    visible = sight.readable(tx, Viewer(agent=agent))
     filters = [AgentFilter(agent=agent, tier=tier) for tier in (Tier.WORKING, Tier.EPISODIC)]
-    return sorted(it for filter_ in filters for it in ids_of(tx, filter_, seen, sys.maxsize, 0))
+    return sorted(it for filter_ in filters for it in ids_of(tx, filter_, visible, sys.maxsize, 0))
 
 
 def require_known(tx: Transaction, agent: AgentId) -> None:
@@ -345,12 +351,7 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
     named = {f"name_{at}": name for at, name in enumerate(names or ())}
     which = f"WHERE k.name IN ({', '.join(f':{it}' for it in named) or 'NULL'})"
     rows = tx[Sql].run(
-        f"""SELECT k.name,
-                   count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}'),
-                   count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}'),
-                   {sum_of("CASE WHEN m.id IS NULL THEN 0 ELSE a.size END")},
-                   max(m.updated_at),
-                   max(g.episodic_capacity)
+        f"""SELECT {_LISTED}
               FROM {KNOWN}
               LEFT JOIN agents g ON g.name = k.name
               LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
@@ -360,18 +361,7 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
           ORDER BY k.name""",
         now=micros(tx.now), **named,
     )  # fmt: skip
-    return list(tx[Sql].intact(rows, _listed))
-
-
-@reads("agents")
-def _listed(
-    agent: str, working: int, episodic: int, size: int, changed_at: int | None, capacity: int | None
-) -> ListedAgent:
-    return ListedAgent(
-        agent=AgentId(agent), working=working, episodic=episodic, size=count(size),
-        changed_at=optional_instant(changed_at),
-        capacity=None if capacity is None else _capacity((agent, capacity)),
-    )  # fmt: skip
+    return list(tx[Sql].intact(rows, _LISTED))
 
 
 @reads("agents")

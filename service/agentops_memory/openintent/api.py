@@ -55,7 +55,7 @@ JsonObject = dict[str, Any]
 PREFIX, AGENT, TOTAL = "/api/v1", "X-Agent-ID", "X-Total-Count"
 MAX_VALUE = 65_536  # bytes of compact JSON in UTF-8 (RFC-0015 §1.3)
 MAX_NAME = 200  # characters of a namespace, and of who curates an entry
-SHOWN, MOST_SHOWN = 100, 1_000  # rows of a page
+PAGE_ROWS, MOST_PAGE_ROWS = 100, 1_000  # rows of a page
 AT_ONCE = 1024 * 1024  # bytes of values that one read holds
 NO_ENTRY = "No such entry."
 UNKNOWN = {  # what is said of ids in a path that nothing has
@@ -95,10 +95,10 @@ class Json(str):
 
 def screened(redactor: Redactor, value: str) -> str:
     """The object without secrets, each string read together with its member's name."""
-    held = value.parsed if isinstance(value, Json) else json.loads(value)
-    if is_plain(value, held, redactor.are_clean):
+    parsed = value.parsed if isinstance(value, Json) else json.loads(value)
+    if is_plain(value, parsed, redactor.are_clean):
         return value
-    return Json.of(JsonRedactor(redactor, redactor.whole).document(held))
+    return Json.of(JsonRedactor(redactor, redactor.whole).document(parsed))
 
 
 def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor:
@@ -126,7 +126,7 @@ Time = Annotated[
 ]
 
 
-class Shown(Record):
+class FullRecord(Record):
     """A record of which every member is always there."""
 
     is_tagged: ClassVar[bool] = False  # whether its version is sent as a tag, too
@@ -141,7 +141,7 @@ class Shown(Record):
         return written(self.model_dump(by_alias=True))
 
 
-class Detailed(Shown):
+class Detailed(FullRecord):
     """A record of which some members are in the JSON of its row, as no query uses them.
 
     Unreadable where one is of another kind.
@@ -305,8 +305,8 @@ def agent_in_path(request: Request) -> AgentId:
 def names_in_path(request: Request, number: int) -> list[str]:
     """The last parts of a path, which are names; an escaped slash belongs to a name."""
     raw: bytes = request.scope["raw_path"]
-    found = _NAMES.search(raw)
-    parts = raw[found.end() :].split(b"/") if found else []
+    match = _NAMES.search(raw)
+    parts = raw[match.end() :].split(b"/") if match else []
     if len(parts) != number or not all(parts):
         raise NoPath
     try:
@@ -357,7 +357,7 @@ def number(request: Request, name: str, least: int) -> int | None:
     return read
 
 
-def limited(request: Request, default: int = SHOWN, most: int = MOST_SHOWN) -> int:
+def limited(request: Request, default: int = PAGE_ROWS, most: int = MOST_PAGE_ROWS) -> int:
     """The `limit`."""
     limit = number(request, "limit", 1)
     return min(default if limit is None else limit, most)
@@ -417,21 +417,21 @@ async def listing(
         return some(tx, viewer, these), left, tx.now
 
     async def portions() -> AsyncIterator[Sequence[T]]:
-        found, left = first, rest
-        yield found
+        rows, left = first, others
+        yield rows
         while left:
             caller, viewer = asking()
-            found, left, now = await engine.read(caller, go_on, viewer, left)
-            on_read(caller, viewer, now, found)
-            yield found
+            rows, left, now = await engine.read(caller, go_on, viewer, left)
+            on_read(caller, viewer, now, rows)
+            yield rows
 
     caller, viewer = first_asking
     caller.require(Role.READER)
-    first, rest, now, total = await engine.read(caller, begin, viewer)
+    first, others, now, total = await engine.read(caller, begin, viewer)
     on_read(caller, viewer, now, first)
-    number = len(first) + len(rest)
+    number = len(first) + len(others)
     whole = number if total is None else total
-    return Listing(total=whole, count=number, is_whole=not rest, portions=portions())
+    return Listing(total=whole, count=number, is_whole=not others, portions=portions())
 
 
 def portion(left: Left) -> tuple[list[Any], Left]:
@@ -444,30 +444,30 @@ def portion(left: Left) -> tuple[list[Any], Left]:
 
 
 async def streamed(
-    found: Listing[Any],
+    rows: Listing[Any],
     before: bytes = b"[",
     after: bytes = b"]",
     headers: Mapping[str, str] = NONE,
 ) -> Response:
     """A list of records in one piece, or in several if its values are large."""
-    annotate({"memory.result_count": found.count})
+    annotate({"memory.result_count": rows.count})
 
     async def pieces() -> AsyncIterator[bytes]:
         yield before
         separator = b""
-        async for some in found.portions:
+        async for some in rows.portions:
             async for each in paced((it.json_bytes() for it in some), len):
                 yield separator + each
                 separator = b","
         yield after
 
-    if found.is_whole:
+    if rows.is_whole:
         content = b"".join([piece async for piece in pieces()])
         return Response(content, headers=headers, media_type=JSON)
     return StreamingResponse(pieces(), headers=headers, media_type=JSON)
 
 
-def answered(done: Shown | Written[Any], status: int = 200) -> Response:
+def answered(done: FullRecord | Written[Any], status: int = 200) -> Response:
     """A record, or what a write has made of it; with its version as a tag if it has that."""
     record: Any = done.value if isinstance(done, Written) else done
     annotate(lambda: record.attributes)
@@ -484,9 +484,9 @@ def answered(done: Shown | Written[Any], status: int = 200) -> Response:
 class BadField(Invalid):
     """A member of an entry is invalid, as things stand."""
 
-    def __init__(self, field: str, said: str) -> None:
-        super().__init__(f"{field} {said}.")
-        self.field, self.said = field, said
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}.")
+        self.field, self.problem = field, problem
 
 
 def require_future(at: datetime | None, now: datetime) -> None:
@@ -554,9 +554,11 @@ def _problem(refusal: Refusal, cause: Refusal) -> JsonObject:
     fields: JsonObject = {"message": str(refusal), "error": {"code": code}}
     item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
     if isinstance(cause, BadFields):
-        fields["errors"] = [{"field": item + name, "message": said} for name, said in cause.faults]
+        fields["errors"] = [
+            {"field": item + name, "message": problem} for name, problem in cause.faults
+        ]
     elif isinstance(cause, BadField):
-        fields["errors"] = [{"field": item + cause.field, "message": cause.said}]
+        fields["errors"] = [{"field": item + cause.field, "message": cause.problem}]
     elif isinstance(cause, Invalid):
         fields["errors"] = []
     if isinstance(cause, Stale):
@@ -576,7 +578,7 @@ MUST_MATCH = replace(MATCH, required=True)
 TAG = {"ETag": "The version, as If-Match takes it."}
 LIMIT = Parameter(
     name="limit", kind="count", is_row_count=True,
-    help=f"Maximum number of results (default 100, at most {MOST_SHOWN:,}).",
+    help=f"Maximum number of results (default 100, at most {MOST_PAGE_ROWS:,}).",
 )  # fmt: skip
 PAGE = (
     LIMIT,

@@ -5,7 +5,6 @@ And what an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5,
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec
@@ -34,16 +33,15 @@ from ..memory.retention import Capacities
 from ..memory.revisions import changed_at, created, revised
 from ..memory.rows import count, micros, reads
 from ..memory.space import NO_PROJECT, Space, SpaceKind
-from ..memory.table import Sql, Table
-from ..recall.instants import Uids
+from ..memory.table import Sql
 from . import drafts, entries, events, participants
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
 from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
-from .entries import ENTRY, AgentEntry, AgentFilter, KeyLost, Place, SealTable
+from .entries import ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
 from .events import BOUND, OF_TASK, UNEXPIRED, add_receipt, expire, note, remove
 from .intents import standing
-from .tasks import Task, TaskFinished, bound_to, seen_task, task_with
+from .tasks import Task, TaskFinished, bound_to, task_with, visible_task
 
 P = ParamSpec("P")
 
@@ -87,30 +85,30 @@ class Room:
 
 def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
     """Make an entry at a free place; episodic ones make room for it."""
-    place, end = body.place(viewer), instant_if_any(body.expires_at)
+    key, end = body.entry_key(viewer), instant_if_any(body.expires_at)
     ends_at = end_of(body.ttl, end, tx.now)
-    require_write(tx, place, viewer)
+    require_write(tx, key, viewer)
     named = Labels(task=body.scope.task_id, intent=body.scope.intent_id)
-    scope = bound(tx, viewer, place, named)
-    require_allowed(tx, place, scope)
-    _make_place_free(tx, place)
-    require_unfinished(tx, place.tier, scope, body.ttl)
-    evicted = make_room(tx, place, scope, len(body.value.encode()), room)
+    scope = bound(tx, viewer, key, named)
+    require_allowed(tx, key, scope)
+    _make_key_free(tx, key)
+    require_unfinished(tx, key.tier, scope, body.ttl)
+    evicted = make_room(tx, key, scope, len(body.value.encode()), room)
     entry = AgentEntry.whole(
         id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=viewer.agent,
-        namespace=place.namespace, key=place.key, value=body.value, memory_type=place.tier,
+        namespace=key.namespace, key=key.key, value=body.value, memory_type=key.tier,
         scope=scope, created_by=viewer.agent, version=1, created_at=tx.now, updated_at=tx.now,
         expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
-        **body.said(drafts.OWN),
+        **body.values_of(drafts.OWN),
     )  # fmt: skip
-    stored = created(tx, _memory(entry, tx[AgentSpaces].of(place)))
+    stored = created(tx, _memory(entry, space_of(tx, key)))
     entry = entry.model_copy(update={"memory": stored.id})
     tx[Sql].insert(
-        "agent_memories", memory_id=entry.memory, tier=place.tier.value, agent=place.owner or "",
+        "agent_memories", memory_id=entry.memory, tier=key.tier.value, agent=key.owner or "",
         accessed_at=micros(tx.now), size=entry.size, **ENTRY.values(entry, "a."),
     )  # fmt: skip
     if entry.is_sealed:
-        tx[SealTable].put(entry.memory, place, entry.value)
+        tx[SealTable].put(entry.memory, key, entry.value)
     note(tx, EventType.CREATED, entry, viewer)
     return Outcome(entries=(entry,), evicted=evicted)
 
@@ -125,35 +123,35 @@ def amend(
 
 def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
     """Let an entry at the place have this value and this ttl, regardless of its last writer."""
-    held = entry_there(tx, body.place(viewer))
-    if held is None:
+    existing = live_entry_at(tx, body.entry_key(viewer))
+    if existing is None:
         return create(tx, viewer, body, room)
-    said = {"value": body.value, "ttl": body.ttl}
-    change = AgentChangeBody.model_construct(set(said), **said)
-    after = _amend(tx, held, viewer, change, held.version, room)
+    values = {"value": body.value, "ttl": body.ttl}
+    change = AgentChangeBody.model_construct(set(values), **values)
+    after = _amend(tx, existing, viewer, change, existing.version, room)
     return Outcome(entries=(after,), is_new=False)
 
 
-def entry_there(tx: Transaction, place: Place) -> AgentEntry | None:
+def live_entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
     """The entry at a place, unless it has ended."""
-    held = entries.entry_at(tx, place)
-    return held if held is not None and held.is_there(tx.now) else None
+    entry = entries.entry_at(tx, key)
+    return entry if entry is not None and entry.is_live(tx.now) else None
 
 
 def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
     """Take secrets out of what an entry says; its namespace and its key stay as they are."""
-    said: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
+    values: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
     if not entry.is_lost:
-        said["value"] = entry.value
-    change = drafts.cleaned(redactor, AgentChangeBody.model_construct(set(said), **said))
+        values["value"] = entry.value
+    change = drafts.cleaned(redactor, AgentChangeBody.model_construct(set(values), **values))
     owner = Viewer(agent=entry.agent_id, is_admin=True)
     _amend(tx, entry, owner, change, entry.version, None)
 
 
 def delete(tx: Transaction, viewer: Viewer, entry: AgentEntryId, version: int | None) -> None:
     before = entries.known(tx, entry, viewer)
-    require_write(tx, before.place, viewer)
-    require_allowed(tx, before.place, before.scope)
+    require_write(tx, before.entry_key, viewer)
+    require_allowed(tx, before.entry_key, before.scope)
     if version not in (None, before.version):
         raise Outdated(before)
     remove(tx, before, EventType.DELETED, actor=viewer)
@@ -181,10 +179,10 @@ def write_batch(
 def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) -> Outcome:
     if item.version is None:
         return create(tx, viewer, item, room)
-    place = item.place(viewer)
-    require_write(tx, place, viewer)
-    held = required(entry_there(tx, place), NO_ENTRY)
-    return Outcome(entries=(_amend(tx, held, viewer, item.change, item.version, room),))
+    key = item.entry_key(viewer)
+    require_write(tx, key, viewer)
+    existing = required(live_entry_at(tx, key), NO_ENTRY)
+    return Outcome(entries=(_amend(tx, existing, viewer, item.change, item.version, room),))
 
 
 def delete_batch(
@@ -194,10 +192,10 @@ def delete_batch(
 
     How many have gone, and whether there are more.
     """
-    found = list(islice(_deletable(tx, viewer, filter_, max(most + 1, AT_LEAST)), most + 1))
-    for entry in found[:most]:
+    matches = list(islice(_deletable(tx, viewer, filter_, max(most + 1, AT_LEAST)), most + 1))
+    for entry in matches[:most]:
         remove(tx, entry, EventType.DELETED, actor=viewer)
-    return len(found[:most]), len(found) > most
+    return len(matches[:most]), len(matches) > most
 
 
 def _deletable(
@@ -208,23 +206,23 @@ def _deletable(
     Guardrails are checked once per intent: they may concern any number of entries.
     """
     offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
-    while found := writable(tx, filter_, viewer, at_once, offset):
-        for entry in found:
+    while matches := writable(tx, filter_, viewer, at_once, offset):
+        for entry in matches:
             intent = entry.scope.intent if entry.scope.binding else None
-            place = (intent, entry.memory_type, entry.namespace)
-            if place not in known:
-                known[place] = is_allowed(tx, entry.place, entry.scope)
-            if known[place]:
+            scope = (intent, entry.memory_type, entry.namespace)
+            if scope not in known:
+                known[scope] = is_allowed(tx, entry.entry_key, entry.scope)
+            if known[scope]:
                 yield entry
-        offset += len(found)
+        offset += len(matches)
 
 
 def writable(
     tx: Transaction, filter_: AgentFilter, viewer: Viewer, limit: int, offset: int
 ) -> list[AgentEntry]:
     """Those that the agent may change, newest first, without its guardrails."""
-    found = entries.ids_of(tx, filter_, sight.writable(viewer), limit, offset)
-    return entries.some(tx, viewer, [id_ for id_, _ in found])
+    sized = entries.ids_of(tx, filter_, sight.writable(viewer), limit, offset)
+    return entries.some(tx, viewer, [id_ for id_, _ in sized])
 
 
 def _kept(outcome: Outcome) -> Outcome:
@@ -233,7 +231,7 @@ def _kept(outcome: Outcome) -> Outcome:
     return replace(outcome, entries=tuple(plain))
 
 
-def _seen_again(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
+def _repeated(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
     """The outcome for a repetition; NotFound for an entry that has gone, or may not be read now.
 
     One with a sealed value is as it is now.
@@ -246,7 +244,7 @@ def _seen_again(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> 
 def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
     """Work whose repetition returns what its agent may see."""
     return once(
-        work, on_repeat=_seen_again, kept=_kept,
+        work, on_repeat=_repeated, kept=_kept,
         about=lambda it: [entry.memory for entry in it.entries],
         status=None if work is not put else lambda it: 201 if it.is_new else 200,
     )  # fmt: skip
@@ -257,36 +255,44 @@ CREATE, PUT, AMEND, WRITE_BATCH = _once(create), _once(put), _once(amend), _once
 DELETE, DELETE_BATCH = once(delete), once(delete_batch)
 
 
-def require_write(tx: Transaction, place: Place, viewer: Viewer) -> None:
+def require_write(tx: Transaction, key: EntryKey, viewer: Viewer) -> None:
     """Refuse with Denied who may not write at a place."""
-    if place.owner is not None:
-        if place.owner != viewer.agent:
+    if key.owner is not None:
+        if key.owner != viewer.agent:
             raise Denied("An agent may write only its own memory.")
-    elif sight.permissions(tx, place.namespace).of(viewer) < Access.WRITE:
+    elif sight.permissions(tx, key.namespace).of(viewer) < Access.WRITE:
         raise Denied("The agent may not write in this namespace.")
 
 
-def make_room(tx: Transaction, place: Place, scope: Labels, size: int, room: Room) -> int:
+def make_room(tx: Transaction, key: EntryKey, scope: Labels, size: int, room: Room) -> int:
     """Let a new entry fit; how many others were evicted for it.
 
     Episodic ones make room, those that have expired first; of working ones there is an end.
     OverCapacity, with nothing changed, where none may go.
     """
     require_room(tx)
-    if place.owner is None:
+    if key.owner is None:
         return 0
-    if place.tier is Tier.WORKING:
-        require_working_room(tx, place.owner, scope, room.capacities, size)
+    if key.tier is Tier.WORKING:
+        require_working_room(tx, key.owner, scope, room.capacities, size)
         return 0
-    agent, evicted = place.owner, 0
-    said = (it.max_episodic_memory_per_agent for it in guardrails(tx, scope))
-    most = min((most for most in said if most is not None), default=None)
+    agent, evicted = key.owner, 0
+    limits = (it.max_episodic_memory_per_agent for it in guardrails(tx, scope))
+    most = min((most for most in limits if most is not None), default=None)
     if most is not None and scope.intent is not None:
         intent = IntentId(scope.intent)
-        held = _episodic_of(tx, intent, agent)
-        evicted = _evict(tx, agent, ("max_episodic_memory_per_agent", held, most), room, 0, intent)
-    held = entries.number_of(tx, Tier.EPISODIC, agent)
-    limit = "episodic_capacity", held, capacity_of(tx, agent, room.capacities)
+        number = tx[Sql].number(
+            f"""SELECT count(*)
+                  FROM agent_memories a
+                 WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.intent = :intent
+                       AND a.binding > {Binding.NONE:d} AND {UNEXPIRED}""",
+            agent=agent, intent=intent, now=micros(tx.now),
+        )  # fmt: skip
+        evicted = _evict(
+            tx, agent, ("max_episodic_memory_per_agent", number, most), room, 0, intent
+        )
+    number = entries.number_of(tx, Tier.EPISODIC, agent)
+    limit = "episodic_capacity", number, capacity_of(tx, agent, room.capacities)
     return evicted + _evict(tx, agent, limit, room, evicted)
 
 
@@ -295,8 +301,8 @@ def _evict(
     intent: IntentId | None = None,
 ) -> int:  # fmt: skip
     """Bring those of an agent, in all or bound to an intent, below a limit; how many have gone."""
-    _, held, most = limit
-    over = max(0, min(held + 1 - most, room.most_evicted - evicted))
+    _, number, most = limit
+    over = max(0, min(number + 1 - most, room.most_evicted - evicted))
     if over > 0:
         for gone in entries.expired(tx, MOST_EVICTED, agent=agent):
             expire(tx, gone)
@@ -308,17 +314,17 @@ def _evict(
     return over
 
 
-def _make_place_free(tx: Transaction, place: Place) -> None:
+def _make_key_free(tx: Transaction, key: EntryKey) -> None:
     """Raise Taken while a live entry is there; of one that has ended the row goes."""
-    held = entries.entry_at(tx, place)
-    if held is None:
+    existing = entries.entry_at(tx, key)
+    if existing is None:
         return
-    if held.is_there(tx.now):
-        raise Taken(held)
-    if pending := events.holding(tx, held) if held.has_ended else None:
+    if existing.is_live(tx.now):
+        raise Taken(existing)
+    if pending := events.holding(tx, existing) if existing.has_ended else None:
         events.settle(tx, pending)
     else:
-        expire(tx, held)
+        expire(tx, existing)
 
 
 def _amend(
@@ -337,7 +343,7 @@ def _amend(
     if row:
         tx[Sql].update("agent_memories", "memory_id", {"memory_id": after.memory, **row})
     if after.is_sealed and not after.is_lost:  # what nothing opens now waits for its key
-        tx[SealTable].put(after.memory, after.place, after.value)
+        tx[SealTable].put(after.memory, after.entry_key, after.value)
     elif before.is_sealed and not after.is_sealed:
         tx[SealTable].remove(after.memory)
     if after.is_sealed and not before.is_sealed:  # the plain bytes go as of a deletion
@@ -353,26 +359,26 @@ def _planned(
 ) -> AgentEntry:  # fmt: skip
     """What a change leaves of an entry, or its refusal."""
     change.require_same(before)
-    place, scope = before.place, before.scope
-    require_write(tx, place, viewer)
+    key, scope = before.entry_key, before.scope
+    require_write(tx, key, viewer)
     if room is not None:
-        require_allowed(tx, place, scope)
+        require_allowed(tx, key, scope)
     if version != before.version:
         raise Outdated(before)
     require_room(tx)
-    said = change.amended(before, tx.now)
-    said |= {"version": before.version + 1, "updated_at": changed_at(tx, before.updated_at)}
-    after = before.model_copy(update=said)
+    fields = change.amended(before, tx.now)
+    fields |= {"version": before.version + 1, "updated_at": changed_at(tx, before.updated_at)}
+    after = before.model_copy(update=fields)
     if before.is_lost and change.value is None and not after.is_sealed:
         raise KeyLost  # it would have to be opened
     if after.ttl == TASK_LIFETIME and scope.task is None:
         raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
     lost_its_end = before.expires_at is not None and after.expires_at is None
     if lost_its_end or after.ttl != before.ttl:
-        require_unfinished(tx, place.tier, scope, after.ttl)
-    if room is not None and place.owner is not None and place.tier is Tier.WORKING:
+        require_unfinished(tx, key.tier, scope, after.ttl)
+    if room is not None and key.owner is not None and key.tier is Tier.WORKING:
         growth = after.size - before.size
-        require_working_room(tx, place.owner, scope, room.capacities, growth, is_new=False)
+        require_working_room(tx, key.owner, scope, room.capacities, growth, is_new=False)
     return after
 
 
@@ -391,49 +397,35 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     )  # fmt: skip
 
 
-@dataclass(eq=False)
-class AgentSpaces(Table):
-    """The spaces in which entries lie: a tier of an agent in a namespace, or a shared namespace."""
-
-    _now: datetime
-    _uids: Uids
-    _spaces: SpaceTable
-
-    def of(self, place: Place) -> Space:
-        """The space of a place, made with its first entry."""
-        return self._spaces.at(*place.named.values()) or self._found(place) or self._made(place)
-
-    def _found(self, place: Place) -> Space | None:
-        found = self._first(
-            _space_at,
-            """SELECT s.id, s.scope, s.area, s.partition
-                 FROM agent_spaces p
-                 JOIN spaces s ON s.id = p.space_id
-                WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
-            **place.named,
-        )
-        if found is None:
-            return None
-        scope, *at = found
-        space = _space(place.tier, scope)
-        self._spaces.know(space, *at, *place.named.values())
+def space_of(tx: Transaction, key: EntryKey) -> Space:
+    """The space of a place, made with its first entry: a tier of an agent in a namespace."""
+    spaces, sql, names = tx[SpaceTable], tx[Sql], key.named
+    if (known := spaces.at(*names.values())) is not None:
+        return known
+    row = sql.first(
+        _space_at,
+        """SELECT s.id, s.scope, s.area, s.partition
+             FROM agent_spaces p
+             JOIN spaces s ON s.id = p.space_id
+            WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
+        **names,
+    )
+    if row is not None:
+        scope, *at = row
+        space = _space(key.tier, scope)
+        spaces.know(space, *at, *names.values())
         return space
-
-    def _made(self, place: Place) -> Space:
-        space = _space(place.tier, self._uids.make(self._now))
-        id_, _ = self._spaces.add(space, self._beside(place))
-        self._insert("agent_spaces", space_id=id_, **place.named)
-        return space
-
-    def _beside(self, place: Place) -> int | None:
-        """Where the words of a new space lie: those of one agent's tier are one place to search."""
-        if place.owner is None:
-            return None
-        return self._first(
+    beside = None
+    if key.owner is not None:  # the words of one agent's tier are one place to search
+        beside = sql.first(
             lambda row: int(row[0]),
             "SELECT space_id FROM agent_spaces WHERE tier = :tier AND agent = :agent LIMIT 1",
-            tier=place.tier.value, agent=place.owner,
+            tier=key.tier.value, agent=key.owner,
         )  # fmt: skip
+    space = _space(key.tier, tx.new_uid(tx.now))
+    id_, _ = spaces.add(space, beside)
+    sql.insert("agent_spaces", space_id=id_, **names)
+    return space
 
 
 @reads("spaces")
@@ -449,7 +441,7 @@ def _space(tier: Tier, scope: str) -> Space:
 # What an entry is bound to.
 
 
-def bound(tx: Transaction, viewer: Viewer, place: Place, labels: Labels) -> Labels:
+def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Labels:
     """The labels of a new entry, bound to what they name if the agent may see it.
 
     Otherwise they are labels, and the agent is not told which. Denied for working memory of
@@ -457,14 +449,14 @@ def bound(tx: Transaction, viewer: Viewer, place: Place, labels: Labels) -> Labe
     """
     if labels.task is None and labels.intent is None:
         return labels
-    task = seen_task(tx, viewer, labels.task)
+    task = visible_task(tx, viewer, labels.task)
     if task is None:
         intent = None if labels.intent is None else IntentId(labels.intent)
-        is_seen = intent is not None and standing(tx, viewer, intent).sees
-        return replace(labels, binding=Binding.INTENT if is_seen else Binding.NONE)
+        is_visible = intent is not None and standing(tx, viewer, intent).sees
+        return replace(labels, binding=Binding.INTENT if is_visible else Binding.NONE)
     if labels.intent not in (None, task.intent_id):
         raise BadField("scope.intent_id", "must equal that of the task")
-    if place.tier is Tier.WORKING and task.assigned_agent != viewer.agent:
+    if key.tier is Tier.WORKING and task.assigned_agent != viewer.agent:
         raise Denied(
             "The task is not assigned to this agent, so its working memory cannot be bound to it."
         )
@@ -492,16 +484,16 @@ def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
     return participants.guardrails(tx, IntentId(labels.intent))
 
 
-def is_allowed(tx: Transaction, place: Place, labels: Labels) -> bool:
+def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:
     """Whether guardrails let an entry be changed: they are about semantic ones."""
-    if place.tier is not Tier.SEMANTIC:
+    if key.tier is not Tier.SEMANTIC:
         return True
-    return all(it.allows(place.namespace) for it in guardrails(tx, labels))
+    return all(it.allows(key.namespace) for it in guardrails(tx, labels))
 
 
-def require_allowed(tx: Transaction, place: Place, labels: Labels) -> None:
+def require_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> None:
     """Refuse with Denied what guardrails keep from being changed."""
-    if not is_allowed(tx, place, labels):
+    if not is_allowed(tx, key, labels):
         raise Denied("A coordinator of the intent does not allow this namespace.")
 
 
@@ -528,16 +520,16 @@ def _limits(
     tx: Transaction, task: Task | None, labels: Labels, capacities: Capacities
 ) -> tuple[str, int, int]:
     """Which limit there is to working memory, how many entries it allows, and how many KB."""
-    said, size = [("working_capacity", capacities.working)], DEFAULT_SIZE
+    limits, size = [("working_capacity", capacities.working)], DEFAULT_SIZE
     if task is not None:
         if task.memory_policy and task.memory_policy.max_entries is not None:
-            said = [("max_entries", task.memory_policy.max_entries)]
+            limits = [("max_entries", task.memory_policy.max_entries)]
         if task.memory_policy and task.memory_policy.max_total_size_kb is not None:
             size = task.memory_policy.max_total_size_kb
         for each in guardrails(tx, labels):
             if (most := each.max_working_memory_per_task) is not None:
-                said.append(("max_working_memory_per_task", most))
-    return *min(said, key=lambda it: it[1]), size
+                limits.append(("max_working_memory_per_task", most))
+    return *min(limits, key=lambda it: it[1]), size
 
 
 # How much is bound to tasks and intents; what has expired does not count.
@@ -576,13 +568,3 @@ def _size(tx: Transaction, agent: AgentId, task: Task | None) -> int:
         agent=agent, now=micros(tx.now), **of_task,
     )  # fmt: skip
     return count(size)
-
-
-def _episodic_of(tx: Transaction, intent: IntentId, agent: AgentId) -> int:
-    return tx[Sql].number(
-        f"""SELECT count(*)
-              FROM agent_memories a
-             WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.intent = :intent
-                   AND a.binding > {Binding.NONE:d} AND {UNEXPIRED}""",
-        agent=agent, intent=intent, now=micros(tx.now),
-    )  # fmt: skip

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ..errors import BadFields, Denied, Invalid
-from ..http.bodies import GIVEN, fault, fault_of, present
+from ..http.bodies import GIVEN, fault_of, present
 from ..http.query import ENTRY, public_id
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.agents import Priority, Sensitivity, Tier, Viewer
 from ..memory.redactor import MAX_KEY, Redactor, is_plain
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
-from .entries import AgentEntry, Place, clean_tags
+from .entries import AgentEntry, EntryKey, clean_tags
 
 B = TypeVar("B", bound="OwnBody")
 
@@ -40,11 +40,11 @@ def lifetime(ttl: str) -> timedelta:
 
     A year has 365 days, a month 30.
     """
-    found = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
-    parts = {name: said for name, said in found.groupdict().items() if said} if found else {}
+    match = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
+    parts = {name: text for name, text in match.groupdict().items() if text} if match else {}
     if not parts:
         raise Invalid(f"ttl must be {TASK_LIFETIME}, or {DURATION} and a duration such as P30D.")
-    number = {name: float(said.replace(",", ".")) for name, said in parts.items()}
+    number = {name: float(text.replace(",", ".")) for name, text in parts.items()}
     days = number.pop("years", 0) * YEAR + number.pop("months", 0) * MONTH
     try:
         lasts = timedelta(days=days) + timedelta(**number)
@@ -53,12 +53,6 @@ def lifetime(ttl: str) -> timedelta:
     if not timedelta() < lasts <= LONGEST:
         raise Invalid("ttl must be longer than 0, and at most 100 years.")
     return lasts
-
-
-def ttl_of(seconds: int) -> str:
-    """The ttl that lasts so many seconds."""
-    days, rest = divmod(seconds, _DAY)
-    return f"{DURATION}PT{seconds}S" if not days else f"{DURATION}P{days}DT{rest}S"
 
 
 def end_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
@@ -71,10 +65,7 @@ def end_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datet
 
 def _ttl(text: str) -> str:
     if text != TASK_LIFETIME:
-        try:
-            lifetime(text)
-        except Invalid as error:
-            raise fault(str(error).removeprefix("ttl ").removesuffix(".")) from error
+        api.faulty(lifetime, "ttl")(text)
     return text
 
 
@@ -115,7 +106,7 @@ class OwnBody(BaseModel):
 
     model_config = GIVEN
 
-    def said(self, names: Iterable[str]) -> dict[str, Any]:
+    def values_of(self, names: Iterable[str]) -> dict[str, Any]:
         """The fields of an entry by these names, each as the entry has it."""
         values = {name: getattr(self, name) for name in names}
         return {name: it if it is None else OWN[name](it) for name, it in values.items()}
@@ -134,8 +125,8 @@ class ScopeBody(BaseModel):
     def clean(self, redactor: Redactor) -> "ScopeBody":
         """The same without secrets."""
         named = {name: it for name, it in self if it is not None}
-        said = {name: redactor.text(it, LONGEST_AGENT) for name, it in named.items()}
-        return self.model_copy(update=said) if said else self
+        texts = {name: redactor.text(it, LONGEST_AGENT) for name, it in named.items()}
+        return self.model_copy(update=texts) if texts else self
 
 
 class AgentEntryBody(OwnBody):
@@ -164,12 +155,12 @@ class AgentEntryBody(OwnBody):
             raise fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
         return self
 
-    def place(self, viewer: Viewer) -> Place:
+    def entry_key(self, viewer: Viewer) -> EntryKey:
         """Where it is to lie; Denied for another agent's memory."""
         if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
         tier = Tier(self.memory_type)
-        return Place(tier, viewer.agent if tier.has_owner else None, self.namespace, self.key)
+        return EntryKey(tier, viewer.agent if tier.has_owner else None, self.namespace, self.key)
 
 
 class AgentChangeBody(OwnBody):
@@ -199,10 +190,9 @@ class AgentChangeBody(OwnBody):
         claims = present(self.model_extra or {})
         if not claims:
             return
-        scope = {"task_id": of.scope.task, "intent_id": of.scope.intent}
         same = {
             "id": public_id(ENTRY, of.id), "agent_id": of.agent_id, "namespace": of.namespace,
-            "key": of.key, "memory_type": of.memory_type.value, "scope": present(scope),
+            "key": of.key, "memory_type": of.memory_type.value, "scope": of.scope.named,
             "created_by": of.created_by, "created_at": api.rendered(of.created_at),
         }  # fmt: skip
         wrong = [name for name, it in same.items() if name in claims and claims[name] != it]
@@ -216,7 +206,7 @@ class AgentChangeBody(OwnBody):
         no change; BadField for one that has passed.
         """
         named = self.model_fields_set
-        after = self.said(named & OWN.keys())
+        after = self.values_of(named & OWN.keys())
         after = {name: it for name, it in after.items() if it is not None or name in NULLABLE}
         if self.value is not None:
             after["value"] = self.value
@@ -239,11 +229,11 @@ class AgentBatchItem(api.Nested, AgentEntryBody):
     def change(self) -> AgentChangeBody:
         """What is changed of the entry at its place."""
         named = [name for name in AgentChangeBody.model_fields if name in self.model_fields_set]
-        said = {name: it for name in named if (it := getattr(self, name)) is not None}
+        values = {name: it for name in named if (it := getattr(self, name)) is not None}
         claims: dict[str, Any] = {}
         if "scope" in self.model_fields_set:
             claims["scope"] = present(self.scope.model_dump())
-        return AgentChangeBody.model_construct(set(said), **said, **claims)
+        return AgentChangeBody.model_construct(set(values), **values, **claims)
 
 
 class AgentBatchBody(BaseModel):
@@ -272,7 +262,10 @@ class AgentPutBody(BaseModel):
 
     def at(self, agent: AgentId, namespace: str, key: str) -> AgentEntryBody:
         """The episodic entry that there is to be."""
-        ttl = None if self.ttl_seconds is None else ttl_of(self.ttl_seconds)
+        ttl = None
+        if self.ttl_seconds is not None:
+            days, seconds = divmod(self.ttl_seconds, _DAY)
+            ttl = f"{DURATION}P{days}DT{seconds}S" if days else f"{DURATION}PT{seconds}S"
         return AgentEntryBody.model_construct(
             agent_id=agent, namespace=namespace, key=key, value=self.value, ttl=ttl,
             memory_type="episodic",
@@ -302,5 +295,5 @@ def cleaned(redactor: Redactor, body: B) -> B:
         names = [*map(values.get, PLAIN), *(values.get("tags") or ()), *scope]
         if is_plain(value, value.parsed, lambda its: redactor.are_clean([*names, *its])):
             return body
-    said = {name: CLEAN[name](redactor, it) for name, it in values.items() if it is not None}
-    return body.model_copy(update=said)
+    changes = {name: CLEAN[name](redactor, it) for name, it in values.items() if it is not None}
+    return body.model_copy(update=changes)

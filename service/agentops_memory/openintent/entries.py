@@ -27,7 +27,7 @@ from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HAS_ENDED, HERE, Visibility
 from ..memory.table import Attributes, Sql, Table, step
 from ..recall.text import object_of
-from .api import MAX_NAME, NO_ENTRY, PREFIX, Json, Shown, Time, instant_in
+from .api import MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"
 MAX_TAGS = 100  # of a condition
@@ -45,7 +45,7 @@ class KeyLost(Unavailable):
         )
 
 
-class Place(NamedTuple):
+class EntryKey(NamedTuple):
     """The one place of a live entry (§1.2); a semantic one has no owner."""
 
     tier: Tier
@@ -59,17 +59,12 @@ class Place(NamedTuple):
         return {"tier": self.tier.value, "agent": self.owner or "", "namespace": self.namespace}
 
 
-def _scope(labels: Labels) -> dict[str, str]:
-    named = {"task_id": labels.task, "intent_id": labels.intent}
-    return {name: label for name, label in named.items() if label is not None}
-
-
 def _unreadable(schema: dict[str, Any]) -> None:
-    said = {"const": True, "description": "There if its key is lost."}
-    schema["properties"]["unreadable"] = said
+    member = {"const": True, "description": "There if its key is lost."}
+    schema["properties"]["unreadable"] = member
 
 
-class AgentEntry(Shown):
+class AgentEntry(FullRecord):
     """An entry; every member is always there."""
 
     model_config = ConfigDict(json_schema_extra=_unreadable)
@@ -88,7 +83,7 @@ class AgentEntry(Shown):
         WithJsonSchema({"type": "object"}),
     ]  # fmt: skip
     memory_type: Annotated[Tier, Column("p.tier", beside=("agent_spaces", "p.space_id"))]
-    scope: Annotated[Labels, PlainSerializer(_scope, return_type=dict[str, str])]
+    scope: Annotated[Labels, PlainSerializer(lambda it: it.named, return_type=dict[str, str])]
     tags: Annotated[tuple[str, ...], Column("m.tags")] = ()
     ttl: str | None = None
     pinned: Annotated[bool, Column("a.is_pinned")] = False
@@ -114,8 +109,8 @@ class AgentEntry(Shown):
         return None if self.memory_type is Tier.SEMANTIC else self.agent_id
 
     @property
-    def place(self) -> Place:
-        return Place(self.memory_type, self.owner, self.namespace, self.key)
+    def entry_key(self) -> EntryKey:
+        return EntryKey(self.memory_type, self.owner, self.namespace, self.key)
 
     @property
     def is_sealed(self) -> bool:
@@ -132,7 +127,7 @@ class AgentEntry(Shown):
         """The bytes of its value."""
         return len(self.value) if self.value.isascii() else len(self.value.encode())
 
-    def is_there(self, now: datetime) -> bool:
+    def is_live(self, now: datetime) -> bool:
         """Whether there is still such an entry at the instant."""
         ends = Lifecycle(expires_at=self.expires_at)
         return not self.has_ended and not ends.is_expired(now)
@@ -145,8 +140,10 @@ class AgentEntry(Shown):
             return record.replace(_VALUE, b'"value":' + self.value.encode(), 1)
         if self.is_lost:
             return record.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
-        value = object_of(self.value)
-        return record.replace(_VALUE, b'"value":' + _again(self.value, value), 1)
+        text, value = self.value, object_of(self.value)
+        if "\\u" in text:  # of a row only escapes can hide what is written otherwise
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        return record.replace(_VALUE, b'"value":' + text.encode(), 1)
 
     @property
     def attributes(self) -> Attributes:
@@ -155,13 +152,6 @@ class AgentEntry(Shown):
             "memory.entry.id": public_id(ENTRY_ID, self.id), "memory.entry.version": self.version,
             "memory.entry.size": self.size,
         }  # fmt: skip
-
-
-def _again(text: str, value: dict[str, Any]) -> bytes:
-    """The text of a row, in which only escapes can hide what is written otherwise."""
-    if "\\u" in text:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode()
 
 
 # The filter of a list.
@@ -247,8 +237,8 @@ class AgentFilter:
     def clean(self, redactor: Redactor) -> "AgentFilter":
         """The same without secrets, as what is stored is."""
 
-        def text(said: str | None, most: int) -> str | None:
-            return None if said is None else redactor.text(said, most)
+        def text(value: str | None, most: int) -> str | None:
+            return None if value is None else redactor.text(value, most)
 
         return replace(
             self, namespace=text(self.namespace, MAX_NAME), key=text(self.key, MAX_KEY),
@@ -257,12 +247,13 @@ class AgentFilter:
             task=text(self.task, LONGEST_AGENT), intent=text(self.intent, LONGEST_AGENT),
         )  # fmt: skip
 
-    def condition(self, tx: Transaction, seen: Visibility) -> tuple[str, dict[str, object]]:
+    def condition(self, tx: Transaction, visible: Visibility) -> tuple[str, dict[str, object]]:
         """The condition that an entry fits and may be seen, and what it names."""
         after, before = self.updated_after, self.updated_before
-        said: dict[str, tuple[str, object]] = {
+        named = "substr(p.namespace, 1, length(:namespace))" if self.is_prefix else "p.namespace"
+        conditions: dict[str, tuple[str, object]] = {
             "agent": ("(p.agent = :agent OR (p.agent = '' AND a.created_by = :agent))", self.agent),
-            "namespace": (_NAMESPACE[self.is_prefix], self.namespace),
+            "namespace": (f"{named} = :namespace", self.namespace),
             "key": ("coalesce(m.key, l.held_key) = :key", self.key),
             "tier": ("p.tier = :tier", self.tier and self.tier.value),
             "is_pinned": ("a.is_pinned = :is_pinned", self.is_pinned),
@@ -271,34 +262,28 @@ class AgentFilter:
             "updated_after": ("m.updated_at > :updated_after", after and micros(after)),
             "updated_before": ("m.updated_at < :updated_before", before and micros(before)),
         }
-        parts = [HERE, seen.condition]
-        values: dict[str, object] = {**seen.values, "now": micros(tx.now)}
-        for name, (condition, value) in said.items():
+        parts = [HERE, visible.condition]
+        values: dict[str, object] = {**visible.values, "now": micros(tx.now)}
+        for name, (condition, value) in conditions.items():
             if value is not None:
                 parts.append(condition)
                 values[name] = value
         for which, tags in (("any", self.any_tag), ("every", self.every_tag)):
             # In the array as it is stored, a text between quotes is one of its items alone.
-            named = {
+            texts = {
                 f"{which}_{at}": json.dumps(tag, ensure_ascii=False) for at, tag in enumerate(tags)
             }
-            has = [tx[Sql].dialect.contains("m.tags", f":{name}") for name in named]
+            has = [tx[Sql].dialect.contains("m.tags", f":{name}") for name in texts]
             parts += [f"({' OR '.join(has)})"] if has and which == "any" else has
-            values |= named
+            values |= texts
         return " AND ".join(parts), values
 
 
-_NAMESPACE = {
-    False: "p.namespace = :namespace",
-    True: "substr(p.namespace, 1, length(:namespace)) = :namespace",
-}
-
-
 def _tags_in(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:
-    found = tuple(dict.fromkeys(filter(None, (parameter(query, name) or "").split(","))))
-    if len(found) > MAX_TAGS:
+    tags = tuple(dict.fromkeys(filter(None, (parameter(query, name) or "").split(","))))
+    if len(tags) > MAX_TAGS:
         faults.append((name, f"has at most {MAX_TAGS} tags"))
-    return found
+    return tags
 
 
 def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:
@@ -331,11 +316,11 @@ class SealTable(Table):
     _sealer: Sealer | None
     _tenant: TenantId
 
-    def put(self, memory: MemoryId, place: Place, value: str) -> None:
+    def put(self, memory: MemoryId, key: EntryKey, value: str) -> None:
         """Seal the value of an entry; Unavailable where there are no keys."""
         if self._sealer is None:
             raise Unavailable("There is no seal file, so nothing confidential can be stored.")
-        sealed = self._sealer.seal(value, self._bound_to(place))
+        sealed = self._sealer.seal(value, self._bound_to(key))
         self.remove(memory)
         self._insert(
             "seals", memory_id=memory, key=sealed.key, nonce=sealed.nonce, sealed=sealed.text
@@ -358,10 +343,10 @@ class SealTable(Table):
 
     def opened(self, entries: Iterable[AgentEntry]) -> list[AgentEntry]:
         """The entries with their values; whose stored one is no object is sealed."""
-        found = list(entries)
-        ids = [entry.memory for entry in found if entry.is_lost]
+        every = list(entries)
+        ids = [entry.memory for entry in every if entry.is_lost]
         if not ids:
-            return found
+            return every
         rows = self._execute(
             f"""SELECT memory_id, key, nonce, sealed
                   FROM seals
@@ -369,16 +354,16 @@ class SealTable(Table):
             ids=json.dumps(ids),
         )
         sealed = {id_: agents.Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
-        return [self._opened(it, sealed.get(it.memory)) if it.is_lost else it for it in found]
+        return [self._opened(it, sealed.get(it.memory)) if it.is_lost else it for it in every]
 
     def _opened(self, entry: AgentEntry, sealed: agents.Sealed | None) -> AgentEntry:
         if self._sealer is None or sealed is None:
             return entry
-        value = self._sealer.opened(sealed, self._bound_to(entry.place))
+        value = self._sealer.opened(sealed, self._bound_to(entry.entry_key))
         return entry if value is None else entry.model_copy(update={"value": value})
 
-    def _bound_to(self, place: Place) -> bytes:
-        return json.dumps([self._tenant, *place]).encode()
+    def _bound_to(self, key: EntryKey) -> bytes:
+        return json.dumps([self._tenant, *key]).encode()
 
 
 def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
@@ -388,11 +373,11 @@ def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
 
 def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | None:
     """The first entry that fits a condition, regardless of visibility."""
-    found = tx[Sql].first(
+    entry = tx[Sql].first(
         ENTRY, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
         now=micros(tx.now), **values,
     )  # fmt: skip
-    return tx[SealTable].opened([found])[0] if found and found.is_lost else found
+    return tx[SealTable].opened([entry])[0] if entry and entry.is_lost else entry
 
 
 def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
@@ -400,26 +385,26 @@ def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
     return one(tx, f"m.id = :id AND {undeleted('m')}", id=memory)
 
 
-def entry_at(tx: Transaction, place: Place) -> AgentEntry | None:
+def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
     """The entry at a place, regardless of visibility, also one that has expired."""
     return one(
         tx,
         f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
             AND m.key = :key AND {undeleted("m")}""",
-        key=place.key, **place.named,
+        key=key.key, **key.named,
     )  # fmt: skip
 
 
 def known(tx: Transaction, entry: AgentEntryId, viewer: Viewer) -> AgentEntry:
     """The entry; NotFound for one that there is not, or that the viewer may not see."""
 
-    def seen(by: Visibility) -> AgentEntry | None:
+    def readable_by(by: Visibility) -> AgentEntry | None:
         return one(tx, f"m.uid = :uid AND {HERE} AND {by.condition}", uid=entry, **by.values)
 
-    found = seen(sight.own(viewer)) or seen(sight.readable(tx, viewer))
-    if found is None:
+    match = readable_by(sight.own(viewer)) or readable_by(sight.readable(tx, viewer))
+    if match is None:
         raise NotFound(NO_ENTRY)
-    return found
+    return match
 
 
 def _of_spaces(tx: Transaction) -> str:
@@ -433,10 +418,10 @@ def _of_spaces(tx: Transaction) -> str:
 
 
 def ids_of(
-    tx: Transaction, filter_: AgentFilter, seen: Visibility, limit: int, offset: int
+    tx: Transaction, filter_: AgentFilter, visible: Visibility, limit: int, offset: int
 ) -> list[tuple[MemoryId, int]]:
     """Those that may be seen, newest first, with the bytes of their values."""
-    condition, values = filter_.condition(tx, seen)
+    condition, values = filter_.condition(tx, visible)
     order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
     rows = tx[Sql].run(
         f"SELECT m.id, a.size FROM {_of_spaces(tx)} WHERE {condition} {order}", **values
@@ -444,15 +429,15 @@ def ids_of(
     return [(MemoryId(id_), count(size)) for id_, size in rows]
 
 
-def total(tx: Transaction, filter_: AgentFilter, seen: Visibility) -> int:
+def total(tx: Transaction, filter_: AgentFilter, visible: Visibility) -> int:
     """How many may be seen."""
-    condition, values = filter_.condition(tx, seen)
+    condition, values = filter_.condition(tx, visible)
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
 
 
 def some(tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId]) -> list[AgentEntry]:
     """Those of these that the viewer may see still, in their order."""
-    dialect, seen = tx[Sql].dialect, sight.readable(tx, viewer)
+    dialect, visible = tx[Sql].dialect, sight.readable(tx, viewer)
     return entries_of(tx, tx[Sql].run(
         f"""SELECT {ENTRY}
               FROM {dialect.ids("listed")}
@@ -460,9 +445,9 @@ def some(tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId]) -> list[
               JOIN memories m ON m.id = a.memory_id
               JOIN agent_spaces p ON p.space_id = m.space_id
               LEFT JOIN lifecycles l ON l.memory_id = m.id
-             WHERE {HERE} AND {seen.condition}
+             WHERE {HERE} AND {visible.condition}
           ORDER BY listed.key""",
-        ids=json.dumps(memories), now=micros(tx.now), **seen.values,
+        ids=json.dumps(memories), now=micros(tx.now), **visible.values,
     ))  # fmt: skip
 
 
@@ -507,7 +492,7 @@ def victim(
     """
     of_intent = f" AND a.intent = :intent AND a.binding > {Binding.NONE:d}"
     dialect = tx[Sql].dialect
-    found = tx[Sql].column(  # along the index of victims: the first is one of few
+    ids = tx[Sql].column(  # along the index of victims: the first is one of few
         f"""SELECT m.id
               FROM agent_memories a
              {dialect.leads} memories m ON m.id = a.memory_id
@@ -518,4 +503,4 @@ def victim(
              LIMIT 1""",
         agent=agent, intent=intent, ids=json.dumps(list(but)), now=micros(tx.now),
     )  # fmt: skip
-    return entry_with(tx, found[0]) if found else None
+    return entry_with(tx, ids[0]) if ids else None

@@ -50,10 +50,10 @@ from ..memory.sight import OF_LOG, OF_MEMORY
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api
-from .api import BODIES, Left, Shown, Time, route, whose, writer
+from .api import BODIES, FullRecord, Left, Time, route, whose, writer
 from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
-from .intents import INTENT, Object, require_sight, seen
+from .intents import INTENT, Object, require_sight, visible_intent
 
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
 KNOWN = LOGGED | {*EventType}
@@ -65,7 +65,7 @@ def _known(type_: str) -> str:
     return type_
 
 
-class AgentEvent(Shown):
+class AgentEvent(FullRecord):
     """What happened to an entry, a task or an intent, under both names of everything.
 
     Of memory it tells no value, but in an archive.
@@ -234,11 +234,11 @@ def _without_hidden(
 
 
 def _log(tx: Transaction, viewer: Viewer, intent: IntentId, type_: str, payload: str) -> AgentEvent:
-    seen(tx, viewer, intent)
+    visible_intent(tx, viewer, intent)
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
-    said = object_of(payload)
-    sequence = add_event(tx, type_, said, labels, agent=None, actor=viewer.agent)
+    fields = object_of(payload)
+    sequence = add_event(tx, type_, fields, labels, agent=None, actor=viewer.agent)
     (event,) = events_with(tx, [sequence])
     return event
 
@@ -276,14 +276,14 @@ def add_event(
 
 def sequences(tx: Transaction, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
     """The sequences of events, with their bytes: newest first, or oldest after a sequence."""
-    said = {
+    optional = {
         "a.agent = :agent": filter_.agent,
         f"{IS_BOUND} AND a.intent = :intent": filter_.intent,
         "e.type = :type": filter_.type,
         "e.at > :since": None if filter_.since is None else micros(filter_.since),
         "a.event_id > :after": filter_.after,
     }
-    conditions = [condition for condition, value in said.items() if value is not None]
+    conditions = [condition for condition, value in optional.items() if value is not None]
     rows = tx[Sql].run(
         f"""SELECT e.id, length(e.payload) + coalesce(p.size, 0)
               FROM agent_events a
@@ -292,7 +292,7 @@ def sequences(tx: Transaction, filter_: EventFilter, limit: int) -> list[tuple[i
              WHERE {" AND ".join(conditions)}
           ORDER BY a.event_id {"DESC" if filter_.after is None else "ASC"}
              LIMIT :limit""",
-        limit=limit, **{condition.split(":")[1]: value for condition, value in said.items()},
+        limit=limit, **{condition.split(":")[1]: value for condition, value in optional.items()},
     )  # fmt: skip
     return [(id_, size) for id_, size in rows]
 
@@ -492,7 +492,7 @@ def without_values(event: AgentEvent) -> AgentEvent:
     snapshot = event.payload.get("snapshot")
     entries = snapshot if isinstance(snapshot, list) else []
     kept = [
-        {name: said for name, said in it.items() if name != "value"} | {"redacted": True}
+        {name: value for name, value in it.items() if name != "value"} | {"redacted": True}
         for it in entries
         if isinstance(it, dict)
     ]

@@ -99,7 +99,7 @@ def operations(intents: "Intents") -> Sequence[Operation]:
         op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
            intents.create, Intent, status=201, body=IntentBody, refusals=(409,)),
         op("GET", INTENT, "get_intent", "One intent, for its participants.",
-           api.reading(intents.engine, seen), Intent, refusals=(404,)),
+           api.reading(intents.engine, visible_intent), Intent, refusals=(404,)),
     )  # fmt: skip
 
 
@@ -159,13 +159,13 @@ _CREATE = once(_create, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, vie
 
 def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> Standing:
     """What the agent is to an intent; NotFound for one that it may not see."""
-    found = standing(tx, viewer, intent)
-    if not found.sees:
+    position = standing(tx, viewer, intent)
+    if not position.sees:
         raise NotFound(NO_INTENT)
-    return found
+    return position
 
 
-def seen(tx: Transaction, viewer: Viewer, intent: IntentId) -> Intent:
+def visible_intent(tx: Transaction, viewer: Viewer, intent: IntentId) -> Intent:
     """The intent; NotFound for one that the agent may not see."""
     require_sight(tx, viewer, intent)
     return required(_get(tx, intent), NO_INTENT)

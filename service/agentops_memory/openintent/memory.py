@@ -46,7 +46,7 @@ from .api import (
 )
 from .changes import Outcome, Room
 from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
-from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, KeyLost, Place
+from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,7 +57,7 @@ MOST_DELETED = 1_000  # entries of one deletion
 BATCH = f"{MEMORY}/batch"
 OWN = f"{api.PREFIX}/agents/{{agent}}/memory"
 OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
-TOTAL_TOLD = {api.TOTAL: "How many there are in all."}
+TOTAL_HEADER = {api.TOTAL: "How many there are in all."}
 
 
 class EntryConvertor(StringConvertor):
@@ -70,7 +70,7 @@ register_url_convertor("entry", EntryConvertor())
 ONE = f"{MEMORY}/{{entry_id:entry}}"
 
 
-class AgentEntryList(api.Shown):
+class AgentEntryList(api.FullRecord):
     """A page of entries, and how many there are in all."""
 
     entries: list[AgentEntry]
@@ -79,7 +79,7 @@ class AgentEntryList(api.Shown):
     offset: int
 
 
-class WrittenBatch(api.Shown):
+class WrittenBatch(api.FullRecord):
     """The entries of a batch, in its order."""
 
     entries: list[AgentEntry]
@@ -131,15 +131,15 @@ def operations(  # noqa: C901 - a handler for each
 
     async def query(request: Request) -> Response:
         limit, offset = page(request)
-        found = await service.page(lambda: whose(request), AgentFilter.of(request), limit, offset)
-        after = written({"total": found.total, "limit": limit, "offset": offset})
-        return await api.streamed(found, b'{"entries":[', b"]," + after[1:])
+        rows = await service.page(lambda: whose(request), AgentFilter.of(request), limit, offset)
+        after = written({"total": rows.total, "limit": limit, "offset": offset})
+        return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
 
-    async def list_own(request: Request, **said: Any) -> Response:
+    async def list_own(request: Request, **conditions: Any) -> Response:
         limit, offset = page(request)
-        filter_ = replace(AgentFilter.of(request, agent_in_path(request)), **said)
-        found = await service.page(lambda: whose(request), filter_, limit, offset)
-        return await api.streamed(found, headers={api.TOTAL: str(found.total)})
+        filter_ = replace(AgentFilter.of(request, agent_in_path(request)), **conditions)
+        rows = await service.page(lambda: whose(request), filter_, limit, offset)
+        return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
 
     async def list_namespace(request: Request) -> Response:
         (namespace,) = api.names_in_path(request, 1)
@@ -183,7 +183,7 @@ def operations(  # noqa: C901 - a handler for each
            delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
         route("GET", OWN, "list_entries",
            "Entries of an agent that the caller may read, newest first.",
-           list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_TOLD),
+           list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_HEADER),
         route("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
            summary, AgentSummary),
         route("PUT", OWN_KEY, "put_entry",
@@ -194,7 +194,7 @@ def operations(  # noqa: C901 - a handler for each
         route("GET", OWN_NAMESPACE, "list_namespace_entries",
            "Entries of an agent in one namespace that the caller may read.",
            list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
-           headers=TOTAL_TOLD),
+           headers=TOTAL_HEADER),
     )  # fmt: skip
 
 
@@ -305,42 +305,41 @@ class AgentEntries:
     async def _made(
         self, work: Callable[..., Outcome], caller: Caller, viewer: Viewer, body: AgentEntryBody
     ) -> Written[AgentEntry]:
-        body.place(viewer)
+        body.entry_key(viewer)
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value), drafts.cleaned, redactor, body)
-        done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
+        done = await self.accesses.write(
+            self.engine, caller, work, viewer, clean, Room(capacities=self.capacities)
+        )
         _count_evicted(caller, done)
         return Written(
             value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
         )
 
     async def get(self, caller: Caller, viewer: Viewer, entry: AgentEntryId) -> AgentEntry:
-        return await self._read(caller, viewer, entries.known, entry, viewer)
+        return await self._read(caller, viewer, lambda tx: entries.known(tx, entry, viewer))
 
     async def at(self, caller: Caller, viewer: Viewer, namespace: str, key: str) -> AgentEntry:
         """The agent's own episodic entry at a key."""
         redactor = Redactor(self.rules(caller))
         named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
-        return await self._read(caller, viewer, _at, Place(Tier.EPISODIC, viewer.agent, *named))
+        entry_key = EntryKey(Tier.EPISODIC, viewer.agent, *named)
+        return await self._read(
+            caller, viewer, lambda tx: required(changes.live_entry_at(tx, entry_key), api.NO_ENTRY)
+        )
 
     async def _read(
-        self,
-        caller: Caller,
-        viewer: Viewer,
-        work: Callable[Concatenate[Transaction, P], AgentEntry],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, caller: Caller, viewer: Viewer, read: Callable[[Transaction], AgentEntry]
     ) -> AgentEntry:
-        def read(tx: Transaction) -> tuple[AgentEntry, datetime]:
-            found = work(tx, *args, **kwargs)
-            if found.is_lost:
-                raise KeyLost
-            return found, tx.now
+        def work(tx: Transaction) -> tuple[AgentEntry, datetime]:
+            return read(tx), tx.now
 
         caller.require(Role.READER)
-        found, now = await self.engine.read(caller, read)
-        self.accesses.note(caller, viewer, now, [found])
-        return found
+        entry, now = await self.engine.read(caller, work)
+        if entry.is_lost:
+            raise KeyLost
+        self.accesses.note(caller, viewer, now, [entry])
+        return entry
 
     async def page(
         self, asking: api.Asking, filter_: AgentFilter, limit: int, offset: int
@@ -350,9 +349,9 @@ class AgentEntries:
         clean = filter_.clean(Redactor(self.rules(caller)))
 
         def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, int]:
-            seen = sight.readable(tx, viewer)
-            found = entries.ids_of(tx, clean, seen, limit, offset)
-            return found, entries.total(tx, clean, seen)
+            visible = sight.readable(tx, viewer)
+            sized = entries.ids_of(tx, clean, visible, limit, offset)
+            return sized, entries.total(tx, clean, visible)
 
         return await api.listing(
             self.engine, (caller, viewer), asking, ids, entries.some, self.accesses.note
@@ -370,8 +369,9 @@ class AgentEntries:
         body.require_version(version)
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
-        done = await self._write(
-            caller, changes.AMEND, viewer, entry, clean, version, Room(capacities=self.capacities)
+        room = Room(capacities=self.capacities)
+        done = await self.accesses.write(
+            self.engine, caller, changes.AMEND, viewer, entry, clean, version, room
         )
         self._seal_soon(caller, body)
         return Written(value=done.entries[0], redacted=redactor.count)
@@ -381,7 +381,7 @@ class AgentEntries:
     ) -> None:
         """Remove an entry for good."""
         redactor_for(self.rules, caller, viewer.agent)
-        await self._write(caller, changes.DELETE, viewer, entry, version)
+        await self.accesses.write(self.engine, caller, changes.DELETE, viewer, entry, version)
         self.on_erased(caller)
 
     async def write_batch(
@@ -390,14 +390,15 @@ class AgentEntries:
         """Make and change entries, all or none; AtItem says which one is refused."""
         for number, item in enumerate(items):
             try:
-                item.place(viewer)
+                item.entry_key(viewer)
             except Refusal as refusal:
                 raise AtItem(number, refusal) from refusal
         redactor = redactor_for(self.rules, caller, viewer.agent)
         size = sum(len(it.value) for it in items)
         clean = await aside(size, lambda: [drafts.cleaned(redactor, it) for it in items])
-        done = await self._write(
-            caller, changes.WRITE_BATCH, viewer, clean, Room(capacities=self.capacities)
+        room = Room(capacities=self.capacities)
+        done = await self.accesses.write(
+            self.engine, caller, changes.WRITE_BATCH, viewer, clean, room
         )
         _count_evicted(caller, done)
         self._seal_soon(caller, *(item for item in items if item.version is not None))
@@ -414,8 +415,9 @@ class AgentEntries:
         if filter_ == AgentFilter():
             raise Invalid("Deleting entries in bulk needs a filter.")
         clean = filter_.clean(redactor_for(self.rules, caller, viewer.agent))
-        most = min(most, MOST_DELETED)
-        done = await self._write(caller, changes.DELETE_BATCH, viewer, clean, most)
+        done = await self.accesses.write(
+            self.engine, caller, changes.DELETE_BATCH, viewer, clean, most
+        )
         if done[0]:
             self.on_erased(caller)
         return done
@@ -431,20 +433,11 @@ class AgentEntries:
     async def flush(self) -> None:
         """Write the accesses that are noted and not written yet."""
         for tenant in self.accesses.tenants():
-            await self._write(Caller(tenant=tenant), lambda _: None)
+            await self.accesses.write(self.engine, Caller(tenant=tenant), noop)
 
-    async def _write(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        return await self.accesses.write(self.engine, caller, work, *args, **kwargs)
-
-    def _seal_soon(self, caller: Caller, *said: AgentChangeBody | AgentBatchItem) -> None:
+    def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
         """Have the plain bytes of values that are now sealed leave the files within seconds."""
-        if any(each.sensitivity in SEALED for each in said):
+        if any(each.sensitivity in SEALED for each in bodies):
             self.on_erased(caller)
 
 
@@ -452,7 +445,3 @@ def _count_evicted(caller: Caller, done: Outcome) -> None:
     annotate({"memory.evicted_count": done.evicted})
     if not caller.is_replay:
         count(AGENT_EVICTIONS, by=done.evicted)
-
-
-def _at(tx: Transaction, place: Place) -> AgentEntry:
-    return required(changes.entry_there(tx, place), api.NO_ENTRY)

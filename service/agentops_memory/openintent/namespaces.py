@@ -26,7 +26,7 @@ from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
 from . import api
-from .api import MAX_NAME, PAGE, Agent, Shown, Stale, Time, names_in_path, page, route, whose
+from .api import MAX_NAME, PAGE, Agent, FullRecord, Stale, Time, names_in_path, page, route, whose
 from .entries import MEMORY
 
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -91,7 +91,7 @@ def _name(level: Access) -> Any:
     return level.name.lower()
 
 
-class ListedNamespace(Shown):
+class ListedNamespace(FullRecord):
     """A namespace in a list."""
 
     namespace: str
@@ -100,7 +100,7 @@ class ListedNamespace(Shown):
     updated_at: Time
 
 
-class Namespace(Shown):
+class Namespace(FullRecord):
     """A semantic namespace, as one agent sees it."""
 
     is_tagged: ClassVar = True
@@ -121,7 +121,7 @@ class Namespace(Shown):
         return {"memory.namespace": self.namespace}
 
 
-class NamespaceList(Shown):
+class NamespaceList(FullRecord):
     """The namespaces that the agent may read."""
 
     namespaces: list[ListedNamespace]
@@ -134,9 +134,9 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
     async def list_(request: Request) -> Response:
         limit, offset = page(request)
         caller, viewer = whose(request)
-        total, found = await namespaces.engine.read(caller, _page, viewer, limit, offset)
-        annotate({"memory.result_count": len(found)})
-        rows = [each.model_dump(include={*ListedNamespace.model_fields}) for each in found]
+        total, listed = await namespaces.engine.read(caller, _page, viewer, limit, offset)
+        annotate({"memory.result_count": len(listed)})
+        rows = [each.model_dump(include={*ListedNamespace.model_fields}) for each in listed]
         return answered({"namespaces": rows, "total": total, "limit": limit, "offset": offset})
 
     async def get(request: Request) -> Response:
@@ -195,8 +195,8 @@ class Namespaces:
         clean = redactor.text(name, MAX_NAME)
         if after := await self.engine.read(caller, _planned, viewer, clean, body, version):
             allow = {agent: _name(access) for agent, access in after.allow.items()}
-            said = {"namespace": clean, "default": _name(after.default), "allow": allow}
-            await audited(self.audit, caller, "namespace.permitted", agent=viewer.agent, **said)
+            fields = {"namespace": clean, "default": _name(after.default), "allow": allow}
+            await audited(self.audit, caller, "namespace.permitted", agent=viewer.agent, **fields)
         made = await self.engine.write(caller, _PERMIT, viewer, clean, body, version)
         return Written(value=made, redacted=redactor.count)
 
@@ -221,15 +221,15 @@ def _planned(
     """The permissions that are to be, or the refusal; None if this request was executed before."""
     if not is_due(tx):
         return None
-    found = _get(tx, viewer, name)
-    if found is None and not viewer.is_admin:
+    namespace = _get(tx, viewer, name)
+    if namespace is None and not viewer.is_admin:
         raise NotFound(NO_NAMESPACE)
-    if found is not None and found.access < Access.ADMIN:
+    if namespace is not None and namespace.access < Access.ADMIN:
         raise Denied("The agent does not administer this namespace.")
-    if version is not None and version != (found.version if found else 0):
-        if found is None:
+    if version is not None and version != (namespace.version if namespace else 0):
+        if namespace is None:
             raise NotFound(NO_NAMESPACE)
-        raise Stale(f"The namespace is at version {found.version}.", found)
+        raise Stale(f"The namespace is at version {namespace.version}.", namespace)
     return body.changed(permissions(tx, name))
 
 
@@ -270,23 +270,23 @@ def readable(tx: Transaction, viewer: Viewer, limit: int, offset: int) -> list[N
 
 def _get(tx: Transaction, viewer: Viewer, name: str) -> Namespace | None:
     """The namespace, if the viewer may read it and there is something of it."""
-    found = _read(tx, "k.name = :name", viewer, name=name, limit=1, offset=0)
-    if not found:
+    rows = _read(tx, "k.name = :name", viewer, name=name, limit=1, offset=0)
+    if not rows:
         list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damaged, it opens nothing
-    return found[0] if found else None
+    return rows[0] if rows else None
 
 
 def _read(tx: Transaction, which: str, viewer: Viewer, **values: object) -> list[Namespace]:
     @reads("namespaces")
     def made(  # noqa: PLR0913, PLR0917 - its columns
-        name: str, access: int, version: int | None, said_at: int | None,
+        name: str, access: int, version: int | None, set_at: int | None,
         changed_at: int | None, entries: int, size: int, first: int | None, last: int | None,
     ) -> Namespace:  # fmt: skip
         return Namespace.model_construct(
             namespace=name, permissions=permissions(tx, name), access=Access(access),
             version=count(version or 0), entry_count=entries,
             total_size_kb=api.kilobytes(count(size)),
-            created_at=instant(min(at for at in (said_at, first) if at is not None)),
+            created_at=instant(min(at for at in (set_at, first) if at is not None)),
             updated_at=instant(max(at for at in (changed_at, last) if at is not None)),
         )  # fmt: skip
 

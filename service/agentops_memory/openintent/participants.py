@@ -25,8 +25,8 @@ from ..memory.sight import DETAILS_OF_COORDINATOR, IS_OVER
 from ..memory.table import Sql
 from ..telemetry import annotate
 from . import api, intents
-from .api import Agent, Shown, Time, instant_if_any, op, redactor_for
-from .intents import INTENT, Chosen, Object, Small, Word, Words, new_id, on_repeat, seen
+from .api import Agent, FullRecord, Time, instant_if_any, op, redactor_for
+from .intents import INTENT, Chosen, Object, Small, Word, Words, new_id, on_repeat, visible_intent
 
 COORDINATORS = f"{api.PREFIX}/coordinators"
 ACL = f"{INTENT}/acl"
@@ -107,7 +107,7 @@ class GrantBody(BaseModel):
     expires_at: api.Expiry | None = None
 
 
-class Grant(Shown):
+class Grant(FullRecord):
     """That an agent may read an intent, its tasks, its log and their working memory."""
 
     id: GrantId
@@ -121,7 +121,7 @@ class Grant(Shown):
     intent: IntentId = Field(exclude=True)
 
 
-class AccessList(Shown):
+class AccessList(FullRecord):
     """The grants on an intent."""
 
     intent_id: str
@@ -129,7 +129,7 @@ class AccessList(Shown):
     entries: Sequence[Grant]
 
 
-class RevokedGrant(Shown):
+class RevokedGrant(FullRecord):
     """That a grant is taken back."""
 
     status: Literal["deleted"] = "deleted"
@@ -146,18 +146,18 @@ def operations(
         return replace(made, value=made.value.at(clock()))
 
     async def get(caller: Caller, *of: Any) -> Coordinator:
-        return (await read(caller, seen_coordinator, *of)).at(clock())
+        return (await read(caller, visible_coordinator, *of)).at(clock())
 
     async def end(*of: Any) -> Coordinator:
         return (await participants.end_coordinator(*of)).at(clock())
 
     async def listed(caller: Caller, *of: Any) -> Response:
-        now, coordinators = clock(), await read(caller, seen_coordinators, *of)
+        now, coordinators = clock(), await read(caller, visible_coordinators, *of)
         annotate({"memory.result_count": len(coordinators)})
         return answered([each.at(now).model_dump() for each in coordinators])
 
     async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> AccessList:
-        grants = await read(caller, seen_grants, viewer, intent)
+        grants = await read(caller, visible_grants, viewer, intent)
         annotate({"memory.result_count": len(grants)})
         return AccessList.model_construct(intent_id=intent, entries=grants)
 
@@ -207,9 +207,9 @@ class Participants:
         details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
         redactor = redactor_for(self.rules, caller, viewer.agent, body.agent_id)
         clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
-        said = {"intent": intent, "coordinator": body.agent_id}
+        about = {"intent": intent, "coordinator": body.agent_id}
         if await self.engine.read(caller, _may_make, viewer, intent, body):
-            await audited(self.audit, caller, "coordinator.made", agent=viewer.agent, **said)
+            await audited(self.audit, caller, "coordinator.made", agent=viewer.agent, **about)
         made = await self.engine.write(caller, _COORDINATE, viewer, body, clean)
         return Written(value=made, redacted=redactor.count)
 
@@ -220,8 +220,8 @@ class Participants:
         redactor_for(self.rules, caller, viewer.agent)
         ending = await self.engine.read(caller, _ending, viewer, coordinator)
         if ending is not None:
-            said = {"intent": ending.intent_id, "coordinator": ending.agent_id}
-            await audited(self.audit, caller, "coordinator.ended", agent=viewer.agent, **said)
+            about = {"intent": ending.intent_id, "coordinator": ending.agent_id}
+            await audited(self.audit, caller, "coordinator.ended", agent=viewer.agent, **about)
         return await self.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
 
     async def grant(
@@ -230,9 +230,9 @@ class Participants:
         """Grant an agent access to an intent, its tasks, its log and their working memory."""
         redactor = redactor_for(self.rules, caller, viewer.agent, body.principal_id)
         reason = None if body.reason is None else redactor.whole(body.reason)
-        said = {"intent": intent, "grantee": body.principal_id}
+        about = {"intent": intent, "grantee": body.principal_id}
         if await self.engine.read(caller, _may_make, viewer, intent, body):
-            await audited(self.audit, caller, "grant.made", agent=viewer.agent, **said)
+            await audited(self.audit, caller, "grant.made", agent=viewer.agent, **about)
         made = await self.engine.write(caller, _GRANT, viewer, intent, body, reason)
         return Written(value=made, redacted=redactor.count)
 
@@ -240,10 +240,10 @@ class Participants:
         self, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
     ) -> None:
         redactor_for(self.rules, caller, viewer.agent)
-        found = await self.engine.read(caller, _revoked, viewer, intent, grant)
-        if found is not None:
-            said = {"intent": intent, "grantee": found.principal_id}
-            await audited(self.audit, caller, "grant.revoked", agent=viewer.agent, **said)
+        revoked = await self.engine.read(caller, _revoked, viewer, intent, grant)
+        if revoked is not None:
+            about = {"intent": intent, "grantee": revoked.principal_id}
+            await audited(self.audit, caller, "grant.revoked", agent=viewer.agent, **about)
         await self.engine.write(caller, _REVOKE, viewer, intent, grant)
 
 
@@ -284,33 +284,35 @@ def _coordinate(
     return made
 
 
-def seen_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
-    found = _get(tx, coordinator)
-    if found is None or not intents.standing(tx, viewer, found.intent_id).sees:
+def visible_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
+    record = _get(tx, coordinator)
+    if record is None or not intents.standing(tx, viewer, record.intent_id).sees:
         raise NotFound(NO_COORDINATOR)
-    return found
+    return record
 
 
-def seen_coordinators(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequence[Coordinator]:
-    seen(tx, viewer, intent)
+def visible_coordinators(
+    tx: Transaction, viewer: Viewer, intent: IntentId
+) -> Sequence[Coordinator]:
+    visible_intent(tx, viewer, intent)
     return coordinators_of(tx, intent)
 
 
 def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> None:
     """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
-    found = required(_get(tx, coordinator), NO_COORDINATOR)
-    if found.agent_id != viewer.agent:
-        _require_govern(tx, viewer, found.intent_id)
+    record = required(_get(tx, coordinator), NO_COORDINATOR)
+    if record.agent_id != viewer.agent:
+        _require_govern(tx, viewer, record.intent_id)
 
 
 def _ending(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator | None:
     """The coordinator that is to be ended, or the refusal; None if it was done before."""
     if not is_due(tx):
         return None
-    found = seen_coordinator(tx, viewer, coordinator)
-    if found.agent_id != viewer.agent:
-        _require_govern(tx, viewer, found.intent_id)
-    return None if found.is_ended else found
+    record = visible_coordinator(tx, viewer, coordinator)
+    if record.agent_id != viewer.agent:
+        _require_govern(tx, viewer, record.intent_id)
+    return None if record.is_ended else record
 
 
 def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
@@ -319,9 +321,9 @@ def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
             "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
             id=coordinator,
         )
-    found = _get(tx, coordinator)
-    assert found is not None  # it was there a moment ago, and none is ever removed
-    return found
+    record = _get(tx, coordinator)
+    assert record is not None  # it was there a moment ago, and none is ever removed
+    return record
 
 
 def _grant(
@@ -337,13 +339,13 @@ def _grant(
     return made
 
 
-def seen_grants(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequence[Grant]:
+def visible_grants(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequence[Grant]:
     _require_govern(tx, viewer, intent)
     return _grants(tx, intent)
 
 
 def _known_grant(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant:
-    for each in seen_grants(tx, viewer, intent):
+    for each in visible_grants(tx, viewer, intent):
         if each.id == grant:
             return each
     raise NotFound(NO_GRANT)
@@ -355,8 +357,8 @@ def _revoked(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) 
 
 
 def _revoke(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> None:
-    found = _known_grant(tx, viewer, intent, grant)
-    tx[Sql].run("DELETE FROM grants WHERE id = :id", id=found.id)
+    record = _known_grant(tx, viewer, intent, grant)
+    tx[Sql].run("DELETE FROM grants WHERE id = :id", id=record.id)
 
 
 _COORDINATE = once(
@@ -384,13 +386,13 @@ def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
     """What bounds the memory of an intent: of each who coordinates it now."""
-    found = tx[Sql].run(  # those too of which nobody can tell whether they are over
+    rows = tx[Sql].run(  # those too of which nobody can tell whether they are over
         f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
               FROM coordinators
              WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
         intent=intent, now=micros(tx.now),
     )  # fmt: skip
-    return [guardrails_of(_COORDINATOR(row).details) for row in found]
+    return [guardrails_of(_COORDINATOR(row).details) for row in rows]
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction
+from ..engine.engine import Transaction
 from ..engine.maintenance import Audit
 from ..errors import BadFields
 from ..http.bodies import JSON, answered, query_of, written
@@ -17,7 +17,7 @@ from ..http.protocol import REDACTED, Operation, Parameter, Protocol
 from ..http.query import ENTRY, parameter, public_id
 from ..memory.access import Caller, Role
 from ..memory.agents import Tier, Viewer
-from ..memory.redactor import Redactor, RulesOf, default_rules
+from ..memory.redactor import Redactor
 from ..memory.search import Filter, Found, Method
 from ..recall import recall
 from ..recall.features import Features
@@ -27,18 +27,28 @@ from ..record import Record
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
 from . import api, events, intents, memory, namespaces, participants, tasks
-from .api import AGENT, MAX_VALUE, PREFIX, REFUSALS, TOTAL, Shown, limited, refused, route, whose
+from .api import (
+    AGENT,
+    MAX_VALUE,
+    PREFIX,
+    REFUSALS,
+    TOTAL,
+    FullRecord,
+    limited,
+    refused,
+    route,
+    whose,
+)
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
-from .memory import Accesses
 from .namespaces import readable
 
 SEARCH = f"{MEMORY}/search"
 SEARCHED = ("namespace", "memory_type", "tags", "tags_any")
-SHOWN, MOST_SHOWN = 10, 100  # entries of a search
-SHOWN_QUERY = 200  # code points of a search
+DEFAULT_RESULTS, MOST_RESULTS = 10, 100  # entries of a search
+LONGEST_QUERY = 200  # code points of a search
 MOST_PLACES = 8  # namespaces of one search
-MOST_FOUND = 1_000  # entries of a place that a filter chooses from
+MOST_CANDIDATES = 1_000  # entries of a place that a filter chooses from
 
 
 class FoundAgentEntry(AgentEntry):
@@ -54,7 +64,7 @@ class SearchedPlaces(BaseModel):
     namespaces: list[str]
 
 
-class FoundAgentEntries(Shown):
+class FoundAgentEntries(FullRecord):
     """Entries by their words, best first."""
 
     entries: list[FoundAgentEntry]
@@ -80,26 +90,33 @@ class AgentFound:
         return b'{"entries":[%b],"searched":%b}' % (b",".join(items), places)
 
 
-def _searching(search: "AgentSearch") -> Sequence[Operation]:
+def _searching(services: "OpenIntent") -> Sequence[Operation]:
+    entries = services.entries
+
     async def handle(request: Request) -> Response:
         text = parameter(query_of(request), "q")
         if text is None:
             raise BadFields([("q", "is required")])
-        wanted = AgentFilter.of(request)
-        if wanted.tier is Tier.WORKING:
-            said = "must be episodic or semantic; working memory is not searched"
-            raise BadFields([("memory_type", said)])
+        conditions = AgentFilter.of(request)
+        if conditions.tier is Tier.WORKING:
+            sentence = "must be episodic or semantic; working memory is not searched"
+            raise BadFields([("memory_type", sentence)])
         filter_ = AgentFilter(
-            namespace=wanted.namespace, is_prefix=wanted.is_prefix, tier=wanted.tier,
-            every_tag=wanted.every_tag, any_tag=wanted.any_tag,
+            namespace=conditions.namespace, is_prefix=conditions.is_prefix, tier=conditions.tier,
+            every_tag=conditions.every_tag, any_tag=conditions.any_tag,
         )  # fmt: skip
-        limit = limited(request, SHOWN, MOST_SHOWN)
-        found = await search.search(*whose(request), text, filter_, limit)
+        limit = limited(request, DEFAULT_RESULTS, MOST_RESULTS)
+        caller, viewer = whose(request)
+        caller.require(Role.READER)
+        query = understood(text, services.features, services.timeout)
+        clean = filter_.clean(Redactor(entries.rules(caller)))
+        result, at = await entries.engine.read(caller, _search, viewer, query, clean, limit)
+        entries.accesses.note(caller, viewer, at, (it for _, it in result.hits))
         annotate(
             {
-                "memory.search.query": Cut(text, SHOWN_QUERY),
-                "memory.search.result_count": len(found.hits),
-                "memory.search.degraded": found.is_degraded or None,
+                "memory.search.query": Cut(text, LONGEST_QUERY),
+                "memory.search.result_count": len(result.hits),
+                "memory.search.degraded": result.is_degraded or None,
             }
         )
         attributes: Iterator[dict[str, Any]] = (
@@ -108,10 +125,10 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
                 "memory.injected.rank": rank,
                 "memory.injected.method": Method.FULL_TEXT.value,
             }
-            for rank, entry in found.hits
+            for rank, entry in result.hits
         )
         span_events("search.result", attributes)
-        return Response(found.json_bytes(), media_type=JSON)
+        return Response(result.json_bytes(), media_type=JSON)
 
     most = Parameter(
         name="limit",
@@ -128,44 +145,23 @@ def _searching(search: "AgentSearch") -> Sequence[Operation]:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSearch:
-    """The search of one service; words are weighed within each place alone."""
-
-    engine: Engine
-    features: Features
-    timeout: timedelta
-    accesses: Accesses
-    rules: RulesOf = default_rules
-
-    async def search(
-        self, caller: Caller, viewer: Viewer, text: str, filter_: AgentFilter, limit: int
-    ) -> AgentFound:
-        """Entries by their words; of several places by reciprocal rank."""
-        caller.require(Role.READER)
-        query = understood(text, self.features, self.timeout)
-        clean = filter_.clean(Redactor(self.rules(caller)))
-        found, at = await self.engine.read(caller, _search, viewer, query, clean, limit)
-        self.accesses.note(caller, viewer, at, (it for _, it in found.hits))
-        return found
-
-
 def _search(
     tx: Transaction, viewer: Viewer, query: Query, filter_: AgentFilter, limit: int
 ) -> tuple[AgentFound, datetime]:
+    """Entries by their words, weighed within each place alone; of several by reciprocal rank."""
     own = filter_.tier is not Tier.SEMANTIC
     namespaces = [] if filter_.tier is Tier.EPISODIC else list(_readable(tx, viewer, filter_))
     places = [Filter(agent=viewer.agent)] if own else []
     places += [Filter(namespace=name) for name in namespaces]
     is_narrow = replace(filter_, tier=None) != AgentFilter()
-    most = MOST_FOUND if is_narrow else limit
-    lists = [recall.search(tx, query, place, most) if query else Found() for place in places]
-    hits = [list(_hits(tx, viewer, filter_, found)) for found in lists]
+    most = MOST_CANDIDATES if is_narrow else limit
+    lists = [recall.search(tx, query, space, most) if query else Found() for space in places]
+    hits = [list(_hits(tx, viewer, filter_, result)) for result in lists]
     best = [hit for each in hits for hit in each]
     if len(hits) > 1:
         placed = ((-1 / (K + at), it) for each in hits for at, (_, it) in enumerate(each, start=1))
         best = sorted(placed, key=lambda hit: (hit[0], hit[1].memory))
-    is_degraded = any(found.is_degraded for found in lists)
+    is_degraded = any(result.is_degraded for result in lists)
     return AgentFound(
         hits=best[:limit], own=own, namespaces=namespaces, is_degraded=is_degraded
     ), tx.now
@@ -174,7 +170,7 @@ def _search(
 def _readable(tx: Transaction, viewer: Viewer, filter_: AgentFilter) -> Iterator[str]:
     """The first namespaces, by name, that the filter selects."""
     offset = number = 0
-    while page := readable(tx, viewer, MOST_FOUND, offset):
+    while page := readable(tx, viewer, MOST_CANDIDATES, offset):
         for each in page:
             if filter_.names(each.namespace):
                 yield each.namespace
@@ -184,8 +180,8 @@ def _readable(tx: Transaction, viewer: Viewer, filter_: AgentFilter) -> Iterator
         offset += len(page)
 
 
-def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, found: Found) -> Iterator[Hit]:
-    ranks = {hit.memory.id: hit.rank for hit in found.hits}
+def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, result: Found) -> Iterator[Hit]:
+    ranks = {hit.memory.id: hit.rank for hit in result.hits}
     for entry in some(tx, viewer, list(ranks)):
         if filter_.fits(entry):
             yield ranks[entry.memory], entry
@@ -264,9 +260,6 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
     entries, audit = services.entries, services.audit
     over: dict[str, Any] = {"engine": entries.engine, "rules": entries.rules}
-    searching = AgentSearch(
-        features=services.features, timeout=services.timeout, accesses=entries.accesses, **over
-    )
 
     async def discover(_: Request) -> Response:
         capacity = entries.capacities.episodic
@@ -278,7 +271,7 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
             method="GET", path="/.well-known/openintent.json", name="openintent_discover",
             summary="What this service supports of OpenIntent.", handler=discover, answer=Discovery,
         ),
-        *_searching(searching),
+        *_searching(services),
         *namespaces.operations(namespaces.Namespaces(audit=audit, **over)),
         *memory.operations(entries),
         *intents.operations(intents.Intents(**over)),

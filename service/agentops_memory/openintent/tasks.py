@@ -84,8 +84,8 @@ class MemoryPolicy(api.Nested):
 
 
 def _policy_in(text: str) -> MemoryPolicy:
-    said = dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(text), strict=True))
-    return MemoryPolicy.model_construct(None, **said)
+    fields = dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(text), strict=True))
+    return MemoryPolicy.model_construct(None, **fields)
 
 
 def _policy_text(policy: MemoryPolicy) -> str:
@@ -239,10 +239,10 @@ def operations(tasks: "Tasks") -> Sequence[Operation]:
 
 
 def _status(request: Request) -> TaskStatus | None:
-    said = parameter(query_of(request), "status")
-    if said is not None and said not in [*TaskStatus]:
+    text = parameter(query_of(request), "status")
+    if text is not None and text not in [*TaskStatus]:
         raise BadFields([("status", f"must be one of {', '.join(TaskStatus)}")])
-    return None if said is None else TaskStatus(said)
+    return None if text is None else TaskStatus(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +306,8 @@ class Tasks:
         if viewer.is_admin and assignee is not None:
             intent = await self.engine.read(caller, _intent_of_others, viewer, of, *args)
             if intent is not None:
-                said = {"intent": intent, "assignee": assignee}
-                await audited(self.audit, caller, "task.assigned", agent=viewer.agent, **said)
+                about = {"intent": intent, "assignee": assignee}
+                await audited(self.audit, caller, "task.assigned", agent=viewer.agent, **about)
 
     def _settle_soon(self, caller: Caller, task: Task) -> None:
         """Let what a task left that has ended lie in its archives, and then nowhere else."""
@@ -316,7 +316,7 @@ class Tasks:
 
 
 def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
-    return required(seen_task(tx, viewer, task), NO_TASK)
+    return required(visible_task(tx, viewer, task), NO_TASK)
 
 
 def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
@@ -414,8 +414,8 @@ def _assign(tx: Transaction, viewer: Viewer, task: Task, before: AgentId | None)
     """Tell to whom a task is assigned, and bind what that agent has of it, whatever the limits."""
     agent = task.assigned_agent
     if agent != before:
-        said = {"task_id": task.id, "agent": agent, "previous_agent": before}
-        _add(tx, viewer, EventType.ASSIGNED, task, said)
+        payload = {"task_id": task.id, "agent": agent, "previous_agent": before}
+        _add(tx, viewer, EventType.ASSIGNED, task, payload)
     if agent is not None:
         tx[Sql].run(  # nothing that is of another intent: the entry says which
             f"""UPDATE agent_memories
@@ -477,7 +477,7 @@ def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
 
 
 def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskId]) -> list[Task]:
-    intents.seen(tx, viewer, intent)
+    intents.visible_intent(tx, viewer, intent)
     rows = tx[Sql].run(
         f"""SELECT t.{tx[Sql].dialect.row}, {_TASK}
               FROM {tx[Sql].dialect.texts("listed")}
@@ -498,12 +498,12 @@ def _intent_of_others(
     if not is_due(tx):
         return None
     intent = IntentId(of(tx, viewer, *args).intent_id)
-    found = intents.standing(tx, viewer, intent)
-    is_own = found.is_creator or found.is_coordinator
-    return None if is_own or not found.is_admin else intent
+    position = intents.standing(tx, viewer, intent)
+    is_own = position.is_creator or position.is_coordinator
+    return None if is_own or not position.is_admin else intent
 
 
-def seen_task(tx: Transaction, viewer: Viewer, named: str | None) -> Task | None:
+def visible_task(tx: Transaction, viewer: Viewer, named: str | None) -> Task | None:
     """The task, if there is one that the agent may see."""
     task = None if named is None else task_with(tx, TaskId(named))
     return task if task and intents.standing(tx, viewer, task.intent_id).sees else None
