@@ -33,16 +33,16 @@ from ..record import CamelRecord
 from ..telemetry import Cut, annotate
 from . import api as f
 from . import refs
-from .api import BASE, LONGEST_IN_SPAN, SHOWN, Page, Param, Query, limit, op
-from .commitments import arm, cancel_of, fire_met
+from .api import BASE, DEFAULT_ROWS, LONGEST_IN_SPAN, Page, Param, Query, limit, op
+from .commitments import arm, cancel_of, fire_matched
 from .conditions import conditions_of
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
 from .refs import LONGEST_TAG, NO_ENTRY, NOWHERE, RefEntryId, Screen, fitting, readable
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
-MOST_SHOWN = 500  # entries of a page
-FOUND, MOST_FOUND = 10, 100  # of a search
+MOST_ENTRIES = 500  # entries of a page
+RESULTS, MOST_RESULTS = 10, 100  # of a search
 MOST_RANKED = 1000  # of a search, among which a budget chooses
 
 
@@ -157,7 +157,7 @@ _BUDGET = Param(
 LISTED = (
     Param(name="rank", help="The order.", choices=("recency",), read=_rank),
     Param(name="before", help="An entry's id; returns the entries older than it."),
-    _TAG, limit(SHOWN, MOST_SHOWN), _BUDGET,
+    _TAG, limit(DEFAULT_ROWS, MOST_ENTRIES), _BUDGET,
 )  # fmt: skip
 
 
@@ -190,7 +190,7 @@ def operations(entries: "RefEntries") -> Sequence[Operation]:
            query=(
                _REF,
                Param(name="q", help="Any text.", kind="words", required=True, read=Query.required),
-               _TAG, limit(FOUND, MOST_FOUND), _BUDGET,
+               _TAG, limit(RESULTS, MOST_RESULTS), _BUDGET,
            )),
         op("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
            "Who put an entry, and what replaces it.",
@@ -336,8 +336,8 @@ def search_entries(
     tx: Transaction, ref: MemoryRef, q: Words, limit: int, tag: str | None, token_budget: int | None
 ) -> tuple[Sequence[RefEntry], Sequence[float]]:
     within = Filter(ref=ref, tag=tag, is_current=True)
-    found = recall.search(tx, q, within, limit if token_budget is None else MOST_RANKED)
-    ranks = {hit.memory.id: hit.rank for hit in found.hits}
+    result = recall.search(tx, q, within, limit if token_budget is None else MOST_RANKED)
+    ranks = {hit.memory.id: hit.rank for hit in result.hits}
     sized = ((it, it.size, len(it.content)) for it in tx[RefTable].some(list(ranks)))
     chosen, _ = fitting(sized, limit, token_budget)
     return chosen, [ranks[entry.memory] for entry in chosen]
@@ -390,7 +390,7 @@ def put_entry(
         fields = {name: it for name, it in payload.items() if it is not None}
         tx[RunTable].tell(run, RunEventType.WRITTEN, fields, node)
         tx[RunTable].hear(run, ref)
-    fired = fire_met(tx, ref, entry)
+    fired = fire_matched(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return Written(value=entry, is_new=True, fired=fired)
 
@@ -412,10 +412,10 @@ _PUT = once(
 
 def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> None:
     within = None if run is None else open_run(tx, run)
-    found = get_entry(tx, ref, entry, None)
-    removed(tx, found.memory)
+    stored = get_entry(tx, ref, entry, None)
+    removed(tx, stored.memory)
     if within is not None:
-        payload = {"memoryRef": ref, "memoryId": found.id}
+        payload = {"memoryRef": ref, "memoryId": stored.id}
         tx[RunTable].tell(within, RunEventType.DELETED, payload)
         tx[RunTable].hear(within)
 
@@ -427,6 +427,6 @@ def removed(tx: Transaction, memory: MemoryId) -> None:
         id=memory, after=tx[RunTable].newest(),
     )  # fmt: skip
     cancel_of(tx, [memory])
-    (held,) = tx[MemoryTable].loaded([memory])
-    gone = replace(held, deleted_at=tx.now)
-    revised(tx, held, gone, ChangeKind.DELETED, has_new_text=False)
+    (stored,) = tx[MemoryTable].loaded([memory])
+    gone = replace(stored, deleted_at=tx.now)
+    revised(tx, stored, gone, ChangeKind.DELETED, has_new_text=False)

@@ -98,7 +98,7 @@ ContentText = Annotated[
 
 BASE = "/v1/host/agentops-memory"
 LONGEST_BODY = 1024 * 1024  # bytes
-SHOWN, MOST_LISTED = 100, 1000  # rows of a list: unless set, and at most
+DEFAULT_ROWS, MOST_LISTED = 100, 1000  # rows of a list: unless set, and at most
 SPANS = {  # arguments that a span names: names alone, each with its secrets taken out
     "memory_ref": "memory.ref",
     "run_id": "openwop.run_id",
@@ -163,7 +163,7 @@ class Param(Parameter):
     read: Callable[[Query, str], Any] = Query.text
 
 
-def limit(default: int = SHOWN, most: int = MOST_LISTED) -> Param:
+def limit(default: int = DEFAULT_ROWS, most: int = MOST_LISTED) -> Param:
     """How many rows: the default for 0 and where it is not set."""
     return Param(
         name="limit", kind="integer", is_row_count=True,

@@ -34,13 +34,13 @@ from .refs import ARCHIVE, COMPACTED, DISTILLED, MAX_CONTENT, MemoryChanged, Scr
 from .runs import RunEventType, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
-Resting = Callable[[], object]
+Pausing = Callable[[], object]
 """Called between two pieces of work."""
 
 WORKED = 0.001  # seconds, after which it rests
 
 
-class Rest:
+class Throttle:
     """Pauses as long as it worked, so that other requests wait only a moment."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class _Line(NamedTuple):
         return f"- {self.day.isoformat()}: {self.unit.text}"
 
 
-def extract(sources: Sequence[Source], cap: int, rest: Resting = noop) -> str:
+def extract(sources: Sequence[Source], cap: int, pause: Pausing = noop) -> str:
     """The lines of the sources, oldest first, that say the most within `cap` bytes.
 
     Every line's end counts, the last one's too. Where no line fits, or all words are stop words,
@@ -170,16 +170,16 @@ def extract(sources: Sequence[Source], cap: int, rest: Resting = noop) -> str:
     weights = Counter[str]()  # in how many sources each word stands
     distinct = dict[tuple[str, ...], _Line]()  # of those with equal words the last one
     for at, source in enumerate(sources):
-        said = _lines(at, source)
-        weights.update(set(chain.from_iterable(line.unit.words for line in said)))
-        for line in said:
+        lines = _lines(at, source)
+        weights.update(set(chain.from_iterable(line.unit.words for line in lines)))
+        for line in lines:
             distinct.pop(line.unit.words, None)
             distinct[line.unit.words] = line
-        rest()
+        pause()
     if not distinct:
         return ""
     lines = list(distinct.values())
-    best, taken = _chosen(lines, weights, cap, rest)
+    best, taken = _chosen(lines, weights, cap, pause)
     return "\n".join(lines[at].text for at in sorted(taken)) if taken else _cut(lines[best], cap)
 
 
@@ -208,7 +208,7 @@ def _undated(line: str, day: date) -> tuple[str, date]:
 
 
 def _chosen(
-    lines: Sequence[_Line], weights: Mapping[str, int], cap: int, rest: Resting
+    lines: Sequence[_Line], weights: Mapping[str, int], cap: int, pause: Pausing
 ) -> tuple[int, list[int]]:
     """The line that is best without a cap, and those that are taken: by what each adds a byte.
 
@@ -219,7 +219,7 @@ def _chosen(
     gains = list[int]()
     holders = defaultdict[str, list[int]](list)
     for at, line in enumerate(lines):
-        rest()
+        pause()
         words = set(line.unit.words) - STOPWORDS
         gains.append(sum(map(weights.__getitem__, words)))
         for word in words:
@@ -236,7 +236,7 @@ def _chosen(
     heapify(heap)
     best, taken, smallest = heap[0][-1], list[int](), min(sizes)
     while heap and cap >= smallest:
-        rest()
+        pause()
         known = heappop(heap)
         at = known[-1]
         if not gains[at] or sizes[at] > cap:
@@ -325,17 +325,17 @@ def archive_of(
         nothing = NothingToCompact(
             "There are not two entries with words that a compaction may replace."
         )
-    said = _said(sources, screen, content, cap) if budget or len(sources) > 1 else None
-    if said is None:
+    text = _text_of(sources, screen, content, cap) if budget or len(sources) > 1 else None
+    if text is None:
         raise nothing
     method = Method.EXTRACT if content is None else Method.HOST
     digest = sha256()
-    for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), said):
+    for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), text):
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
     draft = p.ArchiveDraft(
         id=refs.RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
-        content=said, subjects=screen.tags(about), sources=sources, budget=budget,
+        content=text, subjects=screen.tags(about), sources=sources, budget=budget,
         supersedes=supersedes,
         ends=min(filter(None, (ends, first_end(sources))), default=None),
     )  # fmt: skip
@@ -344,13 +344,15 @@ def archive_of(
     return draft
 
 
-def _said(sources: Sequence[RefEntry], screen: Screen, content: str | None, cap: int) -> str | None:
+def _text_of(
+    sources: Sequence[RefEntry], screen: Screen, content: str | None, cap: int
+) -> str | None:
     """What an archive says: a host's text, or an extract; None if the sources have no word."""
     if content is not None:
         return screen.content(content) if has_words(map(_source, sources)) else None
     # A value is compared with texts as they were put: an extract may say it in pieces.
     clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
-    extracted = screen.text(extract(list(map(_source, clean)), cap, Rest()))
+    extracted = screen.text(extract(list(map(_source, clean)), cap, Throttle()))
     return extracted.encode()[:cap].decode(errors="ignore") or None
 
 
@@ -367,13 +369,13 @@ def put_archive(
     sources = [it.memory for it in draft.sources]
     if not p.are_all(tx, sources, which):
         raise MemoryChanged
-    held = tx[RefTable].get(draft.ref, draft.id)
-    if held is not None and not p.is_archive_of(tx, held.memory, sources):
-        removed(tx, held.memory)  # of others that had the ids of these: it may say too much
-        held = None
+    existing = tx[RefTable].get(draft.ref, draft.id)
+    if existing is not None and not p.is_archive_of(tx, existing.memory, sources):
+        removed(tx, existing.memory)  # of others that had the ids of these: it may say too much
+        existing = None
     require_room(tx)
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
-    entry = held
+    entry = existing
     if entry is None:
         kind = (DISTILLED,) if draft.budget else ()
         tags = (ARCHIVE, COMPACTED + run.id, *kind, *draft.subjects)
@@ -383,7 +385,7 @@ def put_archive(
         p.add_archive(tx, entry.memory, draft.ref, draft.sources)
     if draft.supersedes:
         p.link(tx, run, [p.Link(entry.memory, it) for it in sources], counts=False)
-    written, replaced = () if held else (entry.memory,), len(sources) if draft.supersedes else 0
+    written, replaced = () if existing else (entry.memory,), len(sources) if draft.supersedes else 0
     p.put_pass(tx, run, draft.ref, written, replaced)
     payload: dict[str, object] = {
         "memoryRef": draft.ref,
@@ -400,5 +402,5 @@ def put_archive(
     tx[RunTable].tell(run, RunEventType.COMPACTED, payload)
     tx[RunTable].end(run, RunStatus.COMPLETED)
     event = p.PassEvent(type=RunEventType.COMPACTED.value, payload=payload)
-    checksum, is_new = sha256_of(entry.content), held is None
+    checksum, is_new = sha256_of(entry.content), existing is None
     return p.DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)

@@ -21,7 +21,7 @@ from .refs import Screen
 
 MAX_ARTIFACT = 262_144  # bytes of its text in UTF-8
 EXAMPLE = {"name": "triage", "version": "1.0.0"}
-SHOWN_DIGITS = 16  # of the SHA-256 of its text, in its ref
+REF_DIGITS = 16  # of the SHA-256 of its text, in its ref
 
 
 class ArtifactKind(StrEnum):
@@ -100,7 +100,7 @@ def missing(kind: ArtifactKind, text: str) -> list[str]:
 
 def installed_ref(kind: ArtifactKind, proposal: str, checksum: bytes) -> str:
     """The name of an artifact of these bytes once it is applied."""
-    return f"installed:{kind.value}:{proposal}:{checksum.hex()[:SHOWN_DIGITS]}"
+    return f"installed:{kind.value}:{proposal}:{checksum.hex()[:REF_DIGITS]}"
 
 
 def proposal_in(ref: str) -> str:

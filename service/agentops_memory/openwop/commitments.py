@@ -46,7 +46,7 @@ from .api import (
     listed,
     op,
 )
-from .conditions import SPACE, Condition, meet, rename_met, take_met, time_to_come
+from .conditions import SPACE, Condition, meet, rename_matched, take_matched, time_to_come
 from .entries import RefEntry, RefTable
 from .runs import RunEventType, RunTable
 
@@ -75,7 +75,7 @@ class CommitmentState(StrEnum):
 
 
 # One whose source is not live and current reads as cancelled.
-_CURRENT = f"{refs.there(None)} AND NOT {refs.superseded(None)}"
+_CURRENT = f"{refs.present(None)} AND NOT {refs.superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 
 
@@ -172,7 +172,7 @@ class Firing:
     engine: Engine
     on_fired: Callable[[ConditionKind, int], object] = noop
     on_due: Callable[[Caller], object] = noop
-    _locks: refs.Turns = field(default_factory=refs.Turns)
+    _locks: refs.KeyedLocks = field(default_factory=refs.KeyedLocks)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
         """Fire what is due of the tenant, at most so many."""
@@ -268,8 +268,8 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
 def known(tx: Transaction, id_: str) -> Commitment:
     """The commitment, or NotFound."""
     uid = uid_of(COMMITMENT, id_)
-    if uid and (found := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
-        return found[0]
+    if uid and (rows := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
+        return rows[0]
     raise NotFound("commitment not found")
 
 
@@ -319,15 +319,15 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
     )  # fmt: skip
 
 
-def fire_met(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
+def fire_matched(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
     """Note what an entry that was put has met, and fire at most a step of it; how many."""
     first = meet(tx, ref, entry)
-    return 0 if first is None else _fire(tx, _picked(tx, take_met(tx, STEP, first))).total()
+    return 0 if first is None else _fire(tx, _picked(tx, take_matched(tx, STEP, first))).total()
 
 
 def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
     """Fire what is due, at most so many; how many of each kind, and whether there is more."""
-    due = _picked(tx, take_met(tx, most))
+    due = _picked(tx, take_matched(tx, most))
     if len(due) < most:
         ids = tx[Sql].column(
             f"""SELECT id
@@ -398,7 +398,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: refs.Screen) -> None:
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source, tag=tag, clean=clean,
         )  # fmt: skip
-        rename_met(tx, source, tag, clean)
+        rename_matched(tx, source, tag, clean)
 
 
 # The rows.

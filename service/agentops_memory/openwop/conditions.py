@@ -17,7 +17,7 @@ from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..recall.instants import exact, whole_milliseconds
 from .entries import RefEntry
-from .refs import there
+from .refs import present
 
 DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for
 SPACE = "(SELECT space_id FROM refs WHERE ref = :ref)"
@@ -79,7 +79,7 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
                   FROM ref_tags t
                   JOIN ref_entries e ON e.memory_id = t.memory_id
                  WHERE t.space_id = {SPACE} AND t.tag = :tag AND t.memory_id <> :new
-                       AND {there(None)}
+                       AND {present(None)}
               ORDER BY t.created_at DESC, t.memory_id DESC
                  LIMIT 2""",
             ref=ref, tag=tag, new=entry.memory, now=micros(tx.now),
@@ -99,7 +99,7 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
     return first
 
 
-def take_met(tx: Transaction, most: int, first: int = 0) -> list[int]:
+def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
     """Armed commitments that notes tell of, from the first note on; notes used up go."""
     sql, ids = tx[Sql], list[int]()
     for note in sql.column(
@@ -122,7 +122,7 @@ def take_met(tx: Transaction, most: int, first: int = 0) -> list[int]:
     return ids
 
 
-def rename_met(tx: Transaction, source: MemoryId, tag: str, clean: str) -> None:
+def rename_matched(tx: Transaction, source: MemoryId, tag: str, clean: str) -> None:
     """What has met the commitments of an entry by a tag has met them by its new name, too."""
     tx[Sql].run(
         """INSERT INTO met_tags (space_id, tag, newest, source_id)

@@ -17,11 +17,11 @@ from ..memory.rows import micros
 from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
 from . import pass_records as p
-from .archives import MOST_NAMED, Resting, first_end, units
+from .archives import MOST_NAMED, Pausing, first_end, units
 from .commitments import arm
 from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .refs import MemoryChanged, RefEntryId, Screen, stable_id, there
+from .refs import MemoryChanged, RefEntryId, Screen, present, stable_id
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import erase_some, newest, subjects
 
@@ -68,26 +68,26 @@ class Begun(NamedTuple):
 # Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
 
 
-def plan(entries: Sequence[RefEntry], rest: Resting = noop) -> list[p.Link]:
+def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[p.Link]:
     """What a consolidation supersedes, in the order of the entries, which come oldest first.
 
     An entry is superseded at most once, and by one that is not. So whatever part of the plan is
     done, a plan for the rest has the other links, and none is left at the end.
     """
-    survivors = dict(_stale(entries, rest))
+    survivors = dict(_stale(entries, pause))
     alike = defaultdict[Tags, list[RefEntry]](list)
     for entry in entries:
-        rest()
+        pause()
         if entry.memory not in survivors:
             tags = frozenset(tag for tag in entry.tags if not tag.startswith(INCIDENTAL))
             alike[tags].append(entry)
     for those in alike.values():
         if len(those) > 1:
-            survivors.update(_covered(those, rest))
+            survivors.update(_covered(those, pause))
     return [p.Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
-def _stale(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries of whose keys each has a newer holder of the same subjects, and the newest.
 
     What supersedes them is the newest holder of one of its keys, so it is not stale. A key
@@ -95,18 +95,18 @@ def _stale(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryI
     """
     facts = list[list[tuple[Tags, str]]]()
     for entry in entries:
-        rest()
+        pause()
         about = frozenset(subjects(entry.tags))
         facts.append([(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY])
     newest = {fact: at for at, those in enumerate(facts) for fact in those}
     for at, those in enumerate(facts):
-        rest()
+        pause()
         holders = [newest[fact] for fact in those]
         if holders and at not in holders:
             yield entries[at].memory, entries[max(holders)].memory
 
 
-def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries whose units a larger text has, or a newer entry of the same text.
 
     Of the larger ones it is the largest, of equal ones the newest. It is one that stays, and
@@ -116,14 +116,14 @@ def _covered(entries: Sequence[RefEntry], rest: Resting) -> Iterator[tuple[Memor
     numbers = dict[tuple[str, ...], int]()  # of units
     places = dict[frozenset[int], list[int]]()  # of the entries of each text; the last is newest
     for at, entry in enumerate(entries):
-        rest()
-        said = {unit.words for unit in units(entry.content)}
-        text = frozenset([numbers.setdefault(words, len(numbers)) for words in said])
+        pause()
+        contents = {unit.words for unit in units(entry.content)}
+        text = frozenset([numbers.setdefault(words, len(numbers)) for words in contents])
         if text:  # nothing tells that what has no unit is said elsewhere
             places.setdefault(text, []).append(at)
     holders = defaultdict[int, list[frozenset[int]]](list)
     for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
-        rest()
+        pause()
         rarest = min((holders.get(unit, []) for unit in text), key=len)
         survivor = next((other for other in rarest if text < other), text)
         if survivor is text:
@@ -149,19 +149,19 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
     return listed, newest(tx)
 
 
-def planned(known: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequence[Step]:
+def planned(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:
     """The steps of a pass. What takes part is screened again, and judged as it is then."""
-    held = {it.memory: it for it in known}
-    changed, seen = dict[MemoryId, RefEntry](), set[MemoryId]()
+    by_id = {it.memory: it for it in known}
+    changed, checked = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
-        entries = [changed.get(id_, it) for id_, it in held.items()]
-        links = sorted(plan(entries, rest))  # those of an entry side by side
-        due, before = {id_ for it in links for id_ in it} - seen, len(changed)
-        seen |= due
+        entries = [changed.get(id_, it) for id_, it in by_id.items()]
+        links = sorted(plan(entries, pause))  # those of an entry side by side
+        due, before = {id_ for it in links for id_ in it} - checked, len(changed)
+        checked |= due
         for id_ in due:
-            if (clean := screened(held[id_], screen)) != held[id_]:
+            if (clean := screened(by_id[id_], screen)) != by_id[id_]:
                 changed[id_] = clean
-            rest()
+            pause()
         if len(changed) == before:
             break
     last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with that
@@ -170,7 +170,7 @@ def planned(known: Sequence[RefEntry], screen: Screen, rest: Resting) -> Sequenc
         some = links[at : at + STEP]
         newer = dict.fromkeys(it.newer for it in some)
         steps.append(Step(
-            links=some, ids=[held[it.older].id for it in some],
+            links=some, ids=[by_id[it.older].id for it in some],
             erased=[it.older for it in some if it.older in changed],
             renewed=[changed[it] for it in newer if it in changed and last[it] < at + STEP],
         ))  # fmt: skip
@@ -186,7 +186,7 @@ def screened(it: Screened, screen: Screen) -> Screened:
 def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[p.MergeBody]) -> list[RefEntry]:
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
-    return [found for id_ in ids if (found := tx[RefTable].get(ref, id_))]
+    return [entry for id_ in ids if (entry := tx[RefTable].get(ref, id_))]
 
 
 # What a pass does, a transaction for each step.
@@ -214,7 +214,7 @@ def begin_pass(
         ref=ref, kind=RunKind.PASS.value,
     ):  # fmt: skip
         tx[RunTable].end(tx[RunTable].known(broken_off), RunStatus.FAILED)
-    sources = [_sources(tx, ref, place, merge) for place, merge in enumerate(merges)]
+    sources = [_sources(tx, ref, number, merge) for number, merge in enumerate(merges)]
     run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
     pairs = zip(merges, sources, strict=True)
     written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
@@ -277,18 +277,20 @@ def _open(tx: Transaction, begun: Begun) -> Run:
     return run
 
 
-def _sources(tx: Transaction, ref: MemoryRef, place: int, merge: p.MergeBody) -> Sequence[RefEntry]:
+def _sources(
+    tx: Transaction, ref: MemoryRef, number: int, merge: p.MergeBody
+) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
-    found = to_merge(tx, ref, [merge])
-    memories = [it.memory for it in found]
-    if len(found) < len(merge.ids) or not p.are_all(tx, memories, p.VISIBLE):
+    sources = to_merge(tx, ref, [merge])
+    memories = [it.memory for it in sources]
+    if len(sources) < len(merge.ids) or not p.are_all(tx, memories, p.VISIBLE):
         raise MemoryChanged
-    field_ = f"merges[{place}].ids"
+    field_ = f"merges[{number}].ids"
     if not p.are_all(tx, memories, p.REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
-    if len({frozenset(subjects(it.tags)) for it in found}) > 1:
+    if len({frozenset(subjects(it.tags)) for it in sources}) > 1:
         raise BadFields([(field_, "name entries of different subjects")])
-    return found
+    return sources
 
 
 def _merged(
@@ -308,11 +310,11 @@ def _merged(
 
 def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
     """Put an entry anew, in its place, without the secrets that it held."""
-    (held,) = tx[MemoryTable].loaded([entry.memory])
+    (stored,) = tx[MemoryTable].loaded([entry.memory])
     known = tx[RefTable].provenance(ref, entry.id)
     name, origin = None if stable_id(entry.id) else entry.id, known.origin if known else Origin()
     draft = RefDraft(ref=ref, content=entry.content, tags=entry.tags, id=name, origin=origin)
-    new = added(tx, draft, ends=entry.expires_at, like=held)
+    new = added(tx, draft, ends=entry.expires_at, like=stored)
     for statement in _TAKEN_OVER:
         tx[Sql].run(statement, old=entry.memory, new=new.memory)
     return new.memory
@@ -340,7 +342,7 @@ def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
                {sql.dialect.leads} ref_supersessions h
                      ON h.older_id = listed.value AND h.ended_after IS NULL
                JOIN ref_entries n
-                     ON n.memory_id = h.newer_id AND {there(None, "n")}"""
+                     ON n.memory_id = h.newer_id AND {present(None, "n")}"""
     sql.run(
         f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after)
             SELECT h.newer_id, x.older_id, (SELECT coalesce(max(id), 0) FROM run_events)

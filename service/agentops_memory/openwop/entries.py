@@ -20,7 +20,7 @@ from ..memory.table import Sql, Table
 from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
 from . import refs
-from .refs import RefEntryId, Snapshot, put_by, ref_entry_id, stable_id, superseded, there, values
+from .refs import RefEntryId, Snapshot, present, put_by, ref_entry_id, stable_id, superseded, values
 from .runs import RunId
 
 ENTRY_TYPE = "memory"
@@ -145,9 +145,9 @@ def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
         id_, _ = tx[SpaceTable].placed(space)
         tx[Sql].insert("refs", space_id=id_, ref=ref)
         return space
-    scope, *place = row
+    scope, *position = row
     space = Space.of_ref(scope)
-    tx[SpaceTable].know(space, *place, ref)
+    tx[SpaceTable].know(space, *position, ref)
     return space
 
 
@@ -251,13 +251,13 @@ class RefTable(Table):
         it; BadFields if it is unknown.
         """
         params: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
-        condition = f"{there(at)} AND NOT {superseded(at)}"
+        condition = f"{present(at)} AND NOT {superseded(at)}"
         if before is not None:
             # Of those that had a name, the newest; in a snapshot the one that it has.
-            seen = "" if at is None else f"WHERE {put_by('e')} AND {refs.undeleted_at('e')}"
+            visible = "" if at is None else f"WHERE {put_by('e')} AND {refs.undeleted_at('e')}"
             row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
-                      FROM {_named(before, has_no_name=False)} {seen}
+                      FROM {_named(before, has_no_name=False)} {visible}
                   ORDER BY e.memory_id DESC
                      LIMIT 1""",
                 ref=ref, name=before, uid=stable_id(before), **values(at),
@@ -281,7 +281,7 @@ class RefTable(Table):
             f"""SELECT {columns}
                   FROM {_named(id_)}
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
-                 WHERE {there(at)}
+                 WHERE {present(at)}
               ORDER BY m.id DESC
                  LIMIT 1""",
             ref=ref, name=id_, uid=stable_id(id_), **self._at(at),
@@ -321,7 +321,7 @@ class RefTable(Table):
             f"""SELECT m.uid, e.name
                   FROM ref_entries e
                   JOIN memories m ON m.id = e.memory_id
-                 WHERE e.memory_id IN ({linked}) AND {there(None)}
+                 WHERE e.memory_id IN ({linked}) AND {present(None)}
               ORDER BY e.memory_id""",
             memory=memory, **self._at(),
         )  # fmt: skip

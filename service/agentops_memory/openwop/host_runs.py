@@ -239,8 +239,8 @@ class Runs:
     async def log(self, caller: Caller, run_id: str, after: int | None, limit: int) -> Page:
         """Events of a run after a sequence, or from the first one on."""
         since = -1 if after is None else after
-        run, found = await self.engine.read(caller, read_log, run_id, since, limit + 1)
-        has_ended, events = not run.is_open and len(found) <= limit, found[:limit]
+        run, rows = await self.engine.read(caller, read_log, run_id, since, limit + 1)
+        has_ended, events = not run.is_open and len(rows) <= limit, rows[:limit]
         return Page("events", events, more=lambda n: {"isComplete": has_ended and n == len(events)})
 
     async def events(self, caller: Caller, after: int | None, limit: int, **of: str | None) -> Page:
@@ -289,29 +289,29 @@ def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
 
 
 def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, int]]) -> None:
-    found = open_run(tx, run)
+    known = open_run(tx, run)
     require_margin(tx)
-    counts = Counter(found.secrets) | Counter(counted())  # the larger of each
+    counts = Counter(known.secrets) | Counter(counted())  # the larger of each
     tx[Sql].run(
         "UPDATE runs SET secrets = :secrets WHERE id = :number",
-        number=found.number, secrets=json.dumps(counts),
+        number=known.number, secrets=json.dumps(counts),
     )  # fmt: skip
 
 
 def end_run(tx: Transaction, run: str, status: RunStatus) -> Run:
-    found = tx[RunTable].known(run)
-    if found.is_open:  # also beyond the quota: its values are secrets until then
-        return tx[RunTable].end(found, status)
-    if found.status is not status:
+    known = tx[RunTable].known(run)
+    if known.is_open:  # also beyond the quota: its values are secrets until then
+        return tx[RunTable].end(known, status)
+    if known.status is not status:
         raise RunEnded("The run has ended.")
-    return found
+    return known
 
 
 def read_log(tx: Transaction, run: str, after: int, limit: int) -> tuple[Run, Sequence[RunEvent]]:
-    found = tx[RunTable].known(run)
-    return found, tx[RunTable].some(
+    known = tx[RunTable].known(run)
+    return known, tx[RunTable].some(
         "v.run = :run AND v.sequence > :after ORDER BY v.sequence LIMIT :limit",
-        run=found.number, after=after, limit=limit,
+        run=known.number, after=after, limit=limit,
     )  # fmt: skip
 
 
@@ -326,10 +326,10 @@ def read_events(
 
 
 def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
-    found = []
+    ended = []
     for key in keys:
         with suppress(DamagedRow):  # its state is unknown: its values stay secrets
             run = tx[RunTable].get(key.run)
             if run is None or not run.is_open or (idle and run.heard_at <= tx.now - idle):
-                found.append(key)
-    return found
+                ended.append(key)
+    return ended

@@ -18,7 +18,7 @@ from ..memory.table import Sql
 from ..record import CamelRecord
 from .api import CAMEL, ContentText, EntryName, Tags
 from .entries import ListedRef, Method, RefEntry, sized
-from .refs import RefEntryId, superseded, there
+from .refs import RefEntryId, present, superseded
 from .runs import Run
 
 
@@ -92,7 +92,7 @@ class DistilledObject(PassObject):
 
 Inputs = NewType("Inputs", str)
 
-VISIBLE = Inputs(f"{there(None)} AND NOT {superseded(None)}")  # all that a list shows
+VISIBLE = Inputs(f"{present(None)} AND NOT {superseded(None)}")  # all that a list shows
 NO_ARCHIVES = Inputs(
     f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
 )
@@ -125,26 +125,26 @@ def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef
 def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:
     """Whether a condition on `e` holds of each of these entries."""
     sql = tx[Sql]
-    found = sql.number(
+    number = sql.number(
         f"""SELECT count(*)
               FROM {sql.dialect.ids("listed")}
              {sql.dialect.leads} ref_entries e ON e.memory_id = listed.value
              WHERE {condition}""",
         ids=json.dumps(list(memories)), now=micros(tx.now),
     )  # fmt: skip
-    return found == len(memories)
+    return number == len(memories)
 
 
 def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
     """Let entries take the place of others; with `counts` each is then seen as often as both."""
     sql = tx[Sql]
     most, least = sql.dialect.greatest, sql.dialect.least
-    seen = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
+    times = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
     rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
     sql.run_all(
         f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
             VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
-                    {seen})""",
+                    {times})""",
         rows,
     )
     if counts:

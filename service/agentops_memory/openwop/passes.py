@@ -36,7 +36,16 @@ from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
-from .refs import MemoryChanged, Screen, ScreenOutdated, Turns, checked, screen_of, there, written
+from .refs import (
+    KeyedLocks,
+    MemoryChanged,
+    Screen,
+    ScreenOutdated,
+    checked,
+    present,
+    screen_of,
+    written,
+)
 from .runs import Run, RunEventType, RunId, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
@@ -165,7 +174,7 @@ class Passes:
     ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
     on_erased: Callable[[Caller], None] = noop
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
-    _turns: Turns = field(default_factory=Turns)
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def compact(self, caller: Caller, body: CompactBody) -> Written[p.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
@@ -208,9 +217,9 @@ class Passes:
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
         ref = refs.readable(self.redaction, caller, memory_ref)
-        found = await self.engine.read(caller, memory_index, ref)
-        annotate({"memory.result_count": len(found.archives)})
-        return found
+        document = await self.engine.read(caller, memory_index, ref)
+        annotate({"memory.result_count": len(document.archives)})
+        return document
 
     async def consolidate_changed(self, caller: Caller) -> None:
         """Consolidate each ref to which something was put since; what is refused waits."""
@@ -230,7 +239,7 @@ class Passes:
         MemoryTooLarge for a ref that is more than one pass can look at.
         """
         finish = once(consolidation.finish_pass)
-        async with self._turn(caller, body.memory_ref, "consolidation"):
+        async with self._locked(caller, body.memory_ref, "consolidation"):
             begun, redacted = None, 0
             if await self.engine.read(caller, is_due):
                 begun, redacted = await self._consolidated(caller, body)
@@ -243,7 +252,7 @@ class Passes:
     async def undo(self, caller: Caller, run_id: str) -> UndonePass:
         """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
         run = RunId(run_id)
-        async with self._turns.of(caller, run):  # what is audited is what is done
+        async with self._locks.of(caller, run):  # what is audited is what is done
             if await self.engine.read(caller, is_undo_due, run):
                 await audited(self.audit, caller, "pass.undone", run=run)
             return await self.engine.write(caller, once(undo_pass), run)
@@ -284,9 +293,13 @@ class Passes:
                 some = listed[start : start + STEP]  # of which none ever changes
                 known = await self.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
                 entries += known
-            plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Rest())
-            seen = len(listed) + len(begun.replaced) - begun.merges  # with what was replaced before
-            begun = begun._replace(inputs=seen, newest=newest)
+            plan = await asyncio.to_thread(
+                consolidation.planned, entries, screen, archives.Throttle()
+            )
+            inputs = (
+                len(listed) + len(begun.replaced) - begun.merges
+            )  # with what was replaced before
+            begun = begun._replace(inputs=inputs, newest=newest)
             try:
                 for step in plan:
                     since = time.perf_counter()
@@ -310,7 +323,7 @@ class Passes:
     ) -> Written[p.DistilledObject]:
         """Put an archive, rebuilt while what it is made of changes."""
         work = once(archives.put_archive)
-        async with self._turn(caller, ref, kind):
+        async with self._locked(caller, ref, kind):
             for left in reversed(range(TRIES)):
                 screen, draft = screen_of(self.redaction, caller), None
                 put = checked(self.redaction, caller, screen, work)
@@ -329,11 +342,11 @@ class Passes:
             return Written(value=done, redacted=screen.redactor.count)
 
     @asynccontextmanager
-    async def _turn(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
+    async def _locked(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
         """Inside, no other pass of the ref runs in this process; a refusal is counted."""
         refs.require_ref(ref, caller.tenant, screen_of(self.redaction, caller))
         try:
-            async with self._turns.of(caller, ref):
+            async with self._locks.of(caller, ref):
                 yield
         except Refusal:
             self.ended(kind, "refused")
@@ -372,7 +385,7 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     live = f"""FROM refs f
               {sql.dialect.leads} archives a ON a.space_id = f.space_id
               {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
-              WHERE f.ref = :ref AND {there(None)}"""
+              WHERE f.ref = :ref AND {present(None)}"""
     rows = sql.run(
         f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
               FROM (SELECT a.*
@@ -442,8 +455,8 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
     )  # fmt: skip
     if row is not None:
         ref, written, number = row
-        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {there(None)}")
-        if replaced == number and p.are_all(tx, written, there(None)):
+        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {present(None)}")
+        if replaced == number and p.are_all(tx, written, present(None)):
             return run, ref, written
     raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
 
@@ -466,7 +479,7 @@ def _replaced(tx: Transaction, run: Run, condition: str) -> int:
 
 # A number that is damaged does not get beyond what can be added up.
 _DEEPEST = 100  # passes over passes; a damaged link could go round forever
-_MOST_SEEN, _MOST_COUNTED = 1 << 31, 1 << 53
+_MOST_COUNT, _MOST_COUNTED = 1 << 31, 1 << 53
 
 
 def _undoing(dialect: Dialect) -> Sequence[str]:
@@ -476,11 +489,11 @@ def _undoing(dialect: Dialect) -> Sequence[str]:
     """
     most, least = dialect.greatest, dialect.least
 
-    def seen(column: str) -> str:
-        return f"{least}({most}({column}, 0), {_MOST_SEEN})"
+    def bounded(column: str) -> str:
+        return f"{least}({most}({column}, 0), {_MOST_COUNT})"
 
     counted = f"""WITH RECURSIVE counted (id, seen, depth) AS (
-                      SELECT newer_id, {seen("seen")}, 0
+                      SELECT newer_id, {bounded("seen")}, 0
                         FROM ref_supersessions
                        WHERE pass = :pass AND ended_after IS NULL AND seen > 0
                        UNION ALL
@@ -498,7 +511,7 @@ def _undoing(dialect: Dialect) -> Sequence[str]:
              WHERE memories.id = sums.id""",
         f"""{counted}
             UPDATE ref_supersessions
-               SET seen = {most}({seen("ref_supersessions.seen")} - sums.seen, 1)
+               SET seen = {most}({bounded("ref_supersessions.seen")} - sums.seen, 1)
               FROM sums
              WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
         """UPDATE ref_supersessions

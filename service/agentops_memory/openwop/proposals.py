@@ -29,7 +29,7 @@ from ..record import CamelRecord, Milliseconds, Record
 from . import artifacts
 from .api import BASE, CAMEL, Exact, Page, Param, Printable, RunName, choice, limit, listed, op
 from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
-from .refs import Screen, Turns, fitting, require_plain, written
+from .refs import KeyedLocks, Screen, fitting, require_plain, written
 from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
@@ -219,7 +219,9 @@ class Proposals:
     engine: Engine
     redaction: Redaction
     audit: Audit
-    _turns: Turns = field(default_factory=Turns)  # of each: what is audited is what is done
+    _locks: KeyedLocks = field(
+        default_factory=KeyedLocks
+    )  # of each: what is audited is what is done
 
     async def create(self, caller: Caller, *, body: ProposalBody) -> Written[Proposal]:
         """Make a proposal; BadFields for names that hold a secret, OverQuota."""
@@ -229,8 +231,8 @@ class Proposals:
         self, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
     ) -> Page:
         """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
-        found, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
-        return Page("proposals", found, lambda it: it.id, has_more)
+        rows, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
+        return Page("proposals", rows, lambda it: it.id, has_more)
 
     async def get(self, caller: Caller, *, proposal_id: str) -> Proposal:
         return await self.engine.read(caller, known_proposal, proposal_id)
@@ -239,7 +241,7 @@ class Proposals:
         self, caller: Caller, *, proposal_id: str, body: ProposalChangeBody
     ) -> Written[Proposal]:
         """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
-        async with self._turns.of(caller, proposal_id):
+        async with self._locks.of(caller, proposal_id):
             return await self._write_screened(caller, body, once(revise_proposal), proposal_id)
 
     async def apply(self, caller: Caller, **request: Any) -> AppliedProposal:
@@ -255,17 +257,17 @@ class Proposals:
 
         What is installed, or withdrawn, is audited before.
         """
-        async with self._turns.of(caller, proposal_id):
+        async with self._locks.of(caller, proposal_id):
             while True:
-                seen = await self.engine.read(caller, planned, proposal_id, to)
-                if seen and ProposalState.APPLIED in (to, seen.state):
+                plan = await self.engine.read(caller, planned, proposal_id, to)
+                if plan and ProposalState.APPLIED in (to, plan.state):
                     end = "applied" if to is ProposalState.APPLIED else "withdrawn"
-                    said = {"kind": seen.kind.value, "artifact": seen.installed}
+                    about = {"kind": plan.kind.value, "artifact": plan.installed}
                     action = f"proposal.{end}"
-                    await audited(self.audit, caller, action, proposal=seen.id, **said)
+                    await audited(self.audit, caller, action, proposal=plan.id, **about)
                 try:
                     work = once(move_proposal)
-                    return await self.engine.write(caller, work, proposal_id, to, seen)
+                    return await self.engine.write(caller, work, proposal_id, to, plan)
                 except Unrecorded:  # another process has changed it
                     continue
 
@@ -296,7 +298,7 @@ def create_proposal(tx: Transaction, body: ProposalBody) -> Proposal:
     id_, runs = f"prop_{tx.new_uid(tx.now).replace('-', '')}", body.provenance.source_run_ids
     tx[Sql].insert(
         "proposals", name=id_, kind=body.kind, state=ProposalState.DRAFT.value, title=body.title,
-        rationale=body.rationale, **artifact_columns(body.artifact), place=_next_place(tx),
+        rationale=body.rationale, **artifact_columns(body.artifact), place=_next_position(tx),
         size=_size(body.title, body.rationale, body.artifact, runs), source_runs=tag_array(runs),
         synthesizer=body.provenance.synthesizer_model, principal=tx.caller.key, revision=0,
         created_at=micros(tx.now), updated_at=micros(tx.now),
@@ -308,42 +310,44 @@ def create_proposal(tx: Transaction, body: ProposalBody) -> Proposal:
 
 
 def revise_proposal(tx: Transaction, id_: str, body: ProposalChangeBody) -> Proposal:
-    found = known_proposal(tx, id_)
-    if not found.state.is_open:
+    known = known_proposal(tx, id_)
+    if not known.state.is_open:
         raise ProposalStateConflict(NOT_ALLOWED)
     require_room(tx)
-    placed = {**artifact_columns(body.artifact), "place": _next_place(tx)} if body.artifact else {}
+    columns: dict[str, object] = {}
+    if body.artifact:
+        columns = {**artifact_columns(body.artifact), "place": _next_position(tx)}
     _rewrite(
-        tx, found.model_copy(update=body.model_dump(exclude_none=True)),
-        state=ProposalState.REVISED.value, updated_at=micros(tx.now), **placed,
+        tx, known.model_copy(update=body.model_dump(exclude_none=True)),
+        state=ProposalState.REVISED.value, updated_at=micros(tx.now), **columns,
     )  # fmt: skip
     return known_proposal(tx, id_)
 
 
 def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
     """The proposal that is to be moved, or the refusal; None if there is nothing to do."""
-    found = known_proposal(tx, id_)
-    if not is_due(tx) or found.state is to:
+    known = known_proposal(tx, id_)
+    if not is_due(tx) or known.state is to:
         return None
-    is_withdrawn = to is ProposalState.ARCHIVED and found.state is ProposalState.APPLIED
-    if not (found.state.is_open or is_withdrawn):
+    is_withdrawn = to is ProposalState.ARCHIVED and known.state is ProposalState.APPLIED
+    if not (known.state.is_open or is_withdrawn):
         raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
-        lacks = artifacts.missing(found.kind, found.artifact)
+        lacks = artifacts.missing(known.kind, known.artifact)
         if lacks:
             raise artifacts.ArtifactInvalid(lacks)
         require_margin(tx)
-    return found
+    return known
 
 
-def move_proposal(tx: Transaction, id_: str, to: ProposalState, seen: Proposal | None) -> Proposal:
+def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal | None) -> Proposal:
     """Move a proposal that is as it was seen; one that is there already is left as it is."""
-    found = planned(tx, id_, to)
-    if found is None:
+    current = planned(tx, id_, to)
+    if current is None:
         return known_proposal(tx, id_)
-    if seen is None or (seen.state, seen.checksum) != (found.state, found.checksum):
+    if plan is None or (plan.state, plan.checksum) != (current.state, current.checksum):
         raise Unrecorded
-    _update(tx, found, state=to.value, updated_at=micros(tx.now))
+    _update(tx, current, state=to.value, updated_at=micros(tx.now))
     moved = known_proposal(tx, id_)
     if to is ProposalState.APPLIED:
         _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
@@ -384,10 +388,10 @@ def _installed(_: int, name: str, kind: str, checksum: bytes) -> InstalledArtifa
 
 def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
     """What is applied under this name."""
-    found = find_proposal(tx, artifacts.proposal_in(ref))
-    if not (found and found.activation and found.installed == ref):
+    known = find_proposal(tx, artifacts.proposal_in(ref))
+    if not (known and known.activation and known.installed == ref):
         raise NotFound("artifact not found")
-    return ArtifactText(text=found.artifact)
+    return ArtifactText(text=known.artifact)
 
 
 def known_proposal(tx: Transaction, id_: str) -> Proposal:
@@ -396,8 +400,8 @@ def known_proposal(tx: Transaction, id_: str) -> Proposal:
 
 def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
     """Redact a proposal; what is applied of it is named by its new bytes from then on."""
-    found = known_proposal(tx, id_)
-    clean = redacted(screen, found)
+    known = known_proposal(tx, id_)
+    clean = redacted(screen, known)
     _rewrite(tx, clean, **artifact_columns(clean.artifact))
 
 
@@ -493,7 +497,7 @@ def _number_of(tx: Transaction, proposal: str | None) -> int:
     return int(numbers[0])
 
 
-def _next_place(tx: Transaction) -> int:
+def _next_position(tx: Transaction) -> int:
     return 1 + tx[Sql].number("SELECT coalesce(max(place), 0) FROM proposals")
 
 

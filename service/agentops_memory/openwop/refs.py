@@ -101,10 +101,10 @@ class Screen:
 
     def text(self, text: str) -> str:
         """The text without secrets; it may be longer than it was."""
-        clean, found = marked(self.redactor.whole(text))
-        if not found:
+        clean, number = marked(self.redactor.whole(text))
+        if not number:
             return clean
-        self.redactor.kinds[VALUE] += found
+        self.redactor.kinds[VALUE] += number
         return self.redactor.whole(clean)  # what a marker completes
 
     def changes(self, name: str) -> bool:
@@ -124,11 +124,11 @@ class Screen:
 
 def marked(text: str) -> tuple[str, int]:
     """The text with our markers in place of what a host has for secrets, and how many."""
-    found = 0
+    number = 0
     for pattern, kind in _FORMS:
         text, times = pattern.subn(kind, text)
-        found += times
-    return text, found
+        number += times
+    return text, number
 
 
 def screened(redactor: Redactor, text: Text) -> Text:
@@ -137,8 +137,8 @@ def screened(redactor: Redactor, text: Text) -> Text:
     return replace(text, content=screen.content(text.content), tags=screen.tags(text.tags))
 
 
-def _named(found: re.Match[str]) -> str:
-    return f"{MARK}{_UNSAFE.sub('-', found[1])[:LONGEST_NAME] or 'value'}]"
+def _named(match: re.Match[str]) -> str:
+    return f"{MARK}{_UNSAFE.sub('-', match[1])[:LONGEST_NAME] or 'value'}]"
 
 
 _FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _named), (_KEY, f"{MARK}openai-key]"))
@@ -228,7 +228,7 @@ async def written(
             return Written(value=done, redacted=screen.redactor.count)
 
 
-class Turns:
+class KeyedLocks:
     """The locks of one service, each as long as somebody holds it or waits."""
 
     def __init__(self) -> None:
@@ -275,7 +275,7 @@ def put_by(alias: str) -> str:
     return f"coalesce({alias}.renews, {alias}.memory_id) <= :high"
 
 
-def there(at: Snapshot | None, alias: str = "e") -> str:
+def present(at: Snapshot | None, alias: str = "e") -> str:
     """Neither deleted nor expired."""
     unexpired = f"NOT {expired(f'{alias}.memory_id')}"
     if at is None:
@@ -292,7 +292,7 @@ def superseded(at: Snapshot | None) -> str:
                          JOIN ref_entries n ON n.memory_id = x.newer_id
                         WHERE x.older_id = e.memory_id AND x.made_after < :offset
                               AND (x.ended_after IS NULL OR x.ended_after >= :offset)
-                              AND {there(at, "n")})"""
+                              AND {present(at, "n")})"""
 
 
 def values(at: Snapshot | None) -> Mapping[str, object]:

@@ -210,7 +210,7 @@ class KeyMismatch(Conflict):
 
 DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
     BadFields: lambda it: {
-        "fields": [{"field": name, "problem": said} for name, said in it.faults]
+        "fields": [{"field": name, "problem": problem} for name, problem in it.faults]
     },
     ArtifactInvalid: lambda it: {
         "fields": [

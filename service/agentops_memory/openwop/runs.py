@@ -43,7 +43,7 @@ Internal = Annotated[T, Field(exclude=True)]
 RunId = NewType("RunId", str)
 """A host's name for a run, or `run_` and the digits of a stable id."""
 
-HEARD = timedelta(seconds=1)  # how exactly it is noted when something was done
+ACTIVITY_STEP = timedelta(seconds=1)  # how exactly it is noted when something was done
 EXPIRED = "retention_expired"  # why a snapshot is lost
 FORGOTTEN = "forgotten:"  # how refs are called whose names are
 
@@ -154,15 +154,15 @@ class InvalidSequence(Refusal):
 
 def open_run(tx: Transaction, run: str) -> Run:
     """The run, or NotFound; RunEnded if it has ended."""
-    found = tx[RunTable].known(run)
-    if not found.is_open:
+    known = tx[RunTable].known(run)
+    if not known.is_open:
         raise RunEnded("The run has ended.")
-    return found
+    return known
 
 
-def require_secrets(run: Run, held: Mapping[str, int]) -> None:
+def require_secrets(run: Run, registered: Mapping[str, int]) -> None:
     """Refuse with SecretsLost if an id has fewer values here than the run has registered."""
-    if any(held.get(id_, 0) < count for id_, count in run.secrets.items()):
+    if any(registered.get(id_, 0) < count for id_, count in run.secrets.items()):
         raise SecretsLost("The values registered by the run are lost; register them again.")
 
 
@@ -175,18 +175,18 @@ def snapshot_of(tx: Transaction, run: str | None, ref: MemoryRef) -> Snapshot | 
     While a run is open, what it may see is kept, but for what expires. Of a run that has
     ended, and of refs that a fork's source had not named, something may be gone.
     """
-    found = None if run is None else tx[RunTable].known(run)
-    if found is None or ref == NOWHERE:
+    known = None if run is None else tx[RunTable].known(run)
+    if known is None or ref == NOWHERE:
         return None
-    is_host = found.kind is RunKind.HOST
-    if found.is_open and (is_host or ref in found.refs):
-        return found.snapshot
-    first = tx[RunTable].event(found, 0)
+    is_host = known.kind is RunKind.HOST
+    if known.is_open and (is_host or ref in known.refs):
+        return known.snapshot
+    first = tx[RunTable].event(known, 0)
     # Until then what expires is lost to it; from then on, expiry holds in the run itself.
-    until = found.snapshot.at if is_host else found.started_at
-    at, since = found.snapshot, first.offset if first else None
-    if is_lost(tx, found, at, [ref], until, since) or _may_have_been(tx, ref, at):
-        raise SnapshotLost(found.source or found.id, found.from_sequence)
+    until = known.snapshot.at if is_host else known.started_at
+    at, since = known.snapshot, first.offset if first else None
+    if is_lost(tx, known, at, [ref], until, since) or _may_have_been(tx, ref, at):
+        raise SnapshotLost(known.source or known.id, known.from_sequence)
     return at
 
 
@@ -368,7 +368,7 @@ class RunTable(Table):
     def hear(self, run: Run, ref: MemoryRef | None = None) -> None:
         """Note that something was done in a run, to a ref; the same is not noted each time."""
         wrote = run.wrote if ref is None or ref in run.wrote else (*run.wrote, ref)
-        if wrote is not run.wrote or abs(self._now - run.heard_at) >= HEARD:
+        if wrote is not run.wrote or abs(self._now - run.heard_at) >= ACTIVITY_STEP:
             self._execute(
                 "UPDATE runs SET heard_at = :now, wrote = :wrote WHERE id = :number",
                 number=run.number, wrote=tag_array(wrote), now=micros(self._now),
@@ -382,10 +382,10 @@ class RunTable(Table):
 
     def some(self, which: str, most: int | None = None, **values: object) -> list[RunEvent]:
         """Events `v` of runs `r`."""
-        found = self._stream(
+        rows = self._stream(
             f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
         )
-        return list(islice(self._intact(found, _event_of), most))
+        return list(islice(self._intact(rows, _event_of), most))
 
     def newest(self) -> Offset:
         """The offset of the newest event; 0 if there is none."""
@@ -449,8 +449,8 @@ class RunTable(Table):
     def _begin(self, runs: Sequence[Row], logs: Sequence[Log], *, sees_now: bool = True) -> None:
         """Store runs with their logs; by default they see memory as of the first event."""
         high = self._high()
-        seen = {"log_offset": 0, "high": high} if sees_now else {}
-        numbers = self._inserted_all("runs", [{**run, **seen} for run in runs])
+        snapshot = {"log_offset": 0, "high": high} if sees_now else {}
+        numbers = self._inserted_all("runs", [{**run, **snapshot} for run in runs])
         events = [
             self._event(number, sequence, *event, high)
             for number, log in zip(numbers, logs, strict=True)

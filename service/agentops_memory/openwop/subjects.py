@@ -25,7 +25,7 @@ from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import BASE, CAMEL, Exact, op
 from .entries import ALL, Method
-from .refs import LONGEST_ID, Offset, Turns, put_by, there
+from .refs import LONGEST_ID, KeyedLocks, Offset, present, put_by
 from .runs import FORGOTTEN, RunEventType, RunTable
 
 SUBJECT = "subject:"  # how tags begin that tell whom an entry is about
@@ -89,7 +89,7 @@ class Forgetting:
     redaction: Redaction
     audit: Audit
     on_erased: Callable[[Caller], None] = noop
-    _turns: Turns = field(default_factory=Turns)
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def forget(self, caller: Caller, body: ForgetBody) -> ForgottenSubject:
         """Erase every entry of the subject, in any ref, with what was made of any of them.
@@ -104,7 +104,7 @@ class Forgetting:
             entries=0, archives=0, restored=0, commitments=0,
         )  # fmt: skip
         finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
-        async with self._turns.of(caller):  # each entry counts once
+        async with self._locks.of(caller):  # each entry counts once
             if not await self.engine.read(caller, is_due):
                 first = await self.engine.write(caller, finish, report)
                 return first.model_copy(update={"subject": report.subject})
@@ -115,8 +115,8 @@ class Forgetting:
             if body.dry_run:
                 return report
             if entries:
-                said = {"erasure": erasure, **{name: getattr(report, name) for name in COUNTS}}
-                await audited(self.audit, caller, "memory.forgotten", **said)
+                about = {"erasure": erasure, **{name: getattr(report, name) for name in COUNTS}}
+                await audited(self.audit, caller, "memory.forgotten", **about)
                 report = report.model_copy(update={"erasure_id": erasure})
             while entries:
                 for start in range(0, len(entries), STEP):
@@ -131,12 +131,12 @@ class Forgetting:
     async def receipt(self, caller: Caller, erasure_id: str) -> RefErasureReceipt:
         """The receipt of an erasure of entries; NotFound."""
         id_ = ErasureId(erasure_id)
-        found = await self.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
-        if found is None or found.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
+        erasure = await self.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
+        if erasure is None or erasure.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
             raise NotFound("erasure not found")
         return RefErasureReceipt(
-            erasure_id=id_, entries=found.observations,
-            erased_at=found.erased_at, bytes_gone_at=found.bytes_gone_at,
+            erasure_id=id_, entries=erasure.observations,
+            erased_at=erasure.erased_at, bytes_gone_at=erasure.bytes_gone_at,
             not_reached=[*self.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS],
         )  # fmt: skip
 
@@ -151,14 +151,14 @@ class Forgetting:
 
 # What is put later has a higher id than the newest memory, so it stays; what was made meanwhile
 # does not: once its source is erased, nothing else tells that it goes, too.
-_ASKED = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
+_FORGETTABLE = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
 
 # Live entries and deleted ones, each along an index of its own.
 _IN_REF = [
     f"""SELECT e.memory_id
           FROM refs f
           JOIN ref_entries e ON e.space_id = f.space_id AND e.deleted_after {which}
-         WHERE f.ref = :subject AND {_ASKED}"""
+         WHERE f.ref = :subject AND {_FORGETTABLE}"""
     for which in ("IS NULL", "IS NOT NULL")
 ]
 
@@ -167,7 +167,7 @@ _GOING = f"""WITH RECURSIVE going (id) AS (
                   FROM ref_tags t
                   JOIN ref_entries e ON e.memory_id = t.memory_id
                  WHERE t.tag = :tag AND t.tag >= 'subject:' AND t.tag < 'subject;'
-                       AND {_ASKED}
+                       AND {_FORGETTABLE}
                  UNION
                 {" UNION ".join(_IN_REF)}
                  UNION
@@ -203,15 +203,15 @@ def look(
                            ON x.newer_id = going.id AND x.ended_after IS NULL
                       JOIN ref_entries e ON e.memory_id = x.older_id
                       JOIN ref_entries n ON n.memory_id = x.newer_id
-                     WHERE e.memory_id NOT IN (SELECT id FROM going) AND {there(None)}
-                           AND {there(None, "n")}
+                     WHERE e.memory_id NOT IN (SELECT id FROM going) AND {present(None)}
+                           AND {present(None, "n")}
                            AND NOT EXISTS (
                                SELECT 1
                                  FROM ref_supersessions o
                                  JOIN ref_entries s ON s.memory_id = o.newer_id
                                 WHERE o.older_id = e.memory_id AND o.ended_after IS NULL
                                       AND s.memory_id NOT IN (SELECT id FROM going)
-                                      AND {there(None, "s")}))""",
+                                      AND {present(None, "s")}))""",
         **values,
     ).fetchone()
     numbers = (len(entries) - archives, archives, restored, commitments)

@@ -16,7 +16,7 @@ from agentops_memory.http.bodies import answered, written
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop.adapter import MOST_SHOWN
+from agentops_memory.openwop.adapter import MOST_ENTRIES
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
@@ -144,7 +144,7 @@ class SeamPasses:
     async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
         """What the newest entries say."""
         listed = self.services.ref_entries.list
-        page = await listed(caller, memory_ref=ref, limit=MOST_SHOWN)
+        page = await listed(caller, memory_ref=ref, limit=MOST_ENTRIES)
         return [each.content for each in cast("Sequence[RefEntry]", page.items)]
 
 

@@ -14,7 +14,7 @@ from agentops_memory.memory.access import Caller, Role
 from agentops_memory.openwop import proposals as of_proposals
 from agentops_memory.openwop.api import BASE
 from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, Proposals, ProposalState
-from agentops_memory.openwop.refs import Turns
+from agentops_memory.openwop.refs import KeyedLocks
 
 SAMPLE = "/v1/host/sample"
 
@@ -51,7 +51,7 @@ class WithDraft:
 
     handler: Handler
     proposals: Proposals
-    turns: Turns = field(default_factory=Turns)
+    turns: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def list(self, request: Request) -> Response:
         caller = current_caller(request)

@@ -19,7 +19,7 @@ from agentops_memory.memory.access import Caller, IdempotentRequest, TenantId
 from agentops_memory.openwop import routes
 from agentops_memory.openwop.api import BODIES
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
-from agentops_memory.openwop.refs import Turns
+from agentops_memory.openwop.refs import KeyedLocks
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.runs import Run, RunId
 
@@ -77,7 +77,7 @@ class SeamRuns:
     seeding: Seeding
     has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
     outcomes: Outcomes = field(default_factory=Outcomes)
-    turns: Turns = field(default_factory=Turns)
+    turns: KeyedLocks = field(default_factory=KeyedLocks)
 
     def fixtures(self, tenant: TenantId | None = None) -> Mapping[str, Fixture]:
         """The fixtures that are served now: some need a second tenant that a key opens."""

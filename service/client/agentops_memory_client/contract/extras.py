@@ -33,7 +33,7 @@ def _installed(name: str) -> tuple[list[str], dict[str, str]]:
     from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415
 
     try:
-        found = distribution(name)
+        installed = distribution(name)
     except PackageNotFoundError:  # the client's sources, on the path of an editable server
         return [], {"url": Path(__file__).parents[2].as_uri(), "dir_info": ""}
-    return found.requires or [], json.loads(found.read_text("direct_url.json") or "{}")
+    return installed.requires or [], json.loads(installed.read_text("direct_url.json") or "{}")

@@ -81,7 +81,7 @@ def also(**fields: object) -> T:  # type: ignore[type-var]
     return fields  # type: ignore[return-value]
 
 
-def said(messages: Sequence[object]) -> list[dict[str, str]]:
+def transcript(messages: Sequence[object]) -> list[dict[str, str]]:
     """The messages of a transcript. Invalid for what is no Message."""
     for it in messages:
         if not isinstance(it, Message):
@@ -101,7 +101,7 @@ def plain(value: object) -> object:
 
 
 P = ParamSpec("P")
-Shown = TypeVar("Shown", bound=Callable[..., Any])
+Described = TypeVar("Described", bound=Callable[..., Any])
 
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -180,7 +180,9 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("The backend of a blocking client has suspended.")
 
 
-def with_signature(question: Callable[..., object], method: Shown, *, beside: int = 0) -> Shown:
+def with_signature(
+    question: Callable[..., object], method: Described, *, beside: int = 0
+) -> Described:
     """The method, as `help` and `inspect` see the question with `self` before its parameters.
 
     It answers what a call reads. The first parameters that stand beside the
@@ -441,7 +443,7 @@ class Questions(Asks):
         Messages added after the end continue its summary. An unknown id creates a
         session in the project. TooLarge if the messages exceed 1 MiB.
         """
-        return also(messages=said(messages))
+        return also(messages=transcript(messages))
 
     @sends("end_session", "POST", "sessions/{session_id}/end", query=("project",))
     def end_session(
@@ -454,7 +456,7 @@ class Questions(Asks):
         session in the project. TooLarge if the messages exceed the limit of the service
         (default 256 MiB).
         """
-        return also(messages=said(messages) or None)
+        return also(messages=transcript(messages) or None)
 
 
 class MemoryService(Awaited, Questions, ABC):

@@ -94,10 +94,10 @@ def call_of(
     def read(body: bytes, _: Headers) -> T:
         if kind is bytes:
             return body  # type: ignore[return-value]
-        found = json_object(body)
+        document = json_object(body)
         if callable(answer):
-            return read_as(kind, answer(found, fields))
-        return read_as(kind, found.get(answer) if answer else found)
+            return read_as(kind, answer(document, fields))
+        return read_as(kind, document.get(answer) if answer else document)
 
     return Call(
         operation=f"{verb} {path}", method=verb, path=("v1", "host", "agentops-memory", *steps),

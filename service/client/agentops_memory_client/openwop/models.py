@@ -20,7 +20,7 @@ __all__ = [
 
 BACKEND = "long-term"  # a value of memoryBackends; the dimension has another name
 # What a shape can ask for, of the eight dimensions.
-ASKED: Mapping[str, tuple[str, ...]] = {
+REQUIRED: Mapping[str, tuple[str, ...]] = {
     "scratchpad": ("read", "write"),
     "conversation": ("read", "write"),
     "longTerm": ("read", "write", "long-term-durability"),
@@ -274,8 +274,8 @@ def memory_degradation(
         "write": reads and memory.get("writable") is not False,
         "long-term-durability": isinstance(backends, list | tuple) and BACKEND in backends,
     }
-    required = {it for name, asks in ASKED.items() if shape.get(name) is True for it in asks}
-    lacking = [name for name, is_there in has.items() if name in required and not is_there]
+    required = {it for name, asks in REQUIRED.items() if shape.get(name) is True for it in asks}
+    lacking = [name for name, is_available in has.items() if name in required and not is_available]
     return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
 
 

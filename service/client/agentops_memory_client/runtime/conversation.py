@@ -184,8 +184,10 @@ def _cut(messages: Sequence[ChatMessage], budget: int) -> int:
     )
     gone = list(accumulate(may_go, initial=0))
     enough = next((index for index in starts if gone[index] >= excess), starts[-1])
-    turns = (index for index in starts if index >= enough and messages[index].role == "user")
-    return next(turns, enough)
+    starts_of_users = (
+        index for index in starts if index >= enough and messages[index].role == "user"
+    )
+    return next(starts_of_users, enough)
 
 
 def _starts(messages: Sequence[ChatMessage]) -> Iterator[int]:

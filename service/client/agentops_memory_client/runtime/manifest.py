@@ -48,8 +48,8 @@ class Faults:
     def __init__(self) -> None:
         self.messages: list[str] = []
 
-    def add(self, place: str, sentence: str) -> None:
-        self.messages.append(f"{place}: {sentence}")
+    def add(self, path: str, sentence: str) -> None:
+        self.messages.append(f"{path}: {sentence}")
         if len(self.messages) == MOST:
             self.messages.append("There may be more faults: the reading ended here.")
             raise TooManyFaults
@@ -65,15 +65,15 @@ def documents(text: str, faults: Faults) -> list[Node]:
         loader = _Loader(text, faults)
     except ReaderError as error:
         before = text[: error.position].split("\n")
-        place = f"line {len(before)}, column {len(before[-1]) + 1}"
-        faults.add(place, f"This is not YAML: it has no character U+{error.character:04X}.")
+        position = f"line {len(before)}, column {len(before[-1]) + 1}"
+        faults.add(position, f"This is not YAML: it has no character U+{error.character:04X}.")
         return []
     try:
         return list(loader.roots())
     except MarkedYAMLError as error:
         problem = ", ".join(part for part in (error.context, error.problem) if part)
-        place = _at(error.problem_mark or error.context_mark)
-        faults.add(place, f"This is not YAML: {problem}.")
+        position = _at(error.problem_mark or error.context_mark)
+        faults.add(position, f"This is not YAML: {problem}.")
     except (YAMLError, ValueError, OverflowError):  # of an escape, or a number, beyond all bounds
         faults.add(_at(loader), "This is not YAML: there is no such character or number.")
     return []
@@ -110,17 +110,17 @@ class _Loader(yaml.SafeLoader):
     def _count(self) -> None:
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            place = _at(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
-            self._faults.add(place, f"This is too long: it has more than {MOST_NODES:,} values.")
+            position = _at(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+            self._faults.add(position, f"This is too long: it has more than {MOST_NODES:,} values.")
             raise TooManyFaults
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         mapping = super().compose_mapping_node(anchor)
-        seen: set[tuple[str, str]] = set()
+        keys: set[tuple[str, str]] = set()
         for key in (key for key, _ in mapping.value if isinstance(key, ScalarNode)):
-            if (key.tag, key.value) in seen:
+            if (key.tag, key.value) in keys:
                 self._faults.add(_at(key.start_mark), f"The key {quoted(key.value)} stands twice.")
-            seen.add((key.tag, key.value))
+            keys.add((key.tag, key.value))
         return mapping
 
 
@@ -231,15 +231,15 @@ class Spot:
 
     def _pairs(self) -> Iterator[tuple[Node, Node]]:
         """Keys and values, a mapping's own before those that it merges, each mapping once."""
-        seen: set[int] = set()
+        visited: set[int] = set()
         waiting = [self.node]
         while waiting:
             node = waiting.pop()
             if not isinstance(node, MappingNode):
                 self.refuse(f"It must be a mapping of fields, not {_kind(node)}.")
-            elif id(node) not in seen:
-                seen.add(id(node))
-                if max(len(seen), len(node.value)) > MOST_FIELDS:
+            elif id(node) not in visited:
+                visited.add(id(node))
+                if max(len(visited), len(node.value)) > MOST_FIELDS:
                     self.refuse(f"It has more than {MOST_FIELDS} fields.")
                     return
                 yield from (pair for pair in node.value if pair[0].tag != MERGE)
@@ -298,7 +298,7 @@ def rules_in(text: str) -> tuple[list[SaveRule], list[InjectRule], list[str]]:
     save, inject, faults = list[SaveRule](), list[InjectRule](), Faults()
     with suppress(TooManyFaults):
         roots = documents(text, faults)
-        places = [place for root in roots for place in _places(Spot(root, "", faults))]
+        places = [hooks for root in roots for hooks in _hooks_in(Spot(root, "", faults))]
         for _, fields in places:
             save += filter(None, map(_save_rule, _items(fields, SAVE)))
             inject += filter(None, map(_inject_rule, _items(fields, INJECT)))
@@ -308,14 +308,14 @@ def rules_in(text: str) -> tuple[list[SaveRule], list[InjectRule], list[str]]:
     return save, inject, faults.messages
 
 
-def _places(root: Spot) -> list[tuple[int, Fields]]:
+def _hooks_in(root: Spot) -> list[tuple[int, Fields]]:
     """Where a document has hooks, or could have: lines and fields. The rest is the platform's."""
     if root.is_null:
         return []
     fields = root.present_fields()
     spec = fields["spec"].present_fields() if "spec" in fields else {}
-    found = [(it[HOOKS].line, it[HOOKS].present_fields()) for it in (spec, fields) if HOOKS in it]
-    for _, hooks in found:
+    places = [(it[HOOKS].line, it[HOOKS].present_fields()) for it in (spec, fields) if HOOKS in it]
+    for _, hooks in places:
         _refuse_lookalikes(hooks, (SAVE, INJECT))
     _refuse_lookalikes(spec, (HOOKS,))
     _refuse_lookalikes(fields, (HOOKS, SAVE, INJECT))
@@ -323,9 +323,9 @@ def _places(root: Spot) -> list[tuple[int, Fields]]:
         if name in spec:
             spec[name].refuse(f"It belongs below spec.{HOOKS}.")
     is_agent = "kind" in fields and fields["kind"].node.value == "Agent"
-    if SAVE in fields or INJECT in fields or (is_agent and not found):
-        found.append((root.line, fields))
-    return found
+    if SAVE in fields or INJECT in fields or (is_agent and not places):
+        places.append((root.line, fields))
+    return places
 
 
 def _save_rule(spot: Spot) -> SaveRule | None:
@@ -348,7 +348,7 @@ def _inject_rule(spot: Spot) -> InjectRule | None:
         return None
     tool = _tool(spot, fields)
     query = _query(spot, fields)
-    limit = fields["limit"].whole_number(rules.MOST_ASKED) if "limit" in fields else LIMIT
+    limit = fields["limit"].whole_number(rules.MOST_RESULTS) if "limit" in fields else LIMIT
     if tool is None or query is None or limit is None:
         return None
     return InjectRule(tool=tool, query=query, limit=limit)

@@ -10,7 +10,7 @@ from ..contract.extras import CLIENT, install_command
 from .conversation import ToolCall
 
 LONGEST = 10_000  # code points
-LONGEST_SHOWN = 80  # of a text in a message
+LONGEST_QUOTED = 80  # of a text in a message
 
 _LONE = re.compile("[\ud800-\udfff]")
 _LACKING = re.compile(r"invalid perl operator: \(\?<?[=!]|invalid escape sequence: \\[1-9]")
@@ -74,7 +74,7 @@ def _utf8(text: str) -> bytes:
 
 def line(text: str) -> str:
     """The text on one line that is not too long."""
-    cut = text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
+    cut = text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in cut)
 
 
@@ -87,7 +87,7 @@ def quoted(text: str) -> str:
 LONGEST_TOOL = 100  # it becomes a tag
 LONGEST_TYPE = 50
 LONGEST_SCOPE = 50
-MOST_ASKED = 1_000  # memories that one search returns
+MOST_RESULTS = 1_000  # memories that one search returns
 
 TYPE, SCOPE, LIMIT = "discovery", "project", 3
 FROM_ARGUMENTS = "from_tool_args"
@@ -178,8 +178,8 @@ class InjectRule:
     def __post_init__(self) -> None:
         _refuse("tool", self.tool, LONGEST_TOOL)
         _refuse("query", self.query)
-        if not isinstance(self.limit, int) or not 1 <= self.limit <= MOST_ASKED:
-            raise ValueError(f"limit: It must be a whole number from 1 to {MOST_ASKED:,}.")
+        if not isinstance(self.limit, int) or not 1 <= self.limit <= MOST_RESULTS:
+            raise ValueError(f"limit: It must be a whole number from 1 to {MOST_RESULTS:,}.")
 
     def question(self, call: ToolCall) -> Question | None:
         """What to search for; None for a call without an argument to search with."""

@@ -195,11 +195,11 @@ class MemorySession:
             )
 
         with spans.span("runtime.fetch_context", self._attributes()) as span:
-            found = await self._answer(span, fetch())
-            if found is None:
+            memories = await self._answer(span, fetch())
+            if memories is None:
                 return ""
-            spans.counted(span, "memory.context.result_count", len(found.observations))
-            return injected(found)
+            spans.counted(span, "memory.context.result_count", len(memories.observations))
+            return injected(memories)
 
     async def tell(self) -> None:
         """Record new messages: they are in the checkpoint before they are sent.
@@ -280,7 +280,7 @@ class MemorySession:
             search = self._client.search(question.query, project=self.project, limit=question.limit)
             hits = await self._answer(span, search)
             if hits is not None:
-                spans.found(span, hits)
+                spans.add_hits(span, hits)
 
     async def _answer(self, span: spans.Span, request: Awaitable[T]) -> T | None:
         """The service's answer; None after a failure or a timeout, with a warning in the log."""

@@ -67,7 +67,7 @@ def counted(running: Span, attribute: str, results: int) -> None:
         running.set_attribute(attribute, results)
 
 
-def found(running: Span, hits: Found) -> None:
+def add_hits(running: Span, hits: Found) -> None:
     """Add an event for each hit of a search."""
     if running is None:
         return
