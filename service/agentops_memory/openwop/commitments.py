@@ -30,22 +30,8 @@ from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
-from . import refs
-from .api import (
-    BASE,
-    CAMEL,
-    EntryName,
-    Exact,
-    MemoryRefText,
-    Page,
-    Param,
-    Query,
-    Zoned,
-    choice,
-    limit,
-    listed,
-    op,
-)
+from . import api, refs
+from .api import BASE, CAMEL, Page, Param, Query, op
 from .conditions import SPACE, Condition, meet, rename_matched, take_matched, time_to_come
 from .entries import RefEntry, RefTable
 from .runs import RunEventType, RunTable
@@ -102,11 +88,11 @@ class CommitmentBody(BaseModel):
     """A condition of an entry: a time to come, or a tag that is waited for."""
 
     model_config = CAMEL
-    memory_ref: MemoryRefText
-    memory_id: EntryName
+    memory_ref: api.MemoryRefText
+    memory_id: api.EntryName
     condition: Literal["time", "predicate"]
-    due_at: Zoned | None = None
-    tag: Annotated[str, Field(min_length=1, max_length=refs.LONGEST_TAG), Exact] | None = None
+    due_at: api.Zoned | None = None
+    tag: Annotated[str, Field(min_length=1, max_length=refs.LONGEST_TAG), api.Exact] | None = None
 
     @model_validator(mode="after")
     def _has_one(self) -> "CommitmentBody":
@@ -138,13 +124,13 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
            status_if_new=200, headers=WRITTEN, refusals=(404,)),
         op("GET", every, "list_commitments", "Commitments in the order of their ids.",
            commitments.list, role=Role.READER,
-           answer=listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
+           answer=api.listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
            "after."),
            query=(
                Param(name="memoryRef", help="Only those of this ref's entries.", read=Query.ref),
-               choice("state", CommitmentState, "Only this state."),
+               api.choice("state", CommitmentState, "Only this state."),
                Param(name="after", help="An id; returns those after it.", read=_after),
-               limit(),
+               api.limit(),
            )),
         op("GET", one, "get_commitment", "One commitment.",
            commitments.get, role=Role.READER, answer=Commitment, refusals=(404,)),

@@ -25,21 +25,8 @@ from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
-from .api import (
-    BASE,
-    CAMEL,
-    LONGEST_IN_SPAN,
-    AgentName,
-    Exact,
-    MemoryRefText,
-    Page,
-    Param,
-    Query,
-    RunName,
-    Workflow,
-    limit,
-    op,
-)
+from . import api
+from .api import BASE, CAMEL, Page, Param, Query, op
 from .refs import Offset, require_plain, require_ref, screen_of
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, open_run
 
@@ -90,18 +77,18 @@ class RunBody(BaseModel):
     """A run to be opened."""
 
     model_config = CAMEL
-    run_id: RunName | None = None
-    agent_id: AgentName | None = None
-    workflow_id: Workflow | None = None
-    memory_refs: Annotated[list[MemoryRefText], Field(max_length=MAX_REFS)] = []
+    run_id: api.RunName | None = None
+    agent_id: api.AgentName | None = None
+    workflow_id: api.Workflow | None = None
+    memory_refs: Annotated[list[api.MemoryRefText], Field(max_length=MAX_REFS)] = []
 
 
 class RunSecretBody(BaseModel):
     """A value that is a secret of a run."""
 
     model_config = CAMEL
-    secret_id: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_ID), Exact]
-    value: Annotated[str, Field(repr=False), Exact]
+    secret_id: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_ID), api.Exact]
+    value: Annotated[str, Field(repr=False), api.Exact]
 
 
 class RunEndBody(BaseModel):
@@ -157,14 +144,14 @@ def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> S
            body=RunEndBody, answer=Run, is_limited=False, refusals=(404, 409)),
         op("GET", f"{one}/events", "run_events", "The events of a run, in order.",
            up_to_date(runs.log), role=Role.READER, answer=RunEvents, refusals=(404,),
-           query=(after(help="Only events after this sequence number."), limit())),
+           query=(after(help="Only events after this sequence number."), api.limit())),
         op("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.",
            runs.fork, role=Role.WRITER, body=RunForkBody, answer=ForkedRun, status=201,
            refusals=(404, 409, 422)),
         op("GET", f"{BASE}/events", "events",
            "The events of all runs, in commit order.",
            up_to_date(runs.events), role=Role.READER, answer=AllRunEvents,
-           query=(after(help="The `next` of the previous page."), limit(),
+           query=(after(help="The `next` of the previous page."), api.limit(),
                   Param(name="type", help="Only this type."))),
     )  # fmt: skip
 
@@ -188,7 +175,7 @@ class Runs:
         work = once(open_or_known, status=lambda it: 201 if it.is_new else 200)
         done = await self.engine.write(caller, work, body)
         run = done.value
-        annotate({"openwop.run_id": Cut(run.id, LONGEST_IN_SPAN)})
+        annotate({"openwop.run_id": Cut(run.id, api.LONGEST_IN_SPAN)})
         # The run as it was opened, whatever has become of it.
         opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
         return Written(value=opened, is_new=done.is_new)

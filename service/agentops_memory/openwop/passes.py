@@ -296,10 +296,8 @@ class Passes:
             plan = await asyncio.to_thread(
                 consolidation.planned, entries, screen, archives.Throttle()
             )
-            inputs = (
-                len(listed) + len(begun.replaced) - begun.merges
-            )  # with what was replaced before
-            begun = begun._replace(inputs=inputs, newest=newest)
+            replaced = len(begun.replaced) - begun.merges  # before
+            begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
             try:
                 for step in plan:
                     since = time.perf_counter()

@@ -103,6 +103,7 @@ class Client(Questions, Generic[Transport]):
     """
 
     _timing: ClassVar[Timing[Any]]
+    _exchange: Exchange
 
     def __init__(
         self,
@@ -144,10 +145,6 @@ class Client(Questions, Generic[Transport]):
 
     def _backend(self, transport: Transport | None, verify: ssl.SSLContext | bool) -> Backend:
         raise NotImplementedError
-
-    async def _ask(self, call: Call[T], /) -> T:
-        """The service's answer; the call is sent again as often as the retry policy permits."""
-        return await self._exchange.send(call)
 
     @sends("health", "GET", "health", read=reading.health)
     def health(self) -> str:  # type: ignore[empty-body]

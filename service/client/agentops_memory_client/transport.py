@@ -122,17 +122,16 @@ class RetryPolicy:
         if self.retries < 0:
             raise Misconfigured("retries must be a whole number, 0 or more.")
 
-    def attempts(self, timeout: timedelta | None = None) -> "Attempts":
-        """Those of one call, beginning now; its own timeout counts if it is longer."""
-        return Attempts(self, max(self.timeout, timeout or self.timeout))
-
 
 class Attempts:
-    """The attempts of one call, which together take at most `timeout` times their number."""
+    """The attempts of one call, beginning now; its own timeout counts if it is longer.
 
-    def __init__(self, policy: RetryPolicy, timeout: timedelta) -> None:
+    Together they take at most the timeout times their number.
+    """
+
+    def __init__(self, policy: RetryPolicy, timeout: timedelta | None) -> None:
         self._policy = policy
-        self._timeout = timeout.total_seconds()
+        self._timeout = max(policy.timeout, timeout or policy.timeout).total_seconds()
         self._deadline = policy.timing.clock() + self._timeout * (policy.retries + 1)
         self._retries = 0
 
@@ -277,7 +276,7 @@ class Exchange:
     async def _with_retries(
         self, call: Call[object], attempt: Callable[[Attempts], Awaitable[T]]
     ) -> T:
-        attempts = self.policy.attempts(call.within)
+        attempts = Attempts(self.policy, call.within)
         while True:
             try:
                 return await attempt(attempts)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from agentops_memory_client.contract.reading import json_object
-from agentops_memory_client.contract.service import Call, asking, params
+from agentops_memory_client.contract.service import Call, params
 
 from ...engine.maintenance import noop
 from ...memory.access import AgentId, Caller, agent_id, tenant_id
@@ -189,14 +189,13 @@ async def _projects_of(service: "AsyncMemoryClient") -> list[dict[str, object]]:
     ]
 
 
-def _erasure(project: str, *, dry_run: bool = False) -> Call[dict[str, Any]]:
-    return Call(
+async def _erase_on_service(
+    service: "AsyncMemoryClient", project: str, *, dry_run: bool = False
+) -> dict[str, Any]:
+    return await service._ask(Call(  # noqa: SLF001 - no method of the client erases a project
         operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
         query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
-    )  # fmt: skip
-
-
-_erase_on_service = asking(_erasure).awaited
+    ))  # fmt: skip
 
 
 def _name(text: str) -> Project:

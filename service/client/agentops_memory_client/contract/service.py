@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mappi
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
 from . import reading
@@ -103,8 +103,6 @@ def plain(value: object) -> object:
 P = ParamSpec("P")
 Described = TypeVar("Described", bound=Callable[..., Any])
 
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
 
 class Method(Generic[P, T]):
     """A method of a class that is `Blocking`, and of one that is `Awaited`."""
@@ -114,7 +112,7 @@ class Method(Generic[P, T]):
             return finished(work(self, *args, **kwargs))
 
         self.awaited = work
-        self.blocking = with_signature(work, wait, beside=1)
+        self.blocking = with_signature(work, wait)
 
     @overload
     def __get__(
@@ -138,6 +136,7 @@ class Asks:
     """Something that asks the service."""
 
     _way = ""  # of a public class: which function of each method is its own
+    _exchange: Any  # with the service, of those that ask it over HTTP
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -146,8 +145,9 @@ class Asks:
                 setattr(cls, name, getattr(it, cls._way))
 
     async def _ask(self, call: Call[T], /) -> T:
-        """What is answered to a call."""
-        raise NotImplementedError
+        """What is answered to a call; it is sent again as often as the retry policy permits."""
+        answer: T = await self._exchange.send(call)
+        return answer
 
 
 class Blocking(Asks):
@@ -162,14 +162,6 @@ class Awaited(Asks):
     _way = "awaited"
 
 
-def asking(question: Callable[P, Call[T]]) -> Method[P, T]:
-
-    async def ask(self: Asks, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._ask(question(*args, **kwargs))
-
-    return Method(with_signature(question, ask))
-
-
 def finished(work: Coroutine[Any, Any, T]) -> T:
     """The result of a coroutine over a backend that blocks: it never suspends."""
     try:
@@ -180,24 +172,13 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("The backend of a blocking client has suspended.")
 
 
-def with_signature(
-    question: Callable[..., object], method: Described, *, beside: int = 0
-) -> Described:
-    """The method, as `help` and `inspect` see the question with `self` before its parameters.
-
-    It answers what a call reads. The first parameters that stand beside the
-    question are omitted.
-    """
+def with_signature(question: Callable[..., object], method: Described) -> Described:
+    """The method, as `help` and `inspect` see the question."""
     signature = inspect.signature(question)
-    answer = signature.return_annotation
-    if getattr(answer, "__origin__", None) is Call:
-        (answer,) = get_args(answer)
-    parameters = list(signature.parameters.values())[beside:]
     functools.update_wrapper(method, question, ("__name__", "__qualname__", "__doc__"), ())
-    method.__dict__["__signature__"] = inspect.Signature(
-        [_SELF, *parameters], return_annotation=answer
-    )
-    method.__annotations__ = {one.name: one.annotation for one in parameters} | {"return": answer}
+    method.__dict__["__signature__"] = signature
+    annotations = {it.name: it.annotation for it in [*signature.parameters.values()][1:]}
+    method.__annotations__ = annotations | {"return": signature.return_annotation}
     return method
 
 
@@ -251,7 +232,7 @@ def sends(
                 if has_body else None,
             ))  # fmt: skip
 
-        return Method(with_signature(question, send, beside=1))
+        return Method(with_signature(question, send))
 
     return declare
 
@@ -461,10 +442,6 @@ class Questions(Asks):
 
 class MemoryService(Awaited, Questions, ABC):
     """The memories of one caller. Every method refuses with a MemoryServiceError."""
-
-    @abstractmethod
-    async def _ask(self, call: Call[T], /) -> T:
-        """What is answered to a call."""
 
     @abstractmethod
     def export(

@@ -27,13 +27,11 @@ _REFUSAL: Any = object()
 class Part(Asks):
     """A part of the client of OpenWOP."""
 
+    _exchange: Exchange
     _run_id: str | None = None  # of a part of a run: whatever it sends names the run
 
     def __init__(self, exchange: Exchange) -> None:
         self._exchange = exchange
-
-    async def _ask(self, call: Call[T], /) -> T:
-        return await self._exchange.send(call)
 
 
 def sends(
@@ -67,7 +65,7 @@ def sends(
                     raise
                 return absent  # type: ignore[no-any-return]
 
-        return Method(with_signature(question, send, beside=1))
+        return Method(with_signature(question, send))
 
     return declare
 

@@ -15,19 +15,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
 from . import rules
-from .rules import (
-    FROM_ARGUMENTS,
-    LIMIT,
-    LONGEST_SCOPE,
-    LONGEST_TOOL,
-    SCOPE,
-    InjectRule,
-    Pattern,
-    SaveRule,
-    WrongPattern,
-    line,
-    quoted,
-)
+from .rules import FROM_ARGUMENTS, InjectRule, Pattern, SaveRule, quoted
 
 MOST = 100  # faults in one message
 DEEPEST = 100  # levels
@@ -103,7 +91,7 @@ class _Loader(yaml.SafeLoader):
         node = super().compose_node(parent, index)
         self._depth -= 1
         if node is not None and node.tag not in _KNOWN:
-            tag = line(str(node.tag).replace(STANDARD, "!!", 1))
+            tag = rules.line(str(node.tag).replace(STANDARD, "!!", 1))
             self._faults.add(_at(node.start_mark), f"The tag {tag} is none of YAML's own.")
         return node
 
@@ -162,15 +150,11 @@ class Spot:
     def line(self) -> int:
         return self.node.start_mark.line + 1
 
-    @property
-    def is_mapping(self) -> bool:
-        return isinstance(self.node, MappingNode)
-
     def refuse(self, sentence: str) -> None:
         self.faults.add(self.path or f"line {self.line}", sentence)
 
     def below(self, step: str, node: Node) -> "Spot":
-        return Spot(node, f"{self.path}{line(step)}".removeprefix("."), self.faults)
+        return Spot(node, f"{self.path}{rules.line(step)}".removeprefix("."), self.faults)
 
     def fields(self) -> dict[str, "Spot"]:
         """A mapping's fields by name, with those that `<<` merges."""
@@ -218,7 +202,7 @@ class Spot:
             return None
         try:
             return Pattern(text)
-        except WrongPattern as error:
+        except rules.WrongPattern as error:
             self.refuse(str(error))
             return None
 
@@ -330,13 +314,13 @@ def _hooks_in(root: Spot) -> list[tuple[int, Fields]]:
 
 def _save_rule(spot: Spot) -> SaveRule | None:
     fields = _known(spot, SAVE_FIELDS)
-    if not spot.is_mapping:
+    if not isinstance(spot.node, MappingNode):
         return None
     tool = _tool(spot, fields)
     output = fields["matchOutput"].pattern() if "matchOutput" in fields else None
     arguments = _patterns(fields)
     type_ = _word(fields, "type", rules.LONGEST_TYPE) or rules.TYPE
-    scope = _word(fields, "scope", LONGEST_SCOPE) or SCOPE
+    scope = _word(fields, "scope", rules.LONGEST_SCOPE) or rules.SCOPE
     if tool is None:
         return None
     return SaveRule(tool=tool, match_output=output, match_args=arguments, type=type_, scope=scope)
@@ -344,11 +328,11 @@ def _save_rule(spot: Spot) -> SaveRule | None:
 
 def _inject_rule(spot: Spot) -> InjectRule | None:
     fields = _known(spot, INJECT_FIELDS)
-    if not spot.is_mapping:
+    if not isinstance(spot.node, MappingNode):
         return None
     tool = _tool(spot, fields)
     query = _query(spot, fields)
-    limit = fields["limit"].whole_number(rules.MOST_RESULTS) if "limit" in fields else LIMIT
+    limit = fields["limit"].whole_number(rules.MOST_RESULTS) if "limit" in fields else rules.LIMIT
     if tool is None or query is None or limit is None:
         return None
     return InjectRule(tool=tool, query=query, limit=limit)
@@ -356,7 +340,7 @@ def _inject_rule(spot: Spot) -> InjectRule | None:
 
 def _tool(spot: Spot, fields: Fields) -> str | None:
     if "tool" in fields:
-        return fields["tool"].text(LONGEST_TOOL)
+        return fields["tool"].text(rules.LONGEST_TOOL)
     spot.below(".tool", spot.node).refuse("The name of the tool is missing.")
     return None
 
