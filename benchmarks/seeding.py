@@ -16,7 +16,7 @@ from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.saves import save
 from agentops_memory.memory.space import Space, project_name
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.documents import Pending
+from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.migrate import migrated
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
@@ -91,7 +91,7 @@ def seeded(path: Path, size: Size, seed: int) -> None:
 def _index(database: sqlite3.Connection) -> None:
     """Put all of them into the full-text index, as a service does when no change comes."""
     database.execute("BEGIN")
-    Pending(database, is_alone=True).flush()
+    Index(database).flush()
     database.execute("COMMIT")
 
 

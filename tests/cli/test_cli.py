@@ -192,7 +192,7 @@ def test_a_command_on_the_file_loads_no_index_into_memory(path: Path) -> None:
     done = run("search", "queue", *file, code=CALLED)
 
     assert done.stdout.startswith("#1 [discovery] Queue")
-    assert "Readers._serve" in done.stderr.split()
+    assert "Threads._serve" in done.stderr.split()
     assert "DatabaseIndex.install" not in done.stderr.split()
 
 

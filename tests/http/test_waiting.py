@@ -12,7 +12,7 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine, engine, transaction
+from agentops_memory.sqlite import SqliteEngine, connection, engine, transaction
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
@@ -210,7 +210,7 @@ def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path
 
 @pytest.mark.sqlite_files
 def test_readers_stay_behind_while_nobody_takes_their_answers(path: Path) -> None:
-    began = [threading.Event() for _ in range(transaction.AHEAD + transaction.READERS + 1)]
+    began = [threading.Event() for _ in range(connection.AHEAD + transaction.READERS + 1)]
 
     def read(_: Transaction, number: int) -> int:
         began[number].set()
@@ -220,8 +220,8 @@ def test_readers_stay_behind_while_nobody_takes_their_answers(path: Path) -> Non
         reads = [asyncio.create_task(database.read(OPERATOR, read, it)) for it in range(len(began))]
         await turns(1)
         # The loop does not turn from here on.
-        assert all(it.wait(SOON) for it in began[: transaction.AHEAD])
-        assert not began[transaction.AHEAD].wait(SHORT)
+        assert all(it.wait(SOON) for it in began[: connection.AHEAD])
+        assert not began[connection.AHEAD].wait(SHORT)
 
         assert await asyncio.gather(*reads) == list(range(len(began)))
 
@@ -231,7 +231,7 @@ def test_readers_stay_behind_while_nobody_takes_their_answers(path: Path) -> Non
 @pytest.mark.sqlite_files
 def test_callers_that_leave_begun_reads_leave_no_place_taken(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
-        for _ in range(transaction.AHEAD + 1):
+        for _ in range(connection.AHEAD + 1):
             free, began, end = threading.Event(), threading.Event(), threading.Event()
 
             def block(_: Transaction, free: threading.Event = free) -> None:

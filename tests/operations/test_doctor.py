@@ -22,8 +22,9 @@ from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.features import ALL
 from agentops_memory.settings.settings import settings_or_defaults
 from agentops_memory.sqlite import examination
-from agentops_memory.sqlite.connection import Subject, connect
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.migrate import planned
+from agentops_memory.sqlite.repair import Subject
 from agentops_memory.sqlite.tenants import storage_stats
 
 from ..support.damages import CASES, Case, beside, running

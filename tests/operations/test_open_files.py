@@ -22,7 +22,7 @@ from agentops_memory.memory.access import OPERATOR, TenantId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import connection as transactions
 from agentops_memory.sqlite import engine as opening
-from agentops_memory.sqlite.connection import connect, connection
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.open_files import GONE, LINKED, LOG_GONE
 from agentops_memory.sqlite.tenants import remove, tenant_file
 
@@ -344,11 +344,11 @@ def test_the_log_of_one_tenant_concerns_that_tenant_alone(path: Path) -> None:
 async def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def connection_to_another(*given: Any) -> Any:
+    def connection_to_another(*args: Any, **options: Any) -> Any:
         replaced(path)
-        return connection(*given)
+        return connect(*args, **options)
 
-    monkeypatch.setattr(opening, "connection", connection_to_another)
+    monkeypatch.setattr(opening, "connect", connection_to_another)
     with pytest.raises(StartRefused, match="was replaced while it was opened"):
         async with SqliteEngine.opened(path, clock=lambda: START):
             pass

@@ -20,7 +20,7 @@ from agentops_memory.memory.space import Space, project_name
 from agentops_memory.recall import visibility as document
 from agentops_memory.recall.query import understood
 from agentops_memory.recall.visibility import PRIOR
-from agentops_memory.sqlite import documents, index, writer
+from agentops_memory.sqlite import index, writer
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import Partitions, table
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -182,7 +182,7 @@ def small_partitions() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(writer, "MOST_WAITING", 3)
         patched.setattr(index, "MOVED", 3)
-        patched.setattr(documents, "MAX_STEP", 40)
+        patched.setattr(index, "MAX_STEP", 40)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():
             patched.setattr(document, name, value)
         yield

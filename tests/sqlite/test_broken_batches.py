@@ -182,7 +182,7 @@ def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served
 
     async def test(database: SqliteEngine) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(writer, "together", broken)
+            patched.setattr(writer.Writer, "_together", broken)
             errors = await together(database, map(saving, "abc"))
         assert [type(error) for error in errors] == [MemoryError] * 3
         assert await together(database, map(saving, "abc")) == ["a", "b", "c"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import documents, writer
+from agentops_memory.sqlite import index, writer
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
@@ -43,7 +43,7 @@ def test_saves_enter_the_index_together_once_many_wait(
 def test_what_waits_is_bounded_in_characters_though_the_first_are_short(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "MAX_STEP", 500)
+    monkeypatch.setattr(index, "MAX_STEP", 500)
     for number in range(50):
         service.save(f"apple {number}")
     assert indexed(service.path) == 0

@@ -21,8 +21,8 @@ from ..memory.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings.settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as library
-from ..sqlite.connection import Subject
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
+from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest

@@ -1,27 +1,26 @@
 """One SQLite connection: its settings, the thread that plain functions run on, transactions."""
 
 import _sqlite3
+import asyncio
 import inspect
+import logging
 import os
 import re
 import sqlite3
+import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import quote
 
-import aiosqlite
-
-from ..engine.engine import Sealer
 from ..engine.maintenance import noop
-from ..errors import DamagedRow
-from ..memory.access import TenantId
+from ..errors import Busy, DamagedRow
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Known
@@ -32,7 +31,7 @@ from ..secrets.sanitizing import reason
 from .dialect import decoded, is_damage, primary_code, registered
 
 if TYPE_CHECKING:
-    from ..memory.findings import Fix
+    pass
 
 T = TypeVar("T")
 
@@ -91,30 +90,6 @@ class Noted:
         return Changes(areas=areas, new=list(new), projects=set(self._projects))
 
 
-class Connection(aiosqlite.Connection):
-    """A connection that runs a whole function on its own thread."""
-
-    async def __aenter__(self) -> "Connection":
-        await self
-        return self
-
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run work whole. A cancelled caller leaves; the work continues."""
-        result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
-        return result
-
-    @property
-    def waiting(self) -> tuple[int, int]:
-        """How many new memories wait for the full-text index, and of how many characters, about."""
-        known = cast(_Database, self._conn).known
-        return len(known.waiting), known.waiting_size
-
-
-def connection(path: Path, features: Features = ALL) -> Connection:
-    """A connection to open with `async with`; it can write, and decodes strictly."""
-    return Connection(lambda: connect(path, features=features, is_strict=True), iter_chunk_size=64)
-
-
 def connect(
     path: Path,
     *,
@@ -140,7 +115,7 @@ def connect(
         timeout=busy_timeout.total_seconds(),
         cached_statements=CACHED_STATEMENTS,
         check_same_thread=one_thread,
-        factory=_Database,
+        factory=Database,
     )
     if not is_strict:
         database.text_factory = decoded
@@ -159,35 +134,30 @@ def connect(
     return database
 
 
+def ours(database: sqlite3.Connection) -> "Database":
+    """A connection that was made by `connect`."""
+    return cast(Database, database)
+
+
 def known_stems(database: sqlite3.Connection) -> Stems:
     """What the words are in the index of a connection that was made by `connect`."""
-    return cast(_Database, database).stems
-
-
-def noted_by(database: sqlite3.Connection) -> Noted:
-    """What a connection that was made by `connect` has noted of its transaction."""
-    return cast(_Database, database).noted
+    return ours(database).stems
 
 
 def known_to(database: sqlite3.Connection) -> Known:
     """What a connection that notes its changes knows of rows, within a transaction."""
-    ours = cast(_Database, database)
+    it = ours(database)
     ((version,),) = database.execute("PRAGMA data_version")  # moved by what others commit
-    if version != ours.version:
-        ours.known.forget()
-        ours.version = version
-    ours.known.keep_small()
-    return ours.known
-
-
-def forget_known(database: sqlite3.Connection) -> None:
-    cast(_Database, database).known.forget()
+    if version != it.version:
+        it.known.forget()
+        it.version = version
+    it.known.keep_small()
+    return it.known
 
 
 def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
     """The damaged rows that were left out on a connection since this was last called."""
-    ours = cast(_Database, database)
-    damaged, ours.damaged = ours.damaged, []
+    damaged, ours(database).damaged = ours(database).damaged, []
     return damaged
 
 
@@ -247,10 +217,9 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None
 
 def wait_at_most(database: sqlite3.Connection, seconds: float) -> None:
     """For another process's transaction."""
-    ours = cast(_Database, database)
-    if seconds != ours.timeout:
+    if seconds != ours(database).timeout:
         database.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
-        ours.timeout = seconds
+        ours(database).timeout = seconds
 
 
 @contextmanager
@@ -311,7 +280,9 @@ _PRAGMAS = (
 )
 
 
-class _Database(sqlite3.Connection):
+class Database(sqlite3.Connection):
+    """A connection, with what this process knows of it."""
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stems = Stems()
@@ -400,8 +371,9 @@ _TRIGGERS = """
 """
 
 
-def note_changes(database: sqlite3.Connection, noted: Noted) -> None:
+def note_changes(database: sqlite3.Connection) -> None:
     """Let a connection note from now on what it changes."""
+    noted = ours(database).noted
     database.create_function("note_change", 3, noted.note)
     database.create_function("note_summary", 1, noted.note_summary)
     database.executescript(_TRIGGERS)
@@ -415,6 +387,103 @@ def token_of(database: sqlite3.Connection) -> Token:
 
 def leave_token(database: sqlite3.Connection, token: Token) -> None:
     database.execute("UPDATE database_state SET token = :token", {"token": token})
+
+
+log = logging.getLogger(__name__)
+
+# Work begun whose callers have no answer yet. While the loop is busy, more would pile up, of
+# which each can take several MiB.
+AHEAD = 4
+
+
+class Threads:
+    """A thread for each of some connections: they run plain functions, of which none waits.
+
+    `check` is called after each, and raises what that is refused with instead. `afterwards` is
+    called with the connection then, when the caller is answered. What has not begun within the
+    timeout is refused with Busy.
+    """
+
+    def __init__(
+        self,
+        connections: Sequence[sqlite3.Connection],
+        *,
+        check: Check = noop,
+        afterwards: Callable[[sqlite3.Connection], object] = noop,
+        timeout: timedelta | None = None,
+    ) -> None:
+        self.connections = connections
+        self._check = check
+        self._afterwards = afterwards
+        self._timeout = timeout
+        self._queue: SimpleQueue[tuple[Future[Any], Callable[..., Any]] | None] = SimpleQueue()
+        self._places: SimpleQueue[None] = SimpleQueue()  # of work that is ahead
+        for _ in range(AHEAD):
+            self._places.put(None)
+        self._threads = [
+            threading.Thread(target=self._serve, args=(each,), name="database", daemon=True)
+            for each in connections
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What work answers. A cancelled caller leaves; work that has begun continues."""
+        future: Future[T] = Future()
+        loop, timer = asyncio.get_running_loop(), None
+        self._queue.put((future, work))
+        if self._timeout is not None:
+            timer = loop.call_later(self._timeout.total_seconds(), future.cancel)
+        try:
+            return await asyncio.wrap_future(future)
+        except asyncio.CancelledError:
+            if timer is None or loop.time() < timer.when() or not future.cancelled():
+                raise
+            raise Busy("Too many reads are waiting; try again.") from None
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if not future.cancel():  # it has begun
+                self._places.put(None)
+
+    async def close(self) -> None:
+        """Finish what was accepted, and close the connections."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+        for connection in self.connections:
+            connection.close()
+
+    def _serve(self, connection: sqlite3.Connection) -> None:
+        while self._serve_next(connection):
+            try:
+                self._afterwards(connection)
+            except Exception:
+                log.exception("What follows a read has failed.")
+
+    def _serve_next(self, connection: sqlite3.Connection) -> bool:
+        """Whether there was one; nothing of it is held afterwards, or while the next is awaited."""
+        queued = self._queue.get()
+        if queued is None:
+            return False
+        future, work = queued
+        if future.set_running_or_notify_cancel():
+            self._places.get()
+            try:
+                try:
+                    answer = work(connection)
+                finally:  # whatever it has met: without a log of its own that need be no damage
+                    self._check()
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                future.set_exception(error)
+                del queued, future, work  # which the error would hold
+            else:
+                future.set_result(answer)
+        return True
 
 
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
@@ -457,23 +526,6 @@ MOST = 100  # faults that SQLite tells of, pages that nothing uses after all oth
 NO_FAULTS = ("ok", "*** in database main ***")
 OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
 """Of a damaged row, of which `maintenance.damaged_rows` tells more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is examined: a database file, and what it is measured by."""
-
-    tenant: TenantId
-    path: Path
-    features: Features
-    sealer: Sealer
-    now: datetime
-    quota: int | None  # bytes
-    session_idle: timedelta
-    is_thorough: bool
-
-    def fix(self, repair: Callable[..., str], *what: object) -> "Fix":
-        return partial(repair, self.path, self.features, *what)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import (
@@ -18,16 +19,16 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from ..engine.engine import Sealer
 from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
 from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ..lazy import Lazy
 from ..memory.access import Caller
-from ..memory.damage import KnownDamage, RowDamage
+from ..memory.damage import KnownDamage
 from ..memory.erasure import ReceiptTable
 from ..memory.retention import USUAL, Retentions
 from ..recall.cache import DatabaseIndex, IndexCache
@@ -38,27 +39,24 @@ from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,
     READ_LIMIT,
-    Connection,
+    Threads,
     connect,
-    connection,
     in_snapshot,
     is_readable,
     note_changes,
-    noted_by,
     read_only,
     taken_damage,
     token_of,
 )
 from .damage import damaged
 from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
-from .documents import Pending
-from .index import STEMMED
+from .index import STEMMED, Index
 from .migrate import OnUpgrade, has_newest_format, migrated, tables
 from .open_files import OpenFiles, checkpointed, copies_of, file_id, in_use, protect_log, size_at
 from .partitions import Purge
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
-from .transaction import Readers, SqliteTransaction, Work, held_reads
+from .transaction import SqliteTransaction, Work, held_reads, readers
 from .writer import OnCommit, Writer, serving
 
 P = ParamSpec("P")
@@ -77,7 +75,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def opened_file(
     path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
-) -> AsyncIterator[tuple[Connection, OpenFiles]]:
+) -> AsyncIterator[tuple[Threads, OpenFiles]]:
     """The connection that writes into a file, made or brought up to date first, and its files.
 
     Raises StartRefused when the file cannot be used as it is. A cancelled
@@ -87,16 +85,20 @@ async def opened_file(
         held.enter_context(in_use(file_id(path)))
         await run_in_thread(partial(migrated, path, now, features, on_upgrade))
         held.enter_context(in_use(file := file_id(path)))  # a new one
-        async with connection(path, features) as database:
-            files = await database.run(partial(OpenFiles.of, path, file))
-            await database.run(lambda it: note_changes(it, noted_by(it)))
+        opening = partial(connect, path, features=features, one_thread=False, is_strict=True)
+        writer = Threads([await asyncio.to_thread(opening)])
+        try:
+            files = await writer.run(partial(OpenFiles.of, path, file))
+            await writer.run(note_changes)
             try:
-                yield database, files
+                yield writer, files
             finally:
                 if files.has_another_log():
                     protect_log(files)
                 else:
-                    await database.run(_checkpoint)
+                    await writer.run(_checkpoint)
+        finally:
+            await writer.close()
 
 
 def _checkpoint(database: sqlite3.Connection) -> None:
@@ -126,107 +128,85 @@ OnDamage = Callable[[Caller], object]
 """Told whose request has met damage. Any thread may tell."""
 
 
-@dataclass(eq=False)
-class Damage:
-    """Whether one database is known to be damaged."""
-
-    path: Path
-    report: OnDamage = noop  # where something else could stand in
-    is_known: bool = False
-
-    @cached_property
-    def known(self) -> KnownDamage:
-        return KnownDamage(str(self.path))
-
-    def note(self, caller: Caller, *, is_intact: bool) -> None:
-        """Note what a look has found; the log has each change once."""
-        fields = {"path": str(self.path), "tenant": caller.tenant}
-        if self.is_known and is_intact:
-            log.warning("the database file is intact again", extra=fields)
-        elif not (self.is_known or is_intact):
-            log.error("the database file is damaged: %s", REMEDY, extra=fields)
-        self.is_known = not is_intact
-
-
-def is_intact(path: Path, is_stopped: Callable[[], bool]) -> bool:
-    """Whether every table and its indexes can be read, page by page, however long it takes.
+def _is_intact(database: sqlite3.Connection) -> bool:
+    """Whether every table and its indexes can be read, page by page.
 
     Pages that nothing uses are no damage.
     """
-    with _interruptible(path, is_stopped) as database:
-        try:
-            return all(is_readable(database, name) for name in tables(database))
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
-            return False
+    try:
+        return all(is_readable(database, name) for name in tables(database))
+    except sqlite3.DatabaseError as error:
+        if not is_damage(error):
+            raise
+        return False
 
 
-def damaged_at(path: Path, is_stopped: Callable[[], bool]) -> list[RowDamage]:
-    with _interruptible(path, is_stopped) as database:
-        return damaged(database)
+async def _look(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
+    """What a look finds, however long it takes; it stops once nobody waits for it any more."""
+    stop = threading.Event()
+
+    def work() -> T:
+        with closing(connect(path)) as database:
+            read_only(database)
+            database.set_progress_handler(stop.is_set, PROGRESS)
+            return look(database)
+
+    try:
+        return await run_in_thread(work)
+    finally:
+        stop.set()
 
 
-@contextmanager
-def _interruptible(path: Path, is_stopped: Callable[[], bool]) -> Iterator[sqlite3.Connection]:
-    with closing(connect(path)) as database:
-        read_only(database)
-        database.set_progress_handler(is_stopped, PROGRESS)
-        yield database
+class SqliteMaintenance(ABC):
+    """Looks after the database of each caller's tenant; partitions of the index one by one."""
 
-
-MINUTE = timedelta(minutes=1)
-
-
-class Databases(Protocol):
-    """The database of each caller's tenant."""
-
+    @abstractmethod
     async def read(
         self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
 
+    @abstractmethod
     async def write(
         self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T: ...
 
-    def path_of(self, caller: Caller) -> Path:
-        """Where it lies."""
+    @abstractmethod
+    def path_of(self, caller: Caller) -> Path: ...
 
+    @abstractmethod
     def used(
         self, caller: Caller, *, in_passing: bool = False
     ) -> AbstractAsyncContextManager["SqliteEngine"]:
         """The database, which stays open inside; an observer opens none, and keeps none open."""
 
-
-@dataclass(frozen=True, slots=True)
-class SqliteMaintenance:
-    """Looks after databases; partitions of the full-text index one by one."""
-
-    databases: Databases
+    @property
+    def maintenance(self) -> Self:
+        return self
 
     @property
     def has_files(self) -> bool:
         return True
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
-        async with self.databases.used(caller) as database:
-            damage = database.damage
+        async with self.used(caller) as database:
             with translated():
                 if thorough:
-                    found = await _look(partial(is_intact, damage.path))
-                    damage.note(caller, is_intact=found)
-                if not (thorough and damage.is_known):
-                    damage.known.note(caller, await _look(partial(damaged_at, damage.path)))
-        return Condition(is_intact=not damage.is_known, damaged_rows=damage.known.names)
+                    is_intact = await _look(database.path, _is_intact)
+                    database.note_damage(caller, is_intact=is_intact)
+                if not (thorough and database.is_damaged):
+                    database.known_damage.note(caller, await _look(database.path, damaged))
+        return Condition(
+            is_intact=not database.is_damaged, damaged_rows=database.known_damage.names
+        )
 
     async def repair(self, caller: Caller) -> list[int]:
         numbers = await self._partitions(caller)
         damaged = [number for number in numbers if await self._is_damaged(caller, number)]
         for number in damaged:
-            await self.databases.write(caller, lambda tx, one: tx.index.recreate(one), number)
+            await self.write(caller, lambda tx, one: tx.index.recreate(one), number)
         return damaged
 
-    async def bring_to_rules(self, caller: Caller) -> None:
+    async def bring_to_rules(self, caller: Caller) -> None:  # noqa: B027 - of the port
         """It was, when the database was opened."""
 
     async def tidy(self, caller: Caller) -> Tidied:
@@ -243,18 +223,14 @@ class SqliteMaintenance:
         except DamagedRow:  # the log has it, and readiness names it
             drifted = ()
         moved = 0
-        while await self.databases.read(caller, lambda tx: bool(tx.partitions.oversized())):
-            if not await self.databases.write(caller, lambda tx: tx.index.rebalance()):
+        while await self.read(caller, lambda tx: bool(tx.partitions.oversized())):
+            if not await self.write(caller, lambda tx: tx.index.rebalance()):
                 break
             moved += 1
         for number in await self._partitions(caller):
-            goes_on = await self.databases.read(
-                caller, lambda tx, one: tx.segments.are_many(one), number
-            )
+            goes_on = await self.read(caller, lambda tx, one: tx.segments.are_many(one), number)
             while goes_on:
-                goes_on = await self.databases.write(
-                    caller, lambda tx, one: tx.segments.merge(one), number
-                )
+                goes_on = await self.write(caller, lambda tx, one: tx.segments.merge(one), number)
         return Tidied(
             parts=len(drifts),
             drift=sum(drifts.values()),
@@ -264,28 +240,26 @@ class SqliteMaintenance:
         )
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        erasures = await self.databases.read(caller, lambda tx: tx[ReceiptTable].pending())
+        erasures = await self.read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
-        for number, notes in await self.databases.read(
-            caller, lambda tx: tx.partitions.marked_for_purge()
-        ):
+        for number, notes in await self.read(caller, lambda tx: tx.partitions.marked_for_purge()):
             progress(f"partition {number}")
             begun: Purge | None = None
-            while begun := await self.databases.write(
+            while begun := await self.write(
                 caller, lambda tx, *its: tx.partitions.purge(*its), number, notes, begun
             ):
                 pass
         progress("the file")
-        async with self.databases.used(caller) as database:
+        async with self.used(caller) as database:
             is_scrubbed = await database.scrub_file(caller)
         if not is_scrubbed:
             return Scrubbed(pending=len(erasures))
-        await self.databases.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
+        await self.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
         return Scrubbed(settled=len(erasures))
 
     async def sizes(self, caller: Caller) -> Sizes:
-        path, free = self.databases.path_of(caller), None
+        path, free = self.path_of(caller), None
         with suppress(OSError):
             free = shutil.disk_usage(path.parent).free
         return Sizes(
@@ -293,54 +267,52 @@ class SqliteMaintenance:
         )
 
     async def count(self, caller: Caller) -> RowCounts:
-        async with self.databases.used(caller, in_passing=True) as database:
+        async with self.used(caller, in_passing=True) as database:
             return await database.read(caller, lambda tx: tx[projects.ProjectTable].rows())
 
     def copies(self, caller: Caller) -> list[str]:
-        path = Path(os.path.realpath(self.databases.path_of(caller)))
+        path = Path(os.path.realpath(self.path_of(caller)))
         return [copy.name for copy in copies_of(path)]
 
     async def drifts(self, caller: Caller) -> dict[int, int]:
         return {
-            it: await self.databases.read(caller, lambda tx, one: tx.partitions.drift(one), it)
+            it: await self.read(caller, lambda tx, one: tx.partitions.drift(one), it)
             for it in await self._partitions(caller)
         }
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
         try:
-            return await self.databases.write(caller, lambda tx: tx.index.is_exact(number))
+            return await self.write(caller, lambda tx: tx.index.is_exact(number))
         except Damaged:
             return False
 
     async def rebuild(self, caller: Caller, number: int) -> None:
         """Fill a partition again from the memories; one that is damaged is replaced."""
         try:
-            await self.databases.write(caller, lambda tx: tx.index.rebuild(number))
+            await self.write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
-            await self.databases.write(caller, lambda tx: tx.index.recreate(number))
+            await self.write(caller, lambda tx: tx.index.recreate(number))
 
     async def _partitions(self, caller: Caller) -> list[int]:
-        return await self.databases.read(caller, lambda tx: tx.partitions.all())
+        return await self.read(caller, lambda tx: tx.partitions.all())
 
     async def _store_stems(self, caller: Caller) -> None:
         """Store the stems of memories that have none yet, so that they are loaded soon."""
         after: int | None = 0
         while after is not None:
-            missing, after = await self.databases.read(
+            missing, after = await self.read(
                 caller, lambda tx, first: tx.index.missing_stems(first), after
             )
             for start in range(0, len(missing), STEMMED):
                 some = missing[start : start + STEMMED]
-                await self.databases.write(
-                    caller, lambda tx, them: tx.index.store_stems(them), some
-                )
+                await self.write(caller, lambda tx, them: tx.index.store_stems(them), some)
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """A page says nothing about what was read before, so both are checked."""
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
-            return not await self.databases.write(caller, _is_exact, number)
+            return not await self.write(caller, _is_exact, number)
         except Damaged:
             return True
         except DamagedRow:
@@ -349,26 +321,17 @@ class SqliteMaintenance:
     async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
         """What work finds; one that is too large for a read counts as readable."""
         try:
-            return await self.databases.read(caller, work)
+            return await self.read(caller, work)
         except Damaged:
             return False
         except Unavailable:
             return True
 
 
-async def _look(look: Callable[[Callable[[], bool]], T]) -> T:
-    """What a look finds, which asks whether to stop once nobody waits for it any more."""
-    stop = threading.Event()
-    try:
-        return await run_in_thread(partial(look, stop.is_set))
-    finally:
-        stop.set()
-
-
 def _is_next_readable(tx: SqliteTransaction) -> bool:
     numbers = tx.partitions.all()
-    turn = int(tx.now.timestamp() // MINUTE.total_seconds())
-    return not numbers or tx.partitions.is_readable(numbers[turn % len(numbers)])
+    minute = int(tx.now.timestamp() // 60)
+    return not numbers or tx.partitions.is_readable(numbers[minute % len(numbers)])
 
 
 def _is_exact(tx: SqliteTransaction, number: int) -> bool:
@@ -381,17 +344,20 @@ QUEUE_TIMEOUT = timedelta(seconds=5)  # half of what our client waits, so that i
 
 
 @dataclass(slots=True, eq=False)
-class SqliteEngine:
+class SqliteEngine(SqliteMaintenance):
     """Transactions on one database file, of one tenant. Make one with `opened`."""
 
+    path: Path
+    known_damage: KnownDamage
     _writer: Writer
-    _readers: Readers
+    _readers: Threads
     _scrub: Callable[[], Awaitable[bool]]
-    damage: Damage
+    _report: OnDamage  # where something else could stand in
     _clock: Callable[[], datetime]
     _transaction: Callable[..., SqliteTransaction]
     _index: DatabaseIndex
     held: HeldReads
+    is_damaged: bool = False  # as far as is known
     _storing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -419,22 +385,21 @@ class SqliteEngine:
         index = index_in_memory(index_cache or IndexCache(), features)
         async with (
             opened_file(path, clock(), features, upgrading) as (database, files),
-            Readers.opened(
+            readers(
                 path, features, files.require_own_log, partial(load_wanted, index=index)
-            ) as readers,
-            serving(database, files, QUEUE, QUEUE_TIMEOUT, committed, index) as writer,
+            ) as reading,
+            serving(Writer(database, files, QUEUE, QUEUE_TIMEOUT, committed, index)) as writer,
         ):
             if not files.are_in_place():
                 raise StartRefused(f"{path} was replaced while it was opened.")
-            scrub, damage = partial(scrubbed, database, files), Damage(path, damaged)
             transactions = partial(
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
-            try:
-                with held_reads(path, index, files) as held:
-                    yield cls(writer, readers, scrub, damage, clock, transactions, index, held)
-            finally:
-                index.close()
+            with closing(index), held_reads(path, index, files) as held:
+                yield cls(
+                    path, KnownDamage(str(path)), writer, reading,
+                    partial(scrubbed, database, files), damaged, clock, transactions, index, held,
+                )  # fmt: skip
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         may_be_behind = False
@@ -448,12 +413,12 @@ class SqliteEngine:
                     )  # fmt: skip
                     answer = work(tx, *args, **kwargs)
             except Undecodable:  # which the connection knows how to read by now
-                self.damage.report(caller)
+                self._report(caller)
                 return transaction(database)
             finally:
-                self.damage.known.add(caller, taken_damage(database))
+                self.known_damage.add(caller, taken_damage(database))
             if tx.met_damage:
-                self.damage.report(caller)
+                self._report(caller)
             return answer
 
         if self._index.computed and (self._storing is None or self._storing.done()):
@@ -475,7 +440,7 @@ class SqliteEngine:
                 raise
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def transaction(database: sqlite3.Connection, batch: Pending) -> T:
+        def transaction(database: sqlite3.Connection, batch: Index) -> T:
             tx = self._transaction(
                 database, self._clock(), caller,
                 batch=batch, others=lambda: self._writer.waiting - 1,
@@ -484,12 +449,12 @@ class SqliteEngine:
                 with Decoding(database):
                     return work(tx, *args, **kwargs)
             except Undecodable:
-                self.damage.report(caller)
+                self._report(caller)
                 raise
             finally:
-                self.damage.known.add(caller, taken_damage(database))
+                self.known_damage.add(caller, taken_damage(database))
 
-        self._writer.on_damage = partial(self.damage.report, caller)
+        self._writer.on_damage = partial(self._report, caller)
         with self._translated(caller):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 
@@ -506,12 +471,8 @@ class SqliteEngine:
     def waiting(self) -> int:
         return self._writer.waiting
 
-    @property
-    def maintenance(self) -> SqliteMaintenance:
-        return SqliteMaintenance(self)
-
     def path_of(self, _: Caller) -> Path:
-        return self.damage.path
+        return self.path
 
     @asynccontextmanager
     async def used(
@@ -528,16 +489,16 @@ class SqliteEngine:
         Refuses as a write does, and with Damaged while damage is known.
         """
 
-        def again(database: sqlite3.Connection, _: Pending) -> bool:
+        def again(database: sqlite3.Connection, _: Index) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
             database.execute(f"PRAGMA user_version = {version}")  # writes, and changes nothing
             return has_newest_format(database)
 
         with translated():
             is_newest = await self._writer.write(again, BUSY_TIMEOUT)
-        if self.damage.is_known:
+        if self.is_damaged:
             raise Damaged(f"{DAMAGED} {REMEDY}")
-        return Condition(has_newest_format=is_newest, damaged_rows=self.damage.known.names)
+        return Condition(has_newest_format=is_newest, damaged_rows=self.known_damage.names)
 
     async def scrub_file(self, caller: Caller) -> bool:
         """Leave nothing of what was deleted in the file and its log; false while that is held back.
@@ -555,9 +516,18 @@ class SqliteEngine:
             with translated():
                 yield
         except DamagedRow as damage:
-            self.damage.known.add(caller, [damage])
+            self.known_damage.add(caller, [damage])
             raise
         except Damaged:
-            self.damage.note(caller, is_intact=False)
-            self.damage.report(caller)
+            self.note_damage(caller, is_intact=False)
+            self._report(caller)
             raise
+
+    def note_damage(self, caller: Caller, *, is_intact: bool) -> None:
+        """Note what a look has found; the log has each change once."""
+        fields = {"path": str(self.path), "tenant": caller.tenant}
+        if self.is_damaged and is_intact:
+            log.warning("the database file is intact again", extra=fields)
+        elif not (self.is_damaged or is_intact):
+            log.error("the database file is damaged: %s", REMEDY, extra=fields)
+        self.is_damaged = not is_intact

@@ -16,7 +16,7 @@ from ..openintent.entries import SealTable
 from ..recall.stems import rules
 from ..secrets.sanitizing import reason
 from . import repair, upgrade
-from .connection import Subject, faults_of, log_size, open_read_only
+from .connection import faults_of, log_size, open_read_only
 from .damage import damaged
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
@@ -31,8 +31,9 @@ from .migrate import (
     version_of,
 )
 from .partitions import Partitions
+from .repair import Subject
 
-SHOWN = 3  # faults that a sentence names
+MOST_NAMED = 3  # faults that a sentence names
 DAMAGED = (
     "Stop the service, keep a copy of the file as it is, and restore a backup: "
     "`agentops-memory restore`."
@@ -49,9 +50,18 @@ SET_CLOCK = "Set the clock (`timedatectl`). Order and expiry depend on it; nothi
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    faults = _faults_found(database, subject)
+    """Whether SQLite finds the file sound; of one of another format more is not known."""
+    try:
+        check = "integrity_check" if subject.is_thorough else "quick_check"
+        faults = faults_of(database, check)
+    except sqlite3.DatabaseError as error:
+        faults = [reason(error)]
+    is_of_us = is_ours(database)
     if not faults:
-        yield _sound(subject)
+        how = "in full" if subject.is_thorough else "quickly; --thorough checks the indexes too"
+        yield ok("integrity", f"SQLite's check passes ({how}).")
+    elif not is_of_us:
+        yield failed("integrity", f"The file is damaged: {_first_of(faults)}.", DAMAGED)
     elif repair.are_harmless(faults):
         yield warn(
             "integrity",
@@ -62,7 +72,22 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         )
     # Tables whose rows cannot all be read, whatever their indexes hold.
     elif damaged := [it for it in tables(database) if not _has_readable_rows(database, it)]:
-        yield from _located(subject, faults, damaged)
+        # What the full-text index holds can be rebuilt, rows cannot.
+        numbers = {number for it in damaged if (number := partition_of(it)) is not None}
+        data = [table for table in damaged if partition_of(table) is None]
+        for number in sorted(numbers):
+            yield failed(
+                "integrity",
+                f"Partition {number} of the full-text index is damaged: {_first_of(faults)}.",
+                "`agentops-memory doctor --fix` rebuilds it from the memories.",
+                fix=None if data else subject.fix(repair.make_partition, number),
+            )
+        if data:
+            yield failed(
+                "integrity",
+                f"The file is damaged, in the tables {', '.join(data)}: {_first_of(faults)}.",
+                DAMAGED,
+            )
     else:
         yield failed(
             "integrity",
@@ -72,15 +97,8 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             "restore a backup: `agentops-memory restore`.",
             fix=subject.fix(repair.reindex),
         )
-    yield from check_references(database, subject)
-
-
-def check_older(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    """Whether SQLite finds a file of another format sound; more of it is not known."""
-    if faults := _faults_found(database, subject):
-        yield failed("integrity", f"The file is damaged: {_first_of(faults)}.", DAMAGED)
-    else:
-        yield _sound(subject)
+    if is_of_us:
+        yield from check_references(database, subject)
 
 
 def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -178,7 +196,18 @@ def check_log(subject: Subject) -> Finding:
 def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
     now = subject.now
     changed = datetime.fromtimestamp(subject.path.stat().st_mtime, UTC)
-    newest = _newest(database)
+    newest = None
+    ((latest,),) = database.execute(
+        f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
+                      coalesce((SELECT created_at
+                                  FROM memories INDEXED BY memories_in_time
+                                 WHERE {undeleted("memories")} AND {in_a_session("memories")}
+                              ORDER BY created_at DESC
+                                 LIMIT 1), 0),
+                      coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
+    )
+    with suppress(Unreadable):  # `values` says which row it is
+        newest = instant(latest) if latest else None
     if now < BUILT:
         sentence = f"The clock shows {now:%Y-%m-%d %H:%M}, a time before this program was made."
         return failed("clock", sentence, SET_CLOCK)
@@ -187,11 +216,11 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
             f"The newest row is of {newest:%Y-%m-%d %H:%M}, but the clock shows "
             f"{now:%Y-%m-%d %H:%M} (UTC): it was set back, or rows of a later time were imported."
         )
-        return warn("clock", sentence, SET_CLOCK)
-    if changed > now + TOLERATED:
+    elif changed > now + TOLERATED:
         sentence = f"The file was changed at {changed:%Y-%m-%d %H:%M} (UTC), later than now."
-        return warn("clock", sentence, SET_CLOCK)
-    return ok("clock", "No row is from the future.")
+    else:
+        return ok("clock", "No row is from the future.")
+    return warn("clock", sentence, SET_CLOCK)
 
 
 def check_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
@@ -229,18 +258,6 @@ def check_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta)
     )
 
 
-def _sound(subject: Subject) -> Finding:
-    how = "in full" if subject.is_thorough else "quickly; --thorough checks the indexes too"
-    return ok("integrity", f"SQLite's check passes ({how}).")
-
-
-def _faults_found(database: sqlite3.Connection, subject: Subject) -> list[str]:
-    try:
-        return faults_of(database, "integrity_check" if subject.is_thorough else "quick_check")
-    except sqlite3.DatabaseError as error:
-        return [reason(error)]
-
-
 def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
     columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
     lengths = ", ".join(f'total(length("{name}"))' for (name,) in columns)
@@ -251,43 +268,9 @@ def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
     return True
 
 
-def _located(subject: Subject, faults: list[str], damaged: list[str]) -> Iterator[Finding]:
-    """Where the damage is: what the full-text index holds can be rebuilt, rows cannot."""
-    numbers = {number for it in damaged if (number := partition_of(it)) is not None}
-    data = [table for table in damaged if partition_of(table) is None]
-    for number in sorted(numbers):
-        yield failed(
-            "integrity",
-            f"Partition {number} of the full-text index is damaged: {_first_of(faults)}.",
-            "`agentops-memory doctor --fix` rebuilds it from the memories.",
-            fix=None if data else subject.fix(repair.make_partition, number),
-        )
-    if data:
-        yield failed(
-            "integrity",
-            f"The file is damaged, in the tables {', '.join(data)}: {_first_of(faults)}.",
-            DAMAGED,
-        )
-
-
 def _first_of(faults: list[str]) -> str:
-    more = f" and {len(faults) - SHOWN} more" if len(faults) > SHOWN else ""
-    return "; ".join(faults[:SHOWN]) + more
-
-
-def _newest(database: sqlite3.Connection) -> datetime | None:
-    ((newest,),) = database.execute(
-        f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
-                      coalesce((SELECT created_at
-                                  FROM memories INDEXED BY memories_in_time
-                                 WHERE {undeleted("memories")} AND {in_a_session("memories")}
-                              ORDER BY created_at DESC
-                                 LIMIT 1), 0),
-                      coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
-    )
-    with suppress(Unreadable):  # `values` says which row it is
-        return instant(newest) if newest else None
-    return None
+    more = f" and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+    return "; ".join(faults[:MOST_NAMED]) + more
 
 
 PAGE = 100  # entries that are opened at once
@@ -332,26 +315,22 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
 
     `progress` gets how many checks are done, of `CHECKS_OF_FILE`.
     """
-    findings: list[Finding] = []
     for _ in range(TRIES):
-        before = _stamp(subject.path)
-        findings = _found(subject, progress)
+        before, findings = _stamp(subject.path), list[Finding]()
+        try:
+            with open_read_only(subject.path, subject.features) as database:
+                checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
+                for done, (code, check) in enumerate(checks.items()):
+                    progress(done)
+                    try:
+                        findings.extend(check(database, subject))
+                    except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
+                        findings.append(_unreadable(code, error))
+        except (sqlite3.Error, OSError) as error:
+            findings = [_unreadable("integrity", error)]
         if _stamp(subject.path) == before:
             break
     return findings
-
-
-def _found(subject: Subject, progress: Callable[[int], None]) -> list[Finding]:
-    findings: list[Finding] = []
-    try:
-        with open_read_only(subject.path, subject.features) as database:
-            checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
-            for done, (code, check) in enumerate(checks.items()):
-                progress(done)
-                findings += _safely(code, check, database, subject)
-            return findings
-    except (sqlite3.Error, OSError) as error:
-        return [_unreadable("integrity", error)]
 
 
 def is_ours(database: sqlite3.Connection) -> bool:
@@ -395,21 +374,21 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
 
 
 def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    found = difference(database)
-    if found.is_of_an_erased_tenant:
+    schema = difference(database)
+    if schema.is_of_an_erased_tenant:
         yield failed(
             "schema",
             "The tenant was erased, but its files could not be removed; nothing can be saved "
             "here any more.",
             "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
         )
-    elif found.further:
+    elif schema.further:
         yield note(
             "schema",
-            f"Not made by the migrations: {names_of_parts(found.further)}.",
+            f"Not made by the migrations: {names_of_parts(schema.further)}.",
             "Its creator may remove it; the service does not use it.",
         )
-    if indexes := found.missing_indexes:
+    if indexes := schema.missing_indexes:
         yield failed(
             "schema",
             f"Missing: {names_of_parts(('index', name) for name in indexes)}.",
@@ -418,7 +397,7 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         )
     if others := [
         part
-        for part in (*found.missing, *found.changed)
+        for part in (*schema.missing, *schema.changed)
         if partition_of(part[1]) is None and part[1] not in indexes
     ]:
         yield failed(
@@ -426,18 +405,18 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
             f"Missing, or different from the migrations: {names_of_parts(others)}.",
             RESTORE,
         )
-    elif not (found.missing or found.changed or found.further):
+    elif not (schema.missing or schema.changed or schema.further):
         yield ok("schema", "It matches the migrations.")
 
 
 def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    found = damaged(database)
-    if not found:
+    rows = damaged(database)
+    if not rows:
         yield ok("values", "Every row has valid values.")
         return
     yield failed(
         "values",
-        f"These rows are damaged, and not served: {some_of(found)}.",
+        f"These rows are damaged, and not served: {some_of(rows)}.",
         MOVES,
         fix=subject.fix(repair.quarantine, subject.now),
     )
@@ -453,7 +432,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         return
     partitions = Partitions(database, is_alone=False)
     numbers, broken = partitions.all(), difference(database).broken_partitions
-    wrong = [
+    findings = [
         failed(
             "index",
             f"Partition {number} of the full-text index is incomplete.",
@@ -462,13 +441,42 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         )
         for number in sorted(broken)
     ]
+    # A transaction that was cut off is rolled back by the next writer, which this is not to be.
+    journal = subject.path.with_name(f"{subject.path.name}-journal")
+    is_exact = subject.is_thorough and not (journal.exists() and journal.stat().st_size > 0)
     for number in set(numbers) - broken:
-        wrong += _out_of_line(partitions, number, subject)
-    yield from wrong
-    if not wrong:
-        is_exact = subject.is_thorough and not _is_cut(subject.path)
+        findings += _check_partition(partitions, number, subject, is_exact=is_exact)
+    yield from findings
+    if not findings:
         how = "word for word" if is_exact else "by the number of rows"
         yield ok("index", f"Its partitions ({len(numbers)}) match the memories, {how}.")
+
+
+def _check_partition(
+    partitions: Partitions, number: int, subject: Subject, *, is_exact: bool
+) -> Iterator[Finding]:
+    name, fault = f"Partition {number} of the full-text index", ""
+    try:
+        if drift := partitions.drift(number):
+            fault = f"differs from the memories in {drift:,} row{'s' * (drift != 1)}"
+    except sqlite3.Error as error:
+        fault = f"cannot be read: {reason(error)}"
+    if is_exact and not fault:
+        try:
+            if not repair.is_exact(subject.path, subject.features, number):
+                fault = "has words that differ from those of the memories"
+        except sqlite3.Error as error:
+            if primary_code(error) not in SHUT:
+                raise
+            sentence = f"{name} was not compared word for word: {reason(error)}."
+            yield note("index", sentence, ACCESS)
+    if fault:
+        yield warn(
+            "index",
+            f"{name} {fault}.",
+            "The next sweep repairs it; `agentops-memory doctor --fix` repairs it now.",
+            fix=subject.fix(repair.rebuild, number),
+        )
 
 
 CHECKS: Mapping[str, Check] = {
@@ -480,18 +488,9 @@ CHECKS: Mapping[str, Check] = {
     "index": check_index,
     "size": check_rows,
 }
-CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_older}
+CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_integrity}
 """Of a file of another format, or of another program."""
 CHECKS_OF_FILE = len(CHECKS)
-
-
-def _safely(
-    code: str, check: Check, database: sqlite3.Connection, subject: Subject
-) -> Iterator[Finding]:
-    try:
-        yield from check(database, subject)
-    except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
-        yield _unreadable(code, error)
 
 
 def _unreadable(code: str, error: Exception) -> Finding:
@@ -510,53 +509,7 @@ def _older(sentence: str) -> Finding:
     )
 
 
-def _out_of_line(partitions: Partitions, number: int, subject: Subject) -> Iterator[Finding]:
-    try:
-        drift = partitions.drift(number)
-    except sqlite3.Error as error:
-        yield _wrong_partition(subject, number, f"cannot be read: {reason(error)}")
-        return
-    if drift:
-        yield _wrong_partition(
-            subject, number, f"differs from the memories in {drift:,} row{'s' * (drift != 1)}"
-        )
-    elif subject.is_thorough and not _is_cut(subject.path):
-        yield from _other_words(subject, number)
-
-
-def _other_words(subject: Subject, number: int) -> Iterator[Finding]:
-    try:
-        is_exact = repair.is_exact(subject.path, subject.features, number)
-    except sqlite3.Error as error:
-        if primary_code(error) not in SHUT:
-            raise
-        yield note(
-            "index",
-            f"Partition {number} of the full-text index was not compared word for word: "
-            f"{reason(error)}.",
-            ACCESS,
-        )
-        return
-    if not is_exact:
-        yield _wrong_partition(subject, number, "has words that differ from those of the memories")
-
-
-def _wrong_partition(subject: Subject, number: int, what: str) -> Finding:
-    return warn(
-        "index",
-        f"Partition {number} of the full-text index {what}.",
-        "The next sweep repairs it; `agentops-memory doctor --fix` repairs it now.",
-        fix=subject.fix(repair.rebuild, number),
-    )
-
-
-def _is_cut(path: Path) -> bool:
-    """Whether a transaction was cut off, which the next writer rolls back."""
-    journal = path.with_name(f"{path.name}-journal")
-    return journal.exists() and journal.stat().st_size > 0
-
-
 def _stamp(path: Path) -> tuple[int, ...]:
     files = (path, path.with_name(f"{path.name}-wal"))
-    found = [file.stat() for file in files if file.exists()]
-    return tuple(number for it in found for number in (it.st_mtime_ns, it.st_size, it.st_ino))
+    stats = [file.stat() for file in files if file.exists()]
+    return tuple(number for it in stats for number in (it.st_mtime_ns, it.st_size, it.st_ino))

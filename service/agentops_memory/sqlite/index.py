@@ -4,8 +4,12 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 
-from ..memory.memory import Memory, MemoryId, undeleted
+from ..errors import Unavailable
+from ..memory.erasure import MAX_STEP
+from ..memory.memory import Memory, MemoryId, indexed, undeleted
+from ..memory.rows import micros, optional_micros
 from ..memory.space import (
     GLOBAL_AREA,
     GLOBAL_SCOPE,
@@ -18,12 +22,26 @@ from ..memory.space import (
     kind_of,
     place_of,
 )
-from ..recall.cache import Token
+from ..memory.table import Known
+from ..recall.area import Row as IndexedMemory
+from ..recall.cache import Changes, NewMemory, Token
+from ..recall.features import Feature, Features
 from ..recall.stems import Entry
-from ..recall.visibility import AREA
-from .connection import known_stems, noted_by, token_of
-from .dialect import SqliteTable
-from .documents import AREAS, Documents, Pending, entries_of
+from ..recall.text import (
+    NEIGHBOURS,
+    Columns,
+    End,
+    borrows,
+    content_with_end,
+    context,
+    tags_column,
+    words_of,
+)
+from ..recall.text import indexed as prepared_text
+from ..recall.visibility import AREA, Document
+from .connection import NO_GROUP, known_stems, ours, token_of
+from .dialect import SqliteTable, decoded
+from .documents import AREAS, AT_ONCE, Documents, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
@@ -31,54 +49,202 @@ STEMMED = 20  # memories whose stems are found while other changes wait
 MOVED = 200  # memories that are moved, or taken out, together
 
 
+# A third of a save is FTS5's: it writes out the words of each partition with every commit. So new
+# memories wait for the index, as those after the last one that it has, and enter together, by
+# partition. What reads or changes the index before then puts them in first.
+MOST_WAITING = 4096  # memories; a transaction that makes more puts in the first of them
+FEW = 16  # more than a transaction made, so that less and less waits
+MOST_NEW = 256 * 1024  # characters of a transaction, which an import may write more in
+
+# A number beyond all memories, as of a damaged row, is none.
+LAST_INDEXED = """SELECT coalesce(max(CASE WHEN indexed_to <= seq THEN indexed_to END), 0)
+                    FROM index_rules, sqlite_sequence
+                   WHERE name = 'memories'"""
+
+
 class Index(SqliteTable):
-    """The index of one transaction, as the record tables know it, and its maintenance."""
+    """The index of a transaction, or of several that share a commit, as the record tables see it.
 
-    def __init__(self, connection: sqlite3.Connection, pending: Pending | None = None) -> None:
+    It has their new memories, those that wait for the full-text index, and what is known.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        is_alone: bool = True,
+        most: int = 0,
+        known: Known | None = None,
+    ) -> None:
+        """`known` is that of a connection that notes its changes: else it holds until a flush.
+
+        At the end so many memories at most wait.
+        """
         super().__init__(connection)
-        self._of_batch = pending
-
-    @property
-    def _pending(self) -> Pending:
-        """Made by what changes the index: a read has no use for it."""
-        if self._of_batch is None:
-            self._of_batch = Pending(self._connection, is_alone=True)
-        return self._of_batch
-
-    @property
-    def _partitions(self) -> Partitions:
-        return self._pending.partitions
-
-    @property
-    def _documents(self) -> Documents:
-        return self._pending.documents
+        self.known = known or Known()
+        self._notes_changes = known is not None
+        self.partitions = Partitions(connection, is_alone=is_alone, by_area=self.known.partitions)
+        self._most = most
+        self._documents = Documents(connection, self.partitions)
+        self._made, self._last_new = 0, MemoryId(0)  # of the transaction
+        self._new: dict[MemoryId, NewMemory] = {}
+        self._new_size = 0  # characters of them
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
         if space.traits.index is None:
             return UNINDEXED_AREA, None
-        self._partitions.forget()  # a new area may have the number of one that is gone
+        self.partitions.forget()  # a new area may have the number of one that is gone
         row = place_of(self._connection, space.project) if space.traits.has_project else None
-        return row or (self._next_area(), self._partitions.place(space.traits.index))
+        if row is not None:
+            return row
+        next_area = self._number(
+            """SELECT coalesce(max(area), :none) + 1
+                 FROM spaces
+                WHERE area BETWEEN :none AND :last""",  # others are damaged, and no place for more
+            none=GLOBAL_AREA,
+            last=LAST_AREA,
+        )
+        return next_area, self.partitions.place(space.traits.index)
 
     def prepare(self, area: int) -> None:
         if area == UNINDEXED_AREA:
             return
-        self._pending.require_own_rules()
-        if not self._partitions.has(area):
+        self.require_own_rules()
+        if not self.partitions.has(area):
             self.flush()  # a partition that is made holds all that is there
-        self._partitions.of_area(area)
+        self.partitions.of_area(area)
 
     def add(self, memory: Memory, space: int, area: int) -> None:
         self.add_all([(memory.id, memory, space, area)])
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
-        self._pending.add_all(memories)
+        """Prepare memories that are the newest of all, in the order of ids."""
+        features = self.require_own_rules()
+        for id_, memory, space, area in memories:
+            self._made, self._last_new = self._made + 1, id_
+            if memory.space.traits.index is not IndexGroup.PROJECTS:
+                self._most = 0  # as memory does not have it, who asks for it would wait
+            if memory.is_deleted or area == UNINDEXED_AREA:
+                continue
+            text = memory.text
+            if memory.space.traits.is_json:
+                content, end = prepared_text(words_of(text.content), features), End(text.content)
+            else:
+                content, end = content_with_end(text.content, features)
+            ends = self._ends_before(id_, memory, space, area)
+            borrowed = context(ends, features) if borrows(text.content, features) else ""
+            title = prepared_text(text.title, features)
+            prepared = Columns(title, content, borrowed, tags_column(text.tags, features))
+            self.known.waiting[id_] = area, prepared
+            self.known.waiting_size += sum(map(len, prepared))
+            self._note_new(id_, memory, space, area, prepared)
+            if memory.session is not None and area in self.known.ends:
+                # The next memories of its session may borrow its end.
+                known = self.known.ends[area].get((space, memory.session))
+                if known is not None:
+                    known[:] = [*known[1 - NEIGHBOURS :], end]
 
-    def flush(self) -> None:
-        """Index the new memories that are not indexed yet."""
-        self._pending.flush()
+    def _last_indexed(self) -> MemoryId:
+        if self.known.last_indexed is None:
+            self.known.last_indexed = MemoryId(self._number(LAST_INDEXED))
+        return self.known.last_indexed
+
+    def end(self) -> None:
+        """Put in the first of what waits, if it is much: more than is new, so that it gets less."""
+        if not self._made:
+            return
+        if not self._most:
+            self.flush()
+        elif self._last_new - self._last_indexed() > self._most:
+            self.flush(self._made + FEW)
+        while self.known.waiting_size >= 8 * MAX_STEP and self.flush(self._made + FEW):
+            pass  # the first ones may be short
+
+    def flush(self, most: int = -1) -> bool:
+        """Put in what waits, or the first of it; what follows may change what is known."""
+        waiting = self.known.waiting
+        if not self._notes_changes:
+            self.known.ends.clear()
+        ids: list[MemoryId] = self._scalars(
+            "SELECT id FROM memories WHERE id > :last ORDER BY id LIMIT :most",
+            last=self._last_indexed(),
+            most=most,
+        )
+        for start in range(0, len(ids), AT_ONCE):
+            some = ids[start : start + AT_ONCE]
+            # Those of a transaction that was not ours, or whose knowledge was dropped, are read.
+            documents = self._documents.of([it for it in some if it not in waiting])
+            for it in filter(waiting.__contains__, some):
+                area, columns = waiting.pop(it)
+                self.known.waiting_size -= sum(map(len, columns))
+                documents[it] = Document(area, *columns)
+            self._documents.insert_missing(documents)
+        if len(ids) != most:  # so none is left
+            waiting.clear()
+            self.known.waiting_size = 0
+        if ids:
+            self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[-1])
+            self.known.last_indexed = ids[-1]
+        return bool(ids)
+
+    def changes(self) -> Changes:
+        """What the transaction changed, once nothing waits."""
+        return ours(self._connection).noted.changes(self._new.values())
+
+    def _note_new(
+        self, id_: MemoryId, memory: Memory, space: int, area: int, columns: Columns
+    ) -> None:
+        self._new_size += sum(map(len, columns))
+        if self._new_size > MOST_NEW:  # whose projects are read again
+            noted = ours(self._connection).noted
+            for (partition, of_area), row, _ in self._new.values():
+                noted.note(partition, of_area, row.id)
+            self._new.clear()
+            return
+        number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
+        ends = optional_micros(memory.lifecycle.expires_at)
+        pinned_at = optional_micros(memory.lifecycle.pinned_at)
+        row = IndexedMemory(id_, space, memory.session, micros(memory.created_at), ends, pinned_at)
+        self._new[id_] = NewMemory((number, area), row, columns)
+
+    def require_own_rules(self) -> Features:
+        """The features by which words are prepared; Unavailable if the index was made by others.
+
+        Words by other rules than the index's would be put in, and never be taken out again.
+        """
+        if self.known.features is None:
+            row = self._execute("SELECT rules = own_rules(), own_features() FROM index_rules")
+            is_same, features = row.fetchone() or (False, "[]")
+            if not is_same:
+                raise Unavailable(
+                    "The index was rebuilt with other rules meanwhile; restart the service."
+                )
+            self.known.features = _features(features)
+        return self.known.features
+
+    def _ends_before(
+        self, before: MemoryId, memory: Memory, space: int, area: int
+    ) -> Iterator[End]:
+        """The ends of the memories before it in the session; read on demand."""
+        if memory.session is None:
+            return
+        known, key = self.known.ends.setdefault(area, {}), (space, memory.session)
+        if key not in known:
+            rows = self._execute(
+                f"""SELECT CAST(n.content AS BLOB)
+                      FROM memories n INDEXED BY memories_in_session
+                     WHERE n.session_id = :session AND n.space_id = :space AND n.id < :id
+                           AND {indexed("n")}
+                  ORDER BY n.id DESC
+                     LIMIT {NEIGHBOURS}""",
+                session=memory.session,
+                space=space,
+                id=before,
+            )
+            known[key] = [End(decoded(content)) for (content,) in rows][::-1]
+        yield from known[key]
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
@@ -86,7 +252,7 @@ class Index(SqliteTable):
 
         Those that borrow from it change with it: its next ones in the session.
         """
-        self._pending.require_own_rules()
+        self.require_own_rules()
         self.flush()
         ids = [memory, *self._documents.borrowers(memory)]
         before = self._documents.of(ids)
@@ -107,7 +273,7 @@ class Index(SqliteTable):
 
         Those that borrow from them follow only if they are among them.
         """
-        self._pending.require_own_rules()
+        self.require_own_rules()
         self.flush()
         for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
@@ -117,23 +283,33 @@ class Index(SqliteTable):
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
         self.flush()
-        self._partitions.mark_for_purge([partition])
+        self.partitions.mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         """Take memories out before they are removed; none that stays borrows."""
-        self._pending.require_own_rules()
+        self.require_own_rules()
         self.flush()
-        self._partitions.mark_for_purge(self._partitions_of(memories))
+        areas = self._scalars(
+            """SELECT DISTINCT s.area
+                 FROM memories m
+                 JOIN spaces s ON s.id = m.space_id
+                WHERE m.id IN (SELECT value FROM json_each(:ids))""",
+            ids=json.dumps(memories),
+        )
+        self.partitions.mark_for_purge(
+            {it for area in areas for it in self.partitions.of_area(area)}
+        )
         for documents in self._documents.in_portions(memories, MOVED):
             self._documents.delete(documents)
 
     def is_exact(self, partition: int) -> bool:
-        """Whether it holds just what the memories say, word for word. Asked in a write."""
-        self.flush()
-        return self._partitions.is_exact(partition) and self._are_stems_exact(partition)
+        """Whether it holds just what the memories say, word for word, and so do stored stems.
 
-    def _are_stems_exact(self, partition: int) -> bool:
-        """Whether the stems that are stored are those of the texts."""
+        Asked in a write.
+        """
+        self.flush()
+        if not self.partitions.is_exact(partition):
+            return False
         stored: dict[MemoryId, bytes] = dict(
             self._execute(
                 f"""SELECT m.id, CAST(t.stems AS BLOB)
@@ -146,19 +322,19 @@ class Index(SqliteTable):
         )
         entries = entries_of(known_stems(self._connection), self._documents.of(stored))
         try:
-            found = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
+            loaded = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
         except ValueError:
             return False
-        return [(id_, it.length, it.counts) for id_, it in sorted(found.items())] == [
+        return [(id_, it.length, it.counts) for id_, it in sorted(loaded.items())] == [
             (id_, it.length, it.counts) for id_, it in sorted(entries.items())
         ]
 
     def rebuild(self, partition: int) -> None:
         """Fill a partition again from the memories; DamagedRow if it is not known from which."""
-        self._pending.require_own_rules()
-        self._partitions.require_places()
+        self.require_own_rules()
+        self.partitions.require_places()
         self.flush()
-        self._partitions.rebuild(partition)
+        self.partitions.rebuild(partition)
         self._forget_stems(partition)
 
     def missing_stems(self, after: int) -> tuple[list[MemoryId], int | None]:
@@ -182,13 +358,14 @@ class Index(SqliteTable):
 
     def store_stems(self, memories: Sequence[MemoryId]) -> None:
         """Store the stems of memories, as they are loaded into memory."""
-        self._pending.require_own_rules()
-        self._documents.store_stems(self._documents.of(memories))
+        self.require_own_rules()
+        documents = self._documents.of(memories)
+        self._documents.store(entries_of(known_stems(self._connection), documents))
 
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
-        self._pending.require_own_rules()
-        self._partitions.recreate(partition)
+        self.require_own_rules()
+        self.partitions.recreate(partition)
         self._forget_stems(partition)
 
     def mark_for_purge(self, memory: MemoryId) -> None:
@@ -197,42 +374,42 @@ class Index(SqliteTable):
             id=memory,
         ).fetchone()
         if row is not None:
-            self._partitions.mark_for_purge(self._partitions.of_area(row[0]))
+            self.partitions.mark_for_purge(self.partitions.of_area(row[0]))
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized partition; false if none can."""
-        self._pending.require_own_rules()
+        self.require_own_rules()
         self.flush()
-        for area, number, others in self._partitions.oversized():
-            target = self._partitions.place(group_of(number))
+        for area, number, others in self.partitions.oversized():
+            target = self.partitions.place(group_of(number))
             # A project that made the other as large would be moved to and fro forever.
-            if target != number and not self._partitions.holds(target, others):
+            if target != number and not self.partitions.holds(target, others):
                 self._move(area, number, target)
                 return True
         return False
 
     def recreate_all(self) -> None:
-        self._partitions.drop_all()
+        self.partitions.drop_all()
         self._execute("DELETE FROM memory_stems")  # which are by the rules of before
         self._execute("UPDATE spaces SET partition = NULL")
         self._place_all()
-        self._partitions.make_all()
+        self.partitions.make_all()
 
     def settle(self) -> None:
         """Give each area without a partition one, and let each hold what the memories say.
 
         For spaces whose places in the index were damaged, and are known again.
         """
-        self._pending.require_own_rules()
+        self.require_own_rules()
         self._place_all()
         used = self._scalars(
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL ORDER BY partition"
         )
-        for number in {*self._partitions.all(), *used}:
-            if self._partitions.is_made(number):
-                self._partitions.rebuild(number)
+        for number in {*self.partitions.all(), *used}:
+            if self.partitions.is_made(number):
+                self.partitions.rebuild(number)
             else:  # its table may be there, as a damaged file leaves it
-                self._partitions.recreate(number)
+                self.partitions.recreate(number)
             self._forget_stems(number)
 
     def _forget_stems(self, partition: int) -> None:
@@ -242,7 +419,7 @@ class Index(SqliteTable):
             partition=partition,
         ).fetchall()
         for number, area in areas:
-            noted_by(self._connection).note(number, area, 0)
+            ours(self._connection).noted.note(number, area, 0)
         self._execute(
             f"""DELETE FROM memory_stems
                  WHERE memory_id IN (SELECT m.id
@@ -261,10 +438,10 @@ class Index(SqliteTable):
         ).fetchall()
         for area, kind, project in areas:
             group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
-            self._partitions.assign(area, self._partitions.place(group))
+            self.partitions.assign(area, self.partitions.place(group))
 
     def _move(self, area: int, source: int, target: int) -> None:
-        self._partitions.make(target)
+        self.partitions.make(target)
         rows = f"""area << {AREA} | id, title, content, context, tags
                    FROM memory_text
                   WHERE area = :area"""
@@ -273,32 +450,18 @@ class Index(SqliteTable):
                 SELECT 'delete', {rows}""",
             area=area,
         )
-        self._partitions.mark_for_purge([source])
-        self._partitions.assign(area, target)
+        self.partitions.mark_for_purge([source])
+        self.partitions.assign(area, target)
         self._execute(
             f"""INSERT INTO {table(target)} (rowid, title, content, context, tags)
                 SELECT {rows}""",
             area=area,
         )
 
-    def _next_area(self) -> int:
-        return self._number(
-            """SELECT coalesce(max(area), :none) + 1
-                 FROM spaces
-                WHERE area BETWEEN :none AND :last""",  # others are damaged, and no place for more
-            none=GLOBAL_AREA,
-            last=LAST_AREA,
-        )
 
-    def _partitions_of(self, memories: Sequence[MemoryId]) -> set[int]:
-        rows = self._execute(
-            """SELECT DISTINCT s.area
-                 FROM memories m
-                 JOIN spaces s ON s.id = m.space_id
-                WHERE m.id IN (SELECT value FROM json_each(:ids))""",
-            ids=json.dumps(memories),
-        )
-        return {number for (area,) in rows.fetchall() for number in self._partitions.of_area(area)}
+@lru_cache(16)
+def _features(names: str) -> Features:
+    return frozenset(map(Feature, json.loads(names)))
 
 
 _ALL_INDEXED = """REPLACE INTO index_rules (one, rules, indexed_to)

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable
-from .connection import Connection, wait_at_most
+from .connection import Threads, wait_at_most
 from .dialect import refusing
 
 GONE = "The database file is gone, or another one is in its place."
@@ -145,7 +145,7 @@ class WriteAheadLog:
     waited for again before the log has grown by as much once more.
     """
 
-    _writer: Connection
+    _writer: Threads
     _files: OpenFiles
     _batches: int = 0
     _held_at: int = 0  # pages at which it could not be restarted

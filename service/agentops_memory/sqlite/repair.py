@@ -8,16 +8,19 @@ import os
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from ..engine.engine import Sealer
 from ..errors import Unavailable
+from ..memory.access import TenantId
 from ..memory.agents import Access
 from ..memory.damage import DERIVED, TableCheck, named
-from ..memory.findings import some_of
+from ..memory.findings import Fix, some_of
 from ..memory.memory import undeleted
 from ..memory.rows import micros
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
@@ -47,6 +50,23 @@ OWNERS: Mapping[str, tuple[str, str]] = {
     "coordinators": ("intents", "intent"),
 }
 PERMISSIONS = {"namespaces": "name", "namespace_access": "namespace"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is examined: a database file, and what it is measured by."""
+
+    tenant: TenantId
+    path: Path
+    features: Features
+    sealer: Sealer
+    now: datetime
+    quota: int | None  # bytes
+    session_idle: timedelta
+    is_thorough: bool
+
+    def fix(self, repair: Callable[..., str], *what: object) -> Fix:
+        return partial(repair, self.path, self.features, *what)
 
 
 class Quarantine:

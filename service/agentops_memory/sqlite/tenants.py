@@ -15,7 +15,6 @@ from contextlib import (
 )
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -33,7 +32,7 @@ from .connection import change, connect
 from .dialect import SQLITE, primary_code, translated
 from .engine import SqliteEngine, SqliteMaintenance
 from .migrate import migrated, tables
-from .open_files import copies_of, file_id, require_one_name, size_at
+from .open_files import FileId, copies_of, file_id, require_one_name, size_at
 from .transaction import Work
 
 P = ParamSpec("P")
@@ -56,7 +55,7 @@ class InPassing:
 
     @property
     def maintenance(self) -> SqliteMaintenance:
-        return self.databases.maintenance
+        return self.databases
 
 
 OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
@@ -78,50 +77,29 @@ def tenants_folder(path: Path) -> Path:
     return path.with_name(f"{path.name}.tenants")
 
 
+@dataclass(slots=True, eq=False)
 class _Database:
-    def __init__(self, engine: SqliteEngine, stack: AsyncExitStack, path: Path) -> None:
-        self.engine = engine
-        self.file = file_id(path)
-        self.used_at = asyncio.get_running_loop().time()
-        self._stack = stack
-        self._users = 0
-        self._left = asyncio.Event()
-        self._left.set()
-        self._timer: asyncio.TimerHandle | None = None
+    engine: SqliteEngine
+    stack: AsyncExitStack  # closes it
+    file: FileId | None
+    used_at: float
+    users: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)  # there is no user
+    timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_idle(self) -> bool:
-        return not self._users
-
-    def take(self) -> None:
-        self._users += 1
-        self._left.clear()
-        self._stop_waiting()
-
-    def give_back(self, *, was_used: bool = True) -> None:
-        self._users -= 1
-        if was_used:
-            self.used_at = asyncio.get_running_loop().time()
-        if self.is_idle:
-            self._left.set()
-
-    def when_idle_for(self, time: timedelta, then: Callable[[], None]) -> None:
-        self._stop_waiting()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(self.used_at + time.total_seconds(), then)
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
 
     async def close(self) -> None:
-        self._stop_waiting()
-        await self._left.wait()
-        await self._stack.aclose()
-
-    def _stop_waiting(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self.stop_timer()
+        if self.users:
+            await self.left.wait()
+        await self.stack.aclose()
 
 
 @dataclass(slots=True, eq=False)
-class TenantsEngine:
+class TenantsEngine(SqliteMaintenance):
     """Transactions on the database of each caller's tenant. Make one with `opened`."""
 
     _default: SqliteEngine
@@ -181,10 +159,6 @@ class TenantsEngine:
         """For what is done by the clock: it opens no database, and keeps none open."""
         return InPassing(self)
 
-    @property
-    def maintenance(self) -> SqliteMaintenance:
-        return SqliteMaintenance(self)
-
     def held(self, tenant: TenantId) -> HeldReads | None:
         """The reads of a tenant's database that memory answers, if it is open."""
         if tenant == DEFAULT_TENANT:
@@ -200,16 +174,16 @@ class TenantsEngine:
 
     def callers(self) -> list[Caller]:
         """The operator of each tenant whose database is open, and was not erased."""
-        there = [it for it, database in self._open.items() if self._is_in_place(it, database)]
-        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *there)]
+        others = [it for it, database in self._open.items() if self._is_in_place(it, database)]
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *others)]
 
     def led(self) -> list[Caller]:
         return self.callers()
 
     async def probe(self) -> Condition:
-        found = await self._default.probe()
-        damaged = [name for it in self._engines_open() for name in it.damage.known.names]
-        return replace(found, damaged_rows=damaged)
+        condition = await self._default.probe()
+        damaged = [name for it in self._engines_open() for name in it.known_damage.names]
+        return replace(condition, damaged_rows=damaged)
 
     def path_of(self, caller: Caller) -> Path:
         return tenant_file(self._path, caller.tenant)
@@ -222,17 +196,30 @@ class TenantsEngine:
         if tenant == DEFAULT_TENANT:
             yield self._default
             return
-        database = self._open.get(tenant) if in_passing else await self._found(tenant)
+        database = self._open.get(tenant) if in_passing else await self._database(tenant)
         if database is None:
             raise NotFound("The tenant's database is not open.")
-        database.take()
+        database.users += 1
+        database.left.clear()
+        database.stop_timer()
         try:
             yield database.engine
         finally:
-            database.give_back(was_used=not in_passing)
-            self._consider(tenant, database)
+            database.users -= 1
+            loop = asyncio.get_running_loop()
+            if not in_passing:
+                database.used_at = loop.time()
+            if not database.users:
+                database.left.set()
+                if self._open.get(tenant) is not database:
+                    pass
+                elif self._waiting:  # for its place
+                    self._forget(tenant, database)
+                else:
+                    close_at = database.used_at + self._idle.total_seconds()
+                    database.timer = loop.call_at(close_at, self._forget, tenant, database)
 
-    async def _found(self, tenant: TenantId) -> _Database:
+    async def _database(self, tenant: TenantId) -> _Database:
         """The tenant's database, open; nothing else runs before the caller takes it.
 
         One that is not there is made while the tenant has a key: else one that was
@@ -241,7 +228,12 @@ class TenantsEngine:
         while True:
             database = self._open.get(tenant)
             if database is None:
-                await self._opened_by_one(tenant)
+                if tenant not in self._opening:  # it is opened by the first of its callers
+                    task = self._opening[tenant] = asyncio.create_task(self._open_now(tenant))
+                    # Looked at, for perhaps nobody waits for it any more.
+                    task.add_done_callback(lambda it: it.cancelled() or it.exception())
+                # One who leaves does not stop the others' database from opening.
+                await asyncio.shield(self._opening[tenant])
             elif not self._is_in_place(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made again
             else:
@@ -253,51 +245,31 @@ class TenantsEngine:
     def _engines_open(self) -> list[SqliteEngine]:
         return [self._default, *(it.engine for it in self._open.values())]
 
-    def _consider(self, tenant: TenantId, database: _Database) -> None:
-        """Close a database that nobody uses: at once where a place is wanted, else later."""
-        if not database.is_idle or self._open.get(tenant) is not database:
-            return
-        close = partial(self._forget, tenant, database)
-        if self._waiting:
-            close()
-        else:
-            database.when_idle_for(self._idle, close)
-
-    async def _opened_by_one(self, tenant: TenantId) -> None:
-        """See to it that the database is opened, by the first of those who want it together."""
-        if tenant not in self._opening:
-            task = self._opening[tenant] = asyncio.create_task(self._open_one(tenant))
-            # Looked at, for perhaps nobody waits for it any more.
-            task.add_done_callback(lambda it: it.cancelled() or it.exception())
-        # One who leaves does not stop the others' database from opening.
-        await asyncio.shield(self._opening[tenant])
-
-    async def _open_one(self, tenant: TenantId) -> None:
+    async def _open_now(self, tenant: TenantId) -> None:
+        path = tenant_file(self._path, tenant)
         try:
-            await self._open_now(tenant)
+            await self._take_place()
+            async with AsyncExitStack() as stack:
+                stack.callback(self._places.release)
+                # Looked at now: it may have waited long for its place.
+                if not (path.exists() or self._has_key(tenant)):
+                    raise NotFound("There is no such tenant.")
+                try:
+                    engine = await stack.enter_async_context(self._engines(path))
+                except StartRefused as refusal:
+                    fields = {"reason": str(refusal)}
+                    log.warning("a tenant's database cannot be opened", extra=fields)
+                    raise Unavailable("The tenant's database cannot be opened.") from refusal
+                if self._on_opened:
+                    await self._on_opened(Caller(tenant=tenant), engine)
+                time = asyncio.get_running_loop().time()
+                self._open[tenant] = _Database(engine, stack.pop_all(), file_id(path), time)
         finally:  # here: a later check must not wait for a step that is over
             del self._opening[tenant]
 
-    async def _open_now(self, tenant: TenantId) -> None:
-        await self._take_place()
-        path = tenant_file(self._path, tenant)
-        async with AsyncExitStack() as stack:
-            stack.callback(self._places.release)
-            # Looked at now: it may have waited long for its place.
-            if not (path.exists() or self._has_key(tenant)):
-                raise NotFound("There is no such tenant.")
-            try:
-                engine = await stack.enter_async_context(self._engines(path))
-            except StartRefused as refusal:
-                log.warning("a tenant's database cannot be opened", extra={"reason": str(refusal)})
-                raise Unavailable("The tenant's database cannot be opened.") from refusal
-            if self._on_opened:
-                await self._on_opened(Caller(tenant=tenant), engine)
-            self._open[tenant] = _Database(engine, stack.pop_all(), path)
-
     async def _take_place(self) -> None:
         if self._places.locked():
-            idle = [item for item in self._open.items() if item[1].is_idle]
+            idle = [item for item in self._open.items() if not item[1].users]
             if idle:
                 self._forget(*min(idle, key=lambda item: item[1].used_at))
         self._waiting += 1
@@ -412,7 +384,13 @@ def remove(path: Path) -> list[Path]:
     process's transaction does not end, StartRefused when it would stay under another name.
     """
     require_one_name(path)
-    _close_to_changes(path)
+    if path.exists():
+        with translated():
+            try:  # writes by other processes, which would be lost with the file
+                _forbid_changes(path)
+            except sqlite3.DatabaseError as error:
+                if primary_code(error) not in NONE_OF_OURS:
+                    raise
     files = files_of(path)
     with os_errors_as(Unavailable, f"The database {path} cannot be removed"):
         # The database last: while it is there, nobody begins another whose log this would take.
@@ -420,18 +398,6 @@ def remove(path: Path) -> list[Path]:
             file.unlink(missing_ok=True)
         sync(path.parent)
     return files
-
-
-def _close_to_changes(path: Path) -> None:
-    """Block writes by other processes: they would be lost with the file."""
-    if not path.exists():
-        return
-    with translated():
-        try:
-            _forbid_changes(path)
-        except sqlite3.DatabaseError as error:
-            if primary_code(error) not in NONE_OF_OURS:
-                raise
 
 
 def _forbid_changes(path: Path) -> None:

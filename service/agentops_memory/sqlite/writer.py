@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -23,19 +23,10 @@ from ..engine.maintenance import noop
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..recall.cache import DatabaseIndex
-from .connection import (
-    Check,
-    Connection,
-    carriable,
-    change,
-    forget_known,
-    known_to,
-    leave_token,
-    noted_by,
-    token_of,
-)
+from .connection import Threads, carriable, change, known_to, leave_token, ours, token_of
 from .dialect import is_damage
-from .documents import AT_ONCE, MOST_WAITING, Pending
+from .documents import AT_ONCE
+from .index import MOST_WAITING, Index
 from .open_files import OpenFiles, WriteAheadLog
 
 T = TypeVar("T")
@@ -44,9 +35,9 @@ MEMBERS = 64  # of a batch
 LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
 RANKED_LATELY = 10.0  # seconds
 INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
-# Of the loop, from a request's arrival to its change: those that come together are written
-# together. A lone writer waits for none, as there were no others in the batch before.
-TURNS, LONE_TURNS = 3, 1
+# Iterations of the loop, from a request's arrival to its change: those that come together are
+# written together. A lone writer waits for none, as there were no others in the batch before.
+ITERATIONS, LONE_ITERATIONS = 3, 1
 PAUSE = 0.005  # seconds without a change, after which new memories enter the index
 MOST_TIMES = 4  # times `AT_ONCE`, from which on they enter without a pause
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
@@ -55,35 +46,32 @@ OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
 
 
-Change = Callable[[sqlite3.Connection, Pending], T]
+Change = Callable[[sqlite3.Connection, Index], T]
 """Never commits, and can run again when it was rolled back: alone, or in a batch."""
 
 
 class Writer:
     """A queue of changes and the loop that serves it. `serve` runs as long as changes may come.
 
-    The queue has so many places; beyond, a change waits for one until the timeout. `after` is
-    awaited after each batch. `check` raises what all changes are refused with instead.
+    The queue has so many places; beyond, a change waits for one until the timeout.
     """
 
     def __init__(
         self,
-        connection: Connection,
+        thread: Threads,
+        files: OpenFiles,
         places: int,
         timeout: timedelta,
-        after: Callable[[], Awaitable[None]],
         on_commit: OnCommit,
-        check: Check,
-        *,
         index: DatabaseIndex,
     ) -> None:
         self._index = index
-        self._connection = connection
+        self._thread = thread
+        self._log = WriteAheadLog(thread, files)
         self._places = asyncio.Semaphore(places)
         self._timeout = timeout.total_seconds()
-        self._after = after
         self._on_commit = on_commit
-        self._check = check
+        self._check = files.require_in_place
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
         self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
         self._wake_up = asyncio.Event()
@@ -106,17 +94,17 @@ class Writer:
             self._places.release()
             raise Unavailable("The database is closed.")
         # Counted from here, so that writes behind a lock are refused together, not in turn.
-        waiting = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
-        self._queue.append(waiting)
+        queued = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
+        self._queue.append(queued)
         self._wake_up.set()
-        return cast("T", await waiting.answer)
+        return cast("T", await queued.answer)
 
     async def serve(self) -> None:
         """Write what comes, until `close` has been called and the queue is empty."""
         try:
-            while await self._is_wanted():
+            while await self._has_changes():
                 await self._write_next()
-                await self._after()
+                await self._log.after_batch()
         finally:
             self._is_closed = True
             self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
@@ -135,6 +123,7 @@ class Writer:
         """Put new memories into the full-text index as long as no change comes.
 
         If few wait it is soon enough after a pause, since an import's next rows come at once.
+        What keeps them out, the next change tells.
         """
         while self._is_much(1) and not self._wake_up.is_set():
             if not self._is_much(MOST_TIMES):
@@ -144,27 +133,19 @@ class Writer:
                 if self._queue or self._is_closing:
                     return
                 self._wake_up.clear()
-            if not await self._put_in():
+            deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
+            work = partial(self._alone, lambda _, batch: batch.flush(AT_ONCE // 2), deadline)
+            (outcome,) = await self._thread.run(work)
+            self._index.apply_commits()
+            await self._log.after_batch()
+            if isinstance(outcome, Failed) and is_damage(outcome.error):
+                self.on_damage()
+            if outcome != Succeeded(True):
                 return
 
     def _is_much(self, times: int) -> bool:
-        count, size = self._connection.waiting
-        return count >= times * AT_ONCE or size >= times * MAX_STEP
-
-    async def _put_in(self) -> bool:
-        """Whether the first new memories are in the index now; else the next change tells why."""
-        deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-        run = partial(alone, _put_in, deadline, self._check, self._index, MOST_WAITING)
-        outcome = await self._connection.run(run)
-        self._index.apply_commits()
-        await self._after()
-        if isinstance(outcome, Failed) and is_damage(outcome.error):
-            self.on_damage()
-        return isinstance(outcome, Succeeded) and outcome.answer is True
-
-    @property
-    def _most_waiting(self) -> int:
-        return 0 if time.monotonic() < self._ranked_at + RANKED_LATELY else MOST_WAITING
+        known = ours(self._thread.connections[0]).known
+        return len(known.waiting) >= times * AT_ONCE or known.waiting_size >= times * MAX_STEP
 
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
@@ -181,53 +162,47 @@ class Writer:
         except TimeoutError as error:
             raise Busy("Too many writes are waiting; try again.") from error
 
-    async def _is_wanted(self) -> bool:
+    async def _has_changes(self) -> bool:
+        """Wait for a change, and shortly for others; false at the end."""
         if not (self._queue or self._is_closing):
             self._wake_up.clear()
             await self._index_meanwhile()
             await self._wake_up.wait()
         end = time.monotonic() + LONG
-        for _ in range(TURNS if self._is_shared else LONE_TURNS):
+        for _ in range(ITERATIONS if self._is_shared else LONE_ITERATIONS):
             await asyncio.sleep(0)
             if time.monotonic() > end:
                 break
         return bool(self._queue)
 
     async def _write_next(self) -> None:
-        batch = list(islice(self._queue, MEMBERS))
+        batch = undecided = list(islice(self._queue, MEMBERS))
         self._is_shared = len(batch) > 1
         try:
-            for it in await self._undecided(batch):
-                run = partial(
-                    alone, it.work, it.deadline, self._check, self._index, self._most_waiting
-                )
-                began, outcome = time.monotonic(), await self._connection.run(run)
-                self._index.apply_commits()
-                self._notify([outcome], began)
-                self._settle(it, outcome)
+            if self._is_shared:
+                undecided = await self._run(batch, partial(self._together, batch))
+            for it in undecided:
+                await self._run([it], partial(self._alone, it.work, it.deadline))
         except Exception as error:  # noqa: BLE001 - else all that come later would wait forever
             self._settle_all(batch, Failed(error))
 
-    async def _undecided(self, batch: list["_Queued"]) -> list["_Queued"]:
-        if len(batch) == 1:
-            return batch
-        works = [it.work for it in batch]
-        run = partial(
-            together, works, batch[0].deadline, self._check, self._index, self._most_waiting
-        )
-        began, results = time.monotonic(), await self._connection.run(run)
+    async def _run(
+        self,
+        batch: Sequence["_Queued"],
+        work: Callable[[sqlite3.Connection], Sequence[Outcome | None]],
+    ) -> list["_Queued"]:
+        """Settle the first changes of a batch; those of which nothing happened."""
+        began, outcomes = time.monotonic(), await self._thread.run(work)
         self._index.apply_commits()
-        self._notify(results, began)
-        outcomes = list(zip(batch, results, strict=False))
-        for it, outcome in outcomes:
-            if outcome is not None:
-                self._settle(it, outcome)
-        return [it for it, outcome in outcomes if outcome is None]
-
-    def _notify(self, outcomes: Iterable[Outcome | None], began: float) -> None:
-        done = sum(isinstance(outcome, Succeeded) for outcome in outcomes)
-        if done:
+        if done := sum(isinstance(it, Succeeded) for it in outcomes):
             self._on_commit(done, time.monotonic() - began)
+        undecided = []
+        for it, outcome in zip(batch, outcomes, strict=False):
+            if outcome is None:
+                undecided.append(it)
+            else:
+                self._settle(it, outcome)
+        return undecided
 
     def _settle_all(self, batch: Iterable["_Queued"], outcome: Outcome) -> None:
         for it in [it for it in batch if it in self._queue]:
@@ -236,32 +211,78 @@ class Writer:
     def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
         self._queue.remove(settled)
         self._places.release()
-        settle(settled.answer, self._checked(outcome))
-
-    def _checked(self, outcome: Outcome) -> Outcome:
-        """What SQLite fails with on another log looks like damage, or like a failing disk."""
         if isinstance(outcome, Failed) and isinstance(outcome.error, sqlite3.Error):
-            try:
+            try:  # what SQLite fails with on another log looks like damage, or a failing disk
                 self._check()
             except Refusal as refusal:
-                return Failed(refusal)
-        return outcome
+                outcome = Failed(refusal)
+        settle(settled.answer, outcome)
+
+    # What follows runs on the thread of the connection.
+
+    def _alone(
+        self, work: Change[object], deadline: float, database: sqlite3.Connection
+    ) -> tuple[Outcome]:
+        def run() -> object:
+            with self._transaction(database, deadline, is_alone=True) as batch:
+                return work(database, batch)
+
+        outcome = outcome_of(run)
+        is_again = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
+        return (outcome_of(run) if is_again else outcome,)
+
+    def _together(
+        self, changes: Sequence["_Queued"], database: sqlite3.Connection
+    ) -> list[Outcome | None]:
+        """What came of the first of these, in order: one at least, and all that had time to begin.
+
+        None says that nothing happened and that the work is to be run alone.
+        """
+        outcomes: list[Outcome | None] = []
+        try:
+            with self._transaction(database, changes[0].deadline, is_alone=False) as batch:
+                end = time.monotonic() + LONGEST.total_seconds()
+                for it in changes:
+                    outcomes.append(None)
+                    outcomes[-1] = _in_batch(it.work, database, batch)
+                    if time.monotonic() > end:
+                        break
+        except (sqlite3.Error, RunAgain, _BatchLost):
+            return [None] * len(outcomes or changes)
+        return outcomes
+
+    @contextmanager
+    def _transaction(
+        self, database: sqlite3.Connection, deadline: float, *, is_alone: bool
+    ) -> Iterator[Index]:
+        """Inside, a batch is made; then it is committed, and memory gets what it has changed."""
+        token, before = randbits(63), database.total_changes
+        # Else those who query the full-text index would wait for what is not in it.
+        is_ranked = time.monotonic() < self._ranked_at + RANKED_LATELY
+        ours(database).noted.clear()
+        with self._index.writing(token) as tell:
+            try:
+                with change(database, deadline, self._check):
+                    batch = Index(
+                        database,
+                        is_alone=is_alone,
+                        most=0 if is_ranked else MOST_WAITING,
+                        known=known_to(database),
+                    )
+                    yield batch
+                    batch.end()
+                    if database.total_changes != before:
+                        state = token_of(database)
+                        leave_token(database, token)
+                        tell(state, batch.changes())
+            except BaseException:
+                ours(database).known.forget()
+                raise
 
 
 @asynccontextmanager
-async def serving(
-    database: Connection,
-    files: OpenFiles,
-    places: int,
-    wait: timedelta,
-    on_commit: OnCommit,
-    index: DatabaseIndex,
-) -> AsyncIterator[Writer]:
+async def serving(writer: Writer) -> AsyncIterator[Writer]:
     """A writer at work. At the end it writes what it has accepted."""
-    wal = WriteAheadLog(database, files)
-    writer = Writer(
-        database, places, wait, wal.after_batch, on_commit, files.require_in_place, index=index
-    )
     task = asyncio.create_task(writer.serve())
     try:
         yield writer
@@ -278,87 +299,11 @@ class _Queued:
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
-def _put_in(_: sqlite3.Connection, batch: Pending) -> bool:
-    return batch.flush(AT_ONCE // 2)
-
-
-def alone(
-    work: Change[object],
-    deadline: float,
-    check: Check,
-    index: DatabaseIndex,
-    most: int,
-    database: sqlite3.Connection,
-) -> Outcome:
-    def run() -> object:
-        with handed_over(database, index) as note, change(database, deadline, check):
-            batch = Pending(database, is_alone=True, most=most, known=known_to(database))
-            answer = work(database, batch)
-            batch.end()
-            note(batch)
-            return answer
-
-    outcome = outcome_of(run)
-    is_again = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
-    return outcome_of(run) if is_again else outcome
-
-
-def together(
-    works: Sequence[Change[object]],
-    deadline: float,
-    check: Check,
-    index: DatabaseIndex,
-    most: int,
-    database: sqlite3.Connection,
-) -> list[Outcome | None]:
-    """What came of the first of these, in order: one at least, and all that had time to begin.
-
-    None says that nothing happened and that the work is to be run alone.
-    """
-    outcomes: list[Outcome | None] = []
-    try:
-        with handed_over(database, index) as note, change(database, deadline, check):
-            end = time.monotonic() + LONGEST.total_seconds()
-            batch = Pending(database, is_alone=False, most=most, known=known_to(database))
-            for work in works:
-                outcomes.append(None)
-                outcomes[-1] = _in_batch(work, database, batch)
-                if time.monotonic() > end:
-                    break
-            batch.end()
-            note(batch)
-    except (sqlite3.Error, RunAgain, _BatchLost):
-        return [None] * len(outcomes or works)
-    return outcomes
-
-
-@contextmanager
-def handed_over(
-    database: sqlite3.Connection, index: DatabaseIndex
-) -> Iterator[Callable[[Pending], None]]:
-    """Inside, a transaction is made and committed; what it changed is handed over then."""
-    token, before = randbits(63), database.total_changes
-    noted_by(database).clear()
-    with index.writing(token) as tell:
-
-        def note(batch: Pending) -> None:
-            if database.total_changes != before:
-                found = token_of(database)
-                leave_token(database, token)
-                tell(found, batch.changes())
-
-        try:
-            yield note
-        except BaseException:
-            forget_known(database)
-            raise
-
-
 class _BatchLost(Exception):
     """A change raised after it had written: what was done before it is undone with it."""
 
 
-def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Pending) -> Outcome | None:
+def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Index) -> Outcome | None:
     before = database.total_changes
     outcome: Outcome | None
     try:
