@@ -6,12 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks.openwop_refs import HALF, LARGE, SMALL, TWICE, Refs, refs_put
-from benchmarks.seeding import Size, seeded
 
-from ..support.openwop_hosts import Host, ok
 from ..support.requirements import requirement
-from ..support.service import serving
 
 ROOT = Path(__file__).parents[2]
 COMMAND = "python -m benchmarks.openwop"
@@ -64,24 +60,3 @@ def test_the_command_of_the_benchmark_stands_beside_its_figures() -> None:
         assert float(aim.split(",")[0]) in AIMS.values()
         assert ("missed" in aim) is (float(ratio) > float(aim.split(",")[0]))
     assert f"$(BIN)/{COMMAND}" in (ROOT / "Makefile").read_text("utf-8")
-
-
-@pytest.mark.heavy
-@pytest.mark.sqlite_files
-@requirement("OW-106")
-def test_what_is_measured_is_as_the_service_puts_it(path: Path) -> None:
-    refs = Refs(large=30, small=10, total=75, repeating=6)
-    seeded(path, Size(rows=10, projects=10), 1)
-    for counts in (refs.live, refs.half, refs.twice):
-        refs_put(path, counts, 1)
-
-    with serving(path) as service:
-        host = Host(service.http)
-        held = {it["memoryRef"]: it["entries"] for it in ok(host.ask("GET", "/refs"))["refs"]}
-        assert held == {LARGE: 30, HALF: 30, SMALL: 10, TWICE: 6, "mem://other-0": 5}
-        assert len(Host(service.http, HALF).entries()) == 15
-        told = ok(Host(service.http, TWICE).consolidate())["event"]["payload"]
-        assert (told["inputCount"], told["outputCount"]) == (6, 3)
-        newest = Host(service.http, LARGE).entries()
-        assert [it["id"] for it in newest] == [f"note-{number}" for number in range(29, -1, -1)]
-        assert [it["id"] for it in newest if "decision" in it["tags"]] == ["note-0"]

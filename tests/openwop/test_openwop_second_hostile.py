@@ -6,17 +6,15 @@ is done, and once; a fixture that is asked for twice at a time is done once, and
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
 from ..support.callers import audit
-from ..support.engines import quota
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host, Json, ok
 from ..support.openwop_proposals import artifact, moved, proposed, revised
-from ..support.openwop_seams import REF, Suite, driven, let_in
+from ..support.openwop_seams import Suite, driven, let_in
 from ..support.openwop_tenants import anew
 from ..support.requirements import requirement
 from ..support.samples import for_each
@@ -46,7 +44,6 @@ TOGETHER: tuple[tuple[Json, Json], ...] = (  # secrets that only several strings
          "c": "</private>"},
     ),
 )  # fmt: skip
-AT_ONCE = 8
 GONE = "2020-01-01T00:00:00Z"
 
 
@@ -139,44 +136,6 @@ def test_each_that_waits_fires_with_the_first_live_entry_that_is_not_itself(
     host.put("it is there again", tags=["come", "other"])
     assert _states(host, "come") == ["fired", "fired", "armed"]
     assert _states(host, "other") == ["cancelled"]
-
-
-@requirement("OW-99")
-def test_those_who_look_for_a_draft_at_a_time_find_one(suite: Suite) -> None:
-    drafts = "/host/sample/proposals?state=draft"
-    for each in ok(suite.get("/host/sample/proposals", state="draft"))["proposals"]:
-        ok(suite.http.delete(f"/v1/host/sample/proposals/{each['id']}"))
-
-    answers = at_once(*[lambda: suite.http.get(f"/v1{drafts}")] * AT_ONCE)
-
-    assert {len(ok(it)["proposals"]) for it in answers} == {1}
-
-
-@pytest.mark.slow
-@requirement("OW-99")
-def test_a_full_tenant_lists_proposals_and_what_is_armed_is_answered_again(path: Path) -> None:
-    with driven(path, MEMORY_TENANT_QUOTA=quota(path, 1200)) as suite:
-        host = suite.host
-        intents, source = Intents(host), host.put(tags=["when:come"])["id"]
-        while (answer := host.post("x" * 60_000)).is_success:
-            pass
-        assert answer.status_code == 507
-
-        asked = {"memoryId": source, "condition": "predicate"}
-        assert ok(intents.post(**asked, tag="come"))["state"] == "armed"
-        assert intents.post(**asked, tag="go").status_code == 507
-        assert ok(suite.get("/host/sample/proposals"))["proposals"] == []
-
-
-@requirement("OW-99")
-def test_what_a_seam_takes_out_of_its_sources_is_counted(suite: Suite) -> None:
-    body = {"memoryRef": REF, "sources": ["The key is [BYOK:a]. It works.", "It waits [BYOK:b]."]}
-
-    first, again = (suite.post("/host/sample/memory/distill", body) for _ in range(2))
-
-    assert first.headers["X-Redacted"] == "2"
-    assert "X-Redacted" not in again.headers
-    assert ok(first)["archiveChecksum"] == ok(again)["archiveChecksum"]
 
 
 def at_once(*asked: Callable[[], httpx.Response]) -> list[httpx.Response]:

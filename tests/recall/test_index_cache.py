@@ -31,7 +31,6 @@ from ..support.service import Clock, Service, serving
 
 STEPS = 40
 PROJECTS = ("heron", "stork", "crane")
-SCOPES = ("project", "project", "project", "team", "global")
 WORDS = (
     "deploy deploys deployment rollback worker queue retry timeout café naïve 東京都 kyoto "
     "max_connections maxConnections max connections maxconnections main HTTPServer v1.2 "

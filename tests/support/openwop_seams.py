@@ -12,7 +12,6 @@ import httpx
 
 from ..openwop.seams.application import with_seams
 from .callers import calling, made_key
-from .engines import rows
 from .openwop_hosts import DISCOVERY, Host, Json, ok
 from .service import Service, speaking
 
@@ -49,51 +48,6 @@ ROUTES = (  # each seam, with what stands for its variables
     ("DELETE", "/host/sample/proposals/x"),
 )
 REF = "mem://suite"
-BAD_REFS: tuple[object, ...] = (
-    7, "", None, "a/../b", "x" * 257, "a\x00b", "\ud800", "tenants/acme/x", "x [BYOK:key]", ["x"],
-    {},
-)  # fmt: skip
-BAD_ENTRIES: tuple[object, ...] = (
-    7, {}, [], [7], [{"id": "a"}], [{"content": "x"}], [{"id": "", "content": "x"}],
-    [{"id": "a", "content": " "}], [{"id": "a", "content": "x" * 65_537}],
-    [{"id": "a", "content": 7}], [{"id": "mem_" + "0" * 32, "content": "x"}],
-    [{"id": "a\n", "content": "x"}], [{"id": "a", "content": "x", "tags": ["archive"]}],
-    [{"id": "a", "content": "x", "tags": "t"}],
-    [{"id": "a", "content": "x", "expiresAt": "yesterday"}],
-    [{"id": "a", "content": "x", "expiresAt": 7}], [{"id": "a", "content": "x"}] * 501,
-)  # fmt: skip
-BAD_SOURCES: tuple[object, ...] = (7, [], [7], [{}], [""], ["x"] * 101)
-HOSTILE: dict[str, list[object]] = {  # bodies that are refused, by the route
-    "/runs": [
-        {}, {"workflowId": 7}, {"workflowId": ""}, {"workflowId": "nothing"}, {"workflowId": []},
-        {"workflowId": "conformance-noop\x00"},
-    ],
-    "/runs/x:fork": [
-        {}, {"mode": "x"}, {"mode": "branch"}, {"mode": "replay", "fromSeq": -1},
-        {"mode": "replay", "runOptionsOverlay": {"a": 1}}, {"mode": "replay", "fromSeq": 2**70},
-        {"mode": "replay"},
-    ],
-    "/test/memory/seed": [
-        *({"memoryRef": it, "entries": [{"id": "a", "content": "x"}]} for it in BAD_REFS),
-        *({"memoryRef": REF, "entries": it} for it in BAD_ENTRIES),
-    ],
-    "/test/memory/compact": [{}, *({"memoryRef": it} for it in BAD_REFS)],
-    "/host/sample/memory/distill": [
-        {}, *({"memoryRef": it} for it in BAD_REFS),
-        *({"memoryRef": REF, "tokenBudget": it} for it in (0, -1, "9", 1.5, True)),
-        *({"memoryRef": REF, "sources": it} for it in BAD_SOURCES),
-    ],
-    "/host/sample/memory/consolidate": [
-        {}, *({"memoryRef": it} for it in BAD_REFS),
-        {"memoryRef": REF, "includeSecretCanary": "yes"},
-    ],
-    "/host/sample/commitment/fire": [
-        {}, {"memoryRef": REF}, *({"memoryRef": it, "condition": "predicate"} for it in BAD_REFS),
-        {"memoryRef": REF, "condition": "never"}, {"memoryRef": REF, "condition": 7},
-        {"memoryRef": REF, "condition": "time", "includeIntentionCanary": 1},
-    ],
-    "/host/sample/proposals": [{}, {"kind": "rule", "artifact": {}}, {"kind": "agent-pack"}],
-}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,9 +114,3 @@ def let_in(suite: Suite, role: str = "admin", tenant: str = "default") -> Iterat
     """The same, with a new key."""
     with calling(suite.service, made_key(suite.service.path, role, tenant)) as http:
         yield Suite(service=suite.service, http=http)
-
-
-def count_of(path: Path, table: str) -> int:
-    """How many rows a file has in a table, with a condition if there is one."""
-    ((number,),) = rows(path, f"SELECT count(*) FROM {table}")
-    return int(number)

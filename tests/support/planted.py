@@ -16,7 +16,6 @@ from .service import observation
 from .stores import STORES, ok
 
 MARK = "qzxplanted"
-ANTHROPIC = "/v1/memory_stores"
 AGENTS_MEMORY = "/api/v1/memory"
 HOSTS = "/v1/host/agentops-memory"
 OWN = f"/api/v1/agents/{MARK}"

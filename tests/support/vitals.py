@@ -20,12 +20,6 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def processor(pid: int) -> float:
-    """The seconds of processor that a process has taken."""
-    fields = Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
-
-
 def times(ask: Callable[[], object], count: int) -> list[float]:
     """The seconds that each of so many questions took, one after another."""
     taken = []
