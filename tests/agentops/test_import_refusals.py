@@ -1,7 +1,5 @@
 """What an import refuses, it names by its place, and nothing of it is stored."""
 
-import pytest
-
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, observation
@@ -15,8 +13,8 @@ def is_empty(service: Service) -> bool:
     return not export["sessions"] and not export["observations"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "sentence"),
+@for_each(
+    "fault, sentence",
     [
         ({"title": None}, "observations[3].title is required"),
         ({"project": " "}, "observations[3].project is required"),
@@ -65,7 +63,7 @@ def test_a_document_that_is_none_is_refused_whole(
     assert is_empty(service)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "body",
     [
         b"{}",

@@ -9,7 +9,7 @@ from agentops_memory import __version__
 from agentops_memory.settings.settings import VARIABLES
 
 from ..support.forks import PROGRAM
-from ..support.process import ANEW, free_port, program, run
+from ..support.process import free_port, run
 from ..support.samples import for_each
 from ..support.service import Service
 
@@ -203,14 +203,3 @@ def test_a_service_listens_before_it_loads_its_protocols() -> None:
     assert "agentops_memory.http.middleware" in modules
     rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.keys"}
     assert not modules & {*rest, "agentops_memory.backend", "agentops_memory.sqlite.engine"}
-
-
-@pytest.mark.heavy
-def test_a_fork_prints_and_ends_as_a_program_that_was_started_anew(tmp_path: Path) -> None:
-    for arguments in (("--version",), ("demo", "--url", "nowhere"), ("eat",), ("keys", "list")):
-        done = []
-        for within in ((), ANEW):
-            with program(*arguments, within=within, cwd=tmp_path) as running:
-                done.append((running.wait(), running.output, running.errors))
-
-        assert done[0] == done[1]

@@ -14,6 +14,7 @@ from agentops_memory.cli.catalog import COMMANDS, loaded
 from agentops_memory.cli.output import ago
 
 from ..support.process import free_port, run
+from ..support.samples import for_each
 from ..support.service import Service
 from ..support.service import lasting as service
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
@@ -376,7 +377,7 @@ def test_nothing_is_suggested_where_nothing_is_near(written: str) -> None:
     assert "mean" not in done.stderr
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+@for_each("name", COMMANDS)
 def test_every_example_of_a_help_is_understood(name: str) -> None:
     first, *words = shlex.split(COMMANDS[name].example)
     command = loaded(first)

@@ -8,7 +8,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ..support.pages import get
-from ..support.samples import examples
+from ..support.samples import examples, for_each
 from ..support.seeded import seed_documents
 from ..support.service import Service, serving
 
@@ -119,7 +119,7 @@ def test_no_page_is_large_however_long_its_names(tmp_path: Path, sign: str) -> N
             assert (answer.status_code, len(answer.content) < 300_000) == (200, True), (path, asked)
 
 
-@pytest.mark.parametrize("path", PATHS)
+@for_each("path", PATHS)
 def test_an_address_that_is_too_long_is_refused_on_a_page(service: Service, path: str) -> None:
     for name in ("q", "project", "anything"):
         answer = service.http.get(WITH_IDS.get(path, path), params={name: "x" * 10_001})

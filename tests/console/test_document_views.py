@@ -10,6 +10,7 @@ from ..support.callers import made_key
 from ..support.openintent_agents import Agent
 from ..support.openwop_hosts import H, Host
 from ..support.pages import Page, get
+from ..support.samples import for_each
 from ..support.seeded import HOSTILE, seed_documents
 from ..support.service import Service, serving
 from ..support.stores import NEVER, STORES, at, delete, entry, redact, store, update, versions
@@ -235,8 +236,8 @@ def test_a_key_sees_what_it_sees_by_the_routes(closed: tuple[Service, dict[str, 
     assert [shown(service, keys["reader"], it).status for it in paths] == [200, 200, 200]
 
 
-@pytest.mark.parametrize(
-    ("path", "status"),
+@for_each(
+    "path, status",
     [
         ("/stores/x", 404), (f"/stores/memstore_{NEVER}", 404),
         (f"/stores/memstore_{NEVER}/mem_{NEVER}", 404), ("?after_id=x", 404),

@@ -46,10 +46,6 @@ OF_A_KIND = re.compile(
     r"|\b(space\.kind|SpaceKind\.\w+)\s+(==|!=|is\b|in\b)|\bs\.kind\s*(=|<>|IN\b|IS\b)"
     r"|\b(project|session_id)\s+IS\b"
 )
-ASKING = (
-    "if space.is_store:", "space.project == NO_PROJECT", "space.kind is SpaceKind.STORE",
-    "NO_PROJECT != project", "s.project IS NULL", "m.session_id IS NOT NULL", "s.kind = 'store'",
-)  # fmt: skip
 # What only the predicate of liveness, and its SQL, may ask; the upgrade reads the original's file.
 OF_LIVENESS = re.compile(
     r"\bdeleted_at\s+IS\b|(?<!:)\bexpires_at\s*(<|>|=).*\bnow\b(?!\s*\+)", re.IGNORECASE
@@ -151,20 +147,3 @@ def test_a_thing_is_asked_in_one_place(asked: re.Pattern[str], where: set[str]) 
     ]
 
     assert breaches == []
-
-
-def test_the_rules_see_a_breach() -> None:
-    graph = {
-        f"{PACKAGE}.memory.sql.rows": {f"{PACKAGE}.openwop.rules.runs", f"{PACKAGE}.errors"},
-        f"{PACKAGE}.stores.routes": {f"{PACKAGE}.agentops.wire", f"{PACKAGE}.http.bodies"},
-        f"{CLIENTS}.client": {f"{CLIENTS}.contract"},
-    }
-
-    assert [(room(one), room(other)) for one, other in crossings(graph)] == [
-        ("memory", "openwop"), ("stores", "agentops"),
-    ]  # fmt: skip
-    assert all(map(OF_A_KIND.search, ASKING))
-    assert not OF_A_KIND.search("return Erasure(project=NO_PROJECT, kind=SpaceKind.STORE)")
-    assert all(map(OF_LIVENESS.search, ["m.deleted_at IS NULL", "it.expires_at <= tx.now"]))
-    assert not OF_LIVENESS.search("is_swept AND coalesce(:expires_at <= :now, 0)")
-    assert all(map(POSSESSIVE.search, ["(?:a)++", "(a)*+", "(a)?+", "(a){0,5}+", "(a){2,}+"]))

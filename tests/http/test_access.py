@@ -17,6 +17,7 @@ from agentops_memory.recall.summary import Transcript, transcript
 
 from ..support.callers import calling, made_key, revoke
 from ..support.raw import request, wire
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 
 ROLES = [role.value for role in Role]
@@ -73,8 +74,8 @@ OWN = {"apple of billing-eu project", "apple of billing-eu global"}
 GLOBAL = {"apple of billing-eu global", "apple of shop global"}
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
+@for_each(
+    "path, expected",
     [
         ("/observations/recent", OWN), ("/observations/recent?project=billing-eu", OWN),
         ("/observations/recent?project=shop", set()), ("/observations/recent?scope=global", GLOBAL),

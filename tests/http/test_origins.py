@@ -117,8 +117,8 @@ def test_an_origin_that_is_not_the_services_own_is_refused(strict: Service, orig
     assert (answer.status, answer.json) == (403, {"error": FOREIGN})
 
 
-@pytest.mark.parametrize("origin", ["http://{}", "https://{}", "HTTP://{}"])
-@pytest.mark.parametrize("host", ["localhost:{}", "LOCALHOST:{}", "127.0.0.1:{}", "[::1]:{}"])
+@for_each("origin", ["http://{}", "https://{}", "HTTP://{}"])
+@for_each("host", ["localhost:{}", "LOCALHOST:{}", "127.0.0.1:{}", "[::1]:{}"])
 def test_a_page_of_the_services_own_origin_is_answered(
     strict: Service, host: str, origin: str
 ) -> None:
@@ -192,7 +192,7 @@ def test_a_local_service_refuses_any_other_name(strict: Service, host: str, vers
     assert (answer.status, answer.json) == (403, {"error": RENAMED})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "host",
     ["localhost", "localhost:7437", "LocalHost:80", "127.0.0.1", "127.0.0.1:1", "[::1]",
      "[::1]:7437", "localhost:"],
@@ -259,8 +259,8 @@ def test_an_allowed_page_reads_what_a_service_says_that_stops(path: Path) -> Non
         assert http.get("/health", headers={"Origin": CONSOLE}).headers[READABLE] == CONSOLE
 
 
-@pytest.mark.parametrize("method", ["GET", "POST", "PATCH", "PUT", "DELETE"])
-@pytest.mark.parametrize("path", ["/observations", "/observations/1", "/import"])
+@for_each("method", ["GET", "POST", "PATCH", "PUT", "DELETE"])
+@for_each("path", ["/observations", "/observations/1", "/import"])
 def test_a_browser_learns_without_a_key_what_an_allowed_page_may_send(
     service: Service, path: str, method: str
 ) -> None:
@@ -272,7 +272,7 @@ def test_a_browser_learns_without_a_key_what_an_allowed_page_may_send(
     assert "access-control-allow-credentials" not in answer.headers
 
 
-@pytest.mark.parametrize(
+@for_each(
     "header",
     [
         "authorization", "x-api-key", "content-type", "idempotency-key", "x-idempotency-key",

@@ -59,8 +59,8 @@ def test_every_answer_has_them_and_names_no_server(
     assert "server" not in answer.headers
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
+@for_each(
+    "headers, status",
     [
         ({"Origin": "https://evil.example"}, 403),
         ({"Host": "evil.example"}, 403),

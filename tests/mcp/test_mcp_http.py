@@ -18,6 +18,7 @@ from ..support.callers import calling, made_key, revoke
 from ..support.engines import rows
 from ..support.otlp import grpc_collector
 from ..support.raw import request, wire
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.service import lasting as shared
 from ..support.traced import TRACE, TRACEPARENT
@@ -105,8 +106,8 @@ def enveloped(method: str = "tools/call", **params: object) -> dict[str, object]
     return {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"_meta": ENVELOPE, **params}}
 
 
-@pytest.mark.parametrize(
-    ("headers", "message", "status", "code"),
+@for_each(
+    "headers, message, status, code",
     [
         (HEADERS, enveloped(**CALL), 200, None),
         ({**HEADERS, "Mcp-Name": "=?base64?bWVtX2NvbnRleHQ=?="}, enveloped(**CALL), 200, None),
@@ -155,8 +156,8 @@ def test_a_notification_has_no_answer_but_to_its_version(
         assert answer.json()["error"]["data"] == {"supported": [BARE], "requested": version}
 
 
-@pytest.mark.parametrize(
-    ("body", "id_", "code"),
+@for_each(
+    "body, id_, code",
     [
         (b'{"jsonrpc": "2.0",', None, -32700), (b"", None, -32700), (b"[]", None, -32600),
         (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, -32600),
@@ -172,7 +173,7 @@ def test_what_is_no_message_is_refused_with_the_code_of_json_rpc(
     assert (answer.json()["id"], answer.json()["error"]["code"]) == (id_, code)
 
 
-@pytest.mark.parametrize(("id_", "status"), [(None, 202), (True, 400), (1.5, 400), ([], 400)])
+@for_each("id_, status", [(None, 202), (True, 400), (1.5, 400), ([], 400)])
 def test_a_request_with_a_bad_id_is_refused_and_not_passed_over(
     shared: Service, id_: object, status: int
 ) -> None:

@@ -1,22 +1,18 @@
 """The end of a task under faults, and a large one: nobody sees half of it, and nothing is lost."""
 
-import signal
 from pathlib import Path
-from threading import Event, Thread
 
-import httpx
 import pytest
 
 from ..support.engines import broken, rows
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from ..support.openintent_team import INTENTS, TASKS, report
-from ..support.process import served, until
+from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import serving
 
 LEAD, HAND = "lead", "ada"
 POLICY = {"max_entries": 10_000, "max_total_size_kb": 65_536}
-LARGE = {"MEMORY_WORKING_CAPACITY": "10000"}
 STEPS = ("INSERT ON events", "INSERT ON agent_events", "UPDATE ON tasks", "INSERT ON erasures",
          "INSERT ON pending_archives", "DELETE ON memories")  # fmt: skip
 
@@ -116,42 +112,3 @@ def test_another_task_under_a_forgotten_id_ends_nothing_of_the_first(path: Path)
         ok(report(other, {"id": "again"}, status="completed"))
 
         assert ok(ada.get(entry)) == entry
-
-
-@pytest.mark.slow
-@requirement("OI-93")
-def test_kill_9_at_the_end_of_a_task_leaves_all_or_nothing(tmp_path: Path) -> None:
-    path, count, seen = tmp_path / "memory.db", 600, set[str]()
-    for wait in (0.02, 0.2):
-        with served(path, **LARGE) as (program, http):
-            lead, ada = Agent(http, LEAD), Agent(http, HAND)
-            task = task_with(lead, ada, count)
-            begun = Event()
-
-            def end(ada: Agent = ada, task: Json = task, begun: Event = begun) -> None:
-                begun.set()
-                try:
-                    report(ada, task, 1, status="completed")
-                except httpx.TransportError:
-                    return
-
-            ending = Thread(target=end)
-            ending.start()
-            begun.wait()
-            Event().wait(wait)
-            program.send(signal.SIGKILL)
-            program.wait()
-            ending.join()
-        with served(path, MEMORY_SWEEP_EVERY="50ms", **LARGE) as (_, http):
-            lead, ada = Agent(http, LEAD), Agent(http, HAND)
-            now = ok(lead.ask("GET", f"{TASKS}/{task['id']}"))["status"]
-            total = ada.query(**{"scope.task_id": task["id"]})["total"]
-            kept = archived(lead, task)
-            whole = [str(it) for it in range(count)]
-            assert (total, kept) == ((count, []) if now == "pending" else (0, whole)), now
-            seen.add(now)
-            if now == "pending":
-                ok(report(ada, task, status="cancelled"))
-            until(lambda: rows(path, "SELECT count(*) FROM pending_archives") == [(0,)])
-            assert archived(lead, task) == whole
-    assert "completed" in seen

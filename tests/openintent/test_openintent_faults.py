@@ -1,167 +1,27 @@
-"""Faults under agents' memory: entry, event and index stay in line, and nothing told is lost."""
+"""Faults under agents' memory: entry, event and index stay in line.
+
+What a full or failing disk and kill -9 under load take, `operations` tests: one writer commits all.
+"""
 
 import json
 import signal
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import pytest
 
-from ..operations.test_disk import FAILED, MEBIBYTE, failing
+from ..operations.test_disk import FAILED, failing
 from ..support.database import assert_index_is_whole, assert_undamaged
 from ..support.engines import broken, is_postgresql, rows
-from ..support.files import disk
-from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
-from ..support.process import DEADLINE, served
+from ..support.openintent_agents import BATCH, Agent, Json, ok, refused
+from ..support.process import served
 from ..support.requirements import requirement
 from ..support.samples import sampled
-from ..support.service import PLAIN, Service, serving
+from ..support.service import Service, serving
 
-AGENTS = 6
 GONE = {"memory.deleted", "memory.evicted", "memory.expired"}
-TIERS = ("episodic", "working", "semantic")
-
-
-@dataclass(slots=True)
-class Acknowledged:
-    """What agents were told of their writes."""
-
-    entries: dict[str, Json] = field(default_factory=dict)  # by id, as they were told last
-    deleted: set[str] = field(default_factory=set)
-    in_doubt: set[str] = field(default_factory=set)  # of which a change got no answer
-    refused: dict[str, int] = field(default_factory=dict)  # the texts, and the statuses
-    unanswered: set[str] = field(default_factory=set)  # the texts
-
-    def is_kept_by(self, path: Path) -> None:
-        """Assert that the file has all of it, and nothing that was refused."""
-        live, ended = in_line(path)
-        for id_, told in self.entries.items():
-            if id_ in ended and id_ not in self.deleted:
-                by_itself = {"memory.expired"} if told["expires_at"] else {"memory.evicted"}
-                assert ended[id_] == by_itself or id_ in self.in_doubt, told
-                continue
-            assert id_ in live, told
-            if id_ not in self.in_doubt:
-                assert (live[id_]["version"], live[id_]["value"]) == (
-                    told["version"], told["value"]
-                )  # fmt: skip
-        assert {id_ for id_ in self.deleted if "memory.deleted" not in ended[id_]} == set()
-        texts = {str(it["value"]["text"]) for it in live.values()}
-        assert texts & self.refused.keys() == set()
-        known = self.entries.keys() | self.in_doubt
-        assert {str(it["value"]["text"]) for id_, it in live.items() if id_ not in known} <= (
-            self.unanswered
-        )
-
-
-class AgentLoad:
-    """Several agents at once: each makes entries, changes and deletes them, also in batches."""
-
-    def __init__(self, url: str, about: str, *, turns: int = 1000, size: int = 0) -> None:
-        self._url, self._about, self._turns, self._size = url, about, turns, size
-        self._progress = threading.Condition()
-        self._count = 0
-        self._agents = [
-            threading.Thread(target=self._write, args=(f"agent-{number}",))
-            for number in range(AGENTS)
-        ]
-        self.told = Acknowledged()
-
-    def start(self) -> "AgentLoad":
-        for agent in self._agents:
-            agent.start()
-        return self
-
-    def reach(self, count: int) -> None:
-        """Wait until so many writes are acknowledged."""
-        with self._progress:
-            assert self._progress.wait_for(lambda: self._count >= count, DEADLINE)
-
-    def join(self) -> Acknowledged:
-        """What the agents were told, once each has ended: its turns, or its connection."""
-        for agent in self._agents:
-            agent.join(DEADLINE)
-            assert not agent.is_alive()
-        return self.told
-
-    def _write(self, name: str) -> None:
-        with httpx.Client(base_url=self._url, timeout=DEADLINE, verify=PLAIN) as http:
-            agent = Agent(http, name)
-            for turn in range(self._turns):
-                text = f"{self._about}, {name}, turn {turn}"
-                if not self._turn(agent, text, TIERS[turn % len(TIERS)], turn):
-                    return
-
-    def _turn(self, agent: Agent, text: str, tier: str, turn: int) -> bool:
-        """Make, change and delete something; whether the service still answers."""
-        fields = {"memory_type": tier, "namespace": agent.id}
-        first = agent.body(key=text, value=self._value(text), **fields)
-        again = agent.body(key=f"{text} again", value=self._value(f"{text} again"), **fields)
-        if turn % 8 == 3:
-            again["ttl"] = "duration:PT0.2S"
-        if turn % 4 == 3:
-            batch = {"entries": [first, again]}
-            return self._sent(agent, "POST", BATCH, batch, [text, f"{text} again"])
-        if not self._sent(agent, "POST", MEMORY, first, [text]):
-            return False
-        with self._progress:
-            made = [id_ for id_, it in self.told.entries.items() if it["key"] == text]
-        if not made or turn % 4 == 0:
-            return True
-        path, changed = f"{MEMORY}/{made[0]}", f"{text} changed"
-        if turn % 4 == 1:
-            return self._sent(agent, "DELETE", path, None, [], of=made[0])
-        body = {"value": self._value(changed), "version": 1}
-        return self._sent(agent, "PATCH", path, body, [changed], of=made[0])
-
-    def _value(self, text: str) -> Json:
-        return {"text": text, "filling": "what fills a disk " * self._size}
-
-    def _sent(
-        self, agent: Agent, method: str, path: str, body: Json | None, texts: list[str],
-        *, of: str | None = None,
-    ) -> bool:  # fmt: skip
-        try:
-            headers = {"If-Match": "1"} if method == "PATCH" else {}
-            answer = agent.ask(method, path, body, headers=headers)
-        except httpx.TransportError:
-            self.told.unanswered.update(texts)
-            self.told.in_doubt.update([of] if of else [])
-            return False
-        with self._progress:
-            if answer.is_success:
-                self._count += 1
-                self._note(answer.json(), of if method == "DELETE" else None)
-            elif answer.status_code != 404:  # what was evicted meanwhile
-                self.told.refused |= dict.fromkeys(texts or [path], answer.status_code)
-            self._progress.notify_all()
-        return True
-
-    def _note(self, answer: Json, deleted: str | None) -> None:
-        if deleted:
-            del self.told.entries[deleted]
-            self.told.deleted.add(deleted)
-            return
-        for entry in answer.get("entries", [answer]):
-            self.told.entries[entry["id"]] = entry
-
-
-def permitted(http: httpx.Client) -> None:
-    """Let every agent of a load write its own namespace."""
-    for number in range(AGENTS):
-        Agent(http).permit(f"agent-{number}", "write")
-
-
-def seen(http: httpx.Client, told: Acknowledged) -> None:
-    """Assert that a service shows what was acknowledged, but for what was evicted since."""
-    for id_, entry in told.entries.items():
-        answer = Agent(http, entry["agent_id"]).get(entry)
-        if answer.status_code != 404 and id_ not in told.in_doubt:
-            assert ok(answer) == entry
 
 
 def in_line(path: Path) -> tuple[dict[str, Json], dict[str, set[str]]]:
@@ -202,9 +62,6 @@ def _assert_whole(path: Path) -> None:
     assert_index_is_whole(path)
 
 
-ROUNDS = 4
-WRITES = 150  # acknowledged in a round, at least
-FILLING = 1000  # words, of what fills a disk
 CAPACITY = {"MEMORY_EPISODIC_CAPACITY": "20"}
 
 Write = Callable[[Agent, Json], httpx.Response]
@@ -228,7 +85,7 @@ TABLES = {
 }
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("write", sampled(WRITES_OF_ONE, 2))
 @pytest.mark.parametrize("part", TABLES)
 @requirement("OI-93")
@@ -302,86 +159,3 @@ def test_a_commit_that_fails_leaves_entries_and_events_as_they_were(path: Path, 
         assert (Agent(http).query(), Agent(http).events()) == before
         ok(Agent(http).patch(held, 2, value={"text": "after"}))
     in_line(path)
-
-
-@pytest.mark.slow
-@requirement("OI-93")
-def test_a_full_disk_keeps_what_was_acknowledged_and_nothing_of_what_it_refused(
-    tmp_path: Path,
-) -> None:
-    with disk(tmp_path / "disk", size=6 * MEBIBYTE) as folder:
-        path, ballast = folder / "memory.db", folder / "ballast"
-        ballast.write_bytes(bytes(3 * MEBIBYTE))
-        with served(path) as (program, http):
-            permitted(http)
-            full = AgentLoad(str(http.base_url), "full", turns=40, size=FILLING).start().join()
-            assert set(full.refused.values()) == {503}
-            seen(http, full)
-            full.is_kept_by(path)
-            ballast.unlink()
-            again = AgentLoad(str(http.base_url), "emptied", turns=4).start().join()
-            assert again.refused == {}
-            program.send(signal.SIGKILL)
-            program.wait()
-
-        _all_kept(path, full, again)
-
-
-@pytest.mark.slow
-@requirement("OI-93")
-def test_kill_9_under_load_again_and_again_leaves_entries_events_and_index_in_line(
-    path: Path,
-) -> None:
-    told = list[Acknowledged]()
-    for number in range(ROUNDS):
-        with served(path, MEMORY_SWEEP_EVERY="5ms", **CAPACITY) as (program, http):
-            permitted(http)
-            load = AgentLoad(str(http.base_url), f"round {number}").start()
-            load.reach(WRITES)
-            program.send(signal.SIGKILL)
-            told.append(load.join())
-        assert told[-1].refused == {}
-        assert told[-1].unanswered
-        _all_kept(path, *told)
-
-    assert rows(path, "SELECT count(*) > 0 FROM events WHERE type = 'memory.evicted'") == [(1,)]
-    with served(path, **CAPACITY) as (_, http):
-        for each in told:
-            seen(http, each)
-        last = AgentLoad(str(http.base_url), "after", turns=8).start().join()
-        assert last.refused == {}
-    _all_kept(path, *told, last)
-
-
-@pytest.mark.representative(1)
-@pytest.mark.slow
-@pytest.mark.parametrize(("call", "every"), [("fdatasync", 4), ("pwrite64", 97)])
-@requirement("OI-93")
-def test_a_disk_that_fails_now_and_then_leaves_entries_events_and_index_in_line(
-    path: Path, call: str, every: int
-) -> None:
-    with served(path, **CAPACITY) as (program, http):
-        permitted(http)
-        with failing(program, f"{call}:error=EIO:when=5+{every}"):
-            told = AgentLoad(str(http.base_url), "failing", turns=40).start().join()
-        program.send(signal.SIGKILL)  # with the log as the failures left it
-        program.wait()
-
-    assert set(told.refused.values()) == {503}
-    assert told.unanswered == set()
-    _all_kept(path, told)
-    with served(path, **CAPACITY) as (_, http):
-        seen(http, told)
-    _all_kept(path, told)
-
-
-def _all_kept(path: Path, *told: Acknowledged) -> None:
-    """All that was told is in the file."""
-    whole = Acknowledged()
-    for each in told:
-        whole.entries |= each.entries
-        whole.deleted |= each.deleted
-        whole.in_doubt |= each.in_doubt
-        whole.refused |= each.refused
-        whole.unanswered |= each.unanswered
-    whole.is_kept_by(path)

@@ -13,6 +13,7 @@ from ..support.engines import rows
 from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok, refused
 from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
 from ..support.requirements import requirement
+from ..support.samples import for_each
 
 __all__ = ["team"]
 
@@ -85,7 +86,7 @@ def test_the_work_goes_through_the_packages_calls(team: Team) -> None:
 
 
 @requirement("OI-77")
-@pytest.mark.parametrize("type_", ["memory.archived", "task.completed", "agent_assigned", "odd"])
+@for_each("type_", ["memory.archived", "task.completed", "agent_assigned", "odd"])
 def test_clients_log_nothing_that_the_service_tells(team: Team, type_: str) -> None:
     intent = team.intent()
     path, body = f"{INTENTS}/{intent['id']}/events", {"event_type": type_, "payload": {}}

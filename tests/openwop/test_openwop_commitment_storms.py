@@ -248,24 +248,6 @@ def test_of_puts_reads_and_steps_that_race_each_fires_once(
     assert len(told) == len({*told}) == 2 * STORM
 
 
-@pytest.mark.heavy
-@requirement("OW-85")
-def test_a_seed_and_a_merge_make_due_what_waits_as_a_put_does(tmp_path: Path) -> None:
-    with driven(tmp_path / "memory.db") as suite:
-        host, path = suite.host, suite.service.path
-        source = host.put("plan")["id"]
-        for tag in ("rain", "snow"):
-            arm_rows(path, source, STORM, tag=tag)
-        suite.seed({"id": "wet", "content": "wet", "tags": ["rain"]}, ref=host.ref)
-        until_fired(path)
-        assert states(path) == {"fired": STORM, "armed": STORM}
-
-        merged = [host.put(it)["id"] for it in ("one", "two")]
-        ok(host.consolidate({"ids": merged, "content": "both", "tags": ["snow"]}))
-        until_fired(path)
-        assert states(path) == {"fired": 2 * STORM}
-
-
 @pytest.mark.slow
 @requirement("OW-85", "OW-14")
 def test_a_ref_arms_a_thousand_of_a_tag_and_ten_thousand_in_all(

@@ -56,38 +56,6 @@ def assert_done_once(service: Service, run: str = "r1") -> None:
     assert ids[::-1] == [f"{run}/{node}" for node in STEPS]
 
 
-@pytest.mark.heavy
-@requirement("OW-104")
-def test_a_host_that_is_killed_while_a_node_works_goes_on_as_if_it_was_not(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "log")
-    with serving(tmp_path / "memory.db") as service:
-        with running(service, tmp_path) as program:
-            program.line("read begins")
-            with (tmp_path / "log").open("w"):  # waits for the node to read
-                program.send(signal.SIGKILL)
-                program.wait()
-        assert state(service) == "running"
-        Host(service.http, ref=REF).put("judged meanwhile", tags=["node:judge"])
-
-        with running(service, tmp_path) as program:
-            program.line("read begins")
-            (tmp_path / "log").write_text(LOG)
-            assert program.wait() == 0, program.errors
-        assert program.lines == [
-            "recall is done: nothing", "read begins", "read is done: error: no disk",
-            "error: [REDACTED:review-token] is wrong", "judge begins", f"judge is done: {JUDGED}",
-            "run r1 is completed",
-        ]  # fmt: skip
-
-        assert_done_once(service)
-        (tmp_path / "log").unlink()
-        (tmp_path / "log").write_text("fine")
-        with running(service, tmp_path, "r2") as program:
-            assert program.wait() == 0, program.errors
-        assert f"recall is done: {JUDGED}; judged meanwhile" in program.lines
-        assert_done_once(service, "r2")
-
-
 @pytest.mark.slow
 @requirement("OW-104")
 def test_a_host_that_is_killed_after_every_line_completes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is made of a file with runs in it: upgrades, backups, the doctor, scans, erasures."""
+"""What is made of a file with runs in it: upgrades, the doctor, scans, quotas."""
 
 import sqlite3
 from contextlib import closing
@@ -7,16 +7,13 @@ from pathlib import Path
 import pytest
 
 from ..secrets.test_redaction import GITHUB
-from ..support.archives import all_rows, at, backed_up
-from ..support.callers import calling, made_key
+from ..support.archives import all_rows, at
 from ..support.engines import quota, rows
 from ..support.files import NEWEST
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.original import filled
 from ..support.requirements import requirement
 from ..support.service import Service, serving
-
-RUN_TABLES = ("runs", "run_events", "ref_entries", "refs")
 
 
 def played(host: Host) -> Json:
@@ -39,27 +36,6 @@ def told(host: Host) -> Json:
         "of the runs": [host.told("r1"), host.told("r2")],
         "live": host.entries(), "seen": run.entries(), "refs": ok(host.ask("GET", "/refs")),
     }  # fmt: skip
-
-
-@pytest.mark.heavy
-@pytest.mark.sqlite_files
-@requirement("OW-103")
-def test_a_backup_brings_runs_events_and_snapshots_back(tmp_path: Path) -> None:
-    path, new = tmp_path / "memory.db", tmp_path / "new" / "memory.db"
-    with serving(path) as service:
-        played(Host(service.http))
-        before = told(Host(service.http))
-        archive = backed_up(path, tmp_path / "backups")
-    at(new).say("restore", archive)
-
-    assert {it: all_rows(new)[it] for it in RUN_TABLES} == {
-        it: all_rows(path)[it] for it in RUN_TABLES
-    }
-    with serving(new) as service:
-        host = Host(service.http)
-        assert told(host) == before
-        assert Host(host.http, host.ref, "r1").put("goes on")
-        assert ok(Host(host.http, run="r2").fork(), 201)
 
 
 @pytest.mark.slow
@@ -95,26 +71,6 @@ def test_a_scan_takes_secrets_out_of_what_runs_have_put_and_leaves_their_events(
         entry = ok(host.get(made["id"]))["entry"]
         assert entry == made | {"content": "It is [REDACTED:github-token]."}
         assert run.told() == before
-
-
-@pytest.mark.heavy
-@requirement("OW-103")
-def test_the_runs_of_a_tenant_go_with_it_and_no_others(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    keys = [made_key(path, tenant=it) for it in ("default", "acme")]
-    with (
-        serving(path) as service,
-        calling(service, keys[0]) as ours,
-        calling(service, keys[1]) as theirs,
-    ):
-        played(Host(ours))
-        played(Host(theirs))
-        before = told(Host(ours))
-    at(path).say("tenants", "erase", "acme", "--yes")
-
-    assert not [it for it in tmp_path.rglob("*acme*") if it.suffix == ".db"]
-    with serving(path) as service, calling(service, keys[0]) as ours:
-        assert told(Host(ours)) == before
 
 
 @pytest.mark.heavy

@@ -8,24 +8,19 @@ from urllib.parse import urlsplit
 
 import pytest
 from benchmarks.recall.asking import answers, load
-from benchmarks.recall.company import ALONE, TOGETHER, Company, alone, services, strangers
-from benchmarks.recall.judged import Document, Judged, Query, judged
+from benchmarks.recall.company import ALONE, TOGETHER, Company, services
+from benchmarks.recall.judged import Document, Judged, judged
 from benchmarks.recall.metrics import (
     NO_HIT,
     Asked,
     Budget,
-    Packed,
     figures,
     figures_by_kind,
     gain,
-    kept_in,
     ndcg,
     recall,
-    recall_in,
     reciprocal_rank,
-    tokens_in,
 )
-from benchmarks.recall.typos import mistyped, with_typos
 
 from agentops_memory.recall.features import Feature
 
@@ -101,53 +96,6 @@ def test_the_figures_see_that_a_technique_is_off(path: Path) -> None:
     assert changes(written(TOGETHER), without)["worse"] != []
 
 
-def test_a_budget_is_asked_for_and_its_tokens_are_counted(path: Path) -> None:
-    ids = ("a", "b")
-    of = Judged(
-        name="two",
-        documents=tuple(document(it, text="The queue is full.") for it in ids),
-        queries=(Query(project="p", text="queue", relevant=frozenset(ids)),),
-    )
-
-    (one,) = asked(path, of, budgets=(15, None))
-
-    within, whole = one.packed
-    assert (within.tokens, whole.tokens) == (8, 16)  # each line has 29 bytes
-    assert within.ranking == whole.ranking[:1] == one.context[:1]
-    assert whole.ranking == one.context
-
-
-def test_a_lone_project_has_its_own_documents_and_the_global_ones() -> None:
-    of = Judged(
-        name="two",
-        documents=(
-            document("a", project="p"),
-            document("b", project="q"),
-            document("c", project="q", scope="global"),
-        ),
-        queries=tuple(
-            Query(project=it, text=it, relevant=frozenset("c")) for it in ("q", "p", "q")
-        ),
-    )
-
-    lone = alone(of)
-
-    assert [[it.id for it in one.documents] for one in lone] == [["b", "c"], ["a", "c"]]
-    assert [[it.text for it in one.queries] for one in lone] == [["q", "q"], ["p"]]
-
-
-def test_strangers_come_first_and_are_the_same_every_time() -> None:
-    company = Company(strangers=3, memories=2)
-    lone, in_company = alone(OWN), services(OWN, company, is_alone=True)
-
-    first = [one.documents[:6] for one in in_company]
-
-    assert first == [tuple(strangers(OWN, company))] * len(lone)
-    assert [one.documents[6:] for one in in_company] == [one.documents for one in lone]
-    assert [it.project for it in first[0]] == [f"stranger {at}" for at in (0, 0, 1, 1, 2, 2)]
-    assert not {it.id for it in first[0]} & {it.id for it in OWN.documents}
-
-
 def test_a_change_is_worse_or_better_and_small_ones_do_not_count() -> None:
     then = {"all": {"MRR": 0.5, "recall": 0.5, "nDCG": 0.5, NO_HIT: 0.5}}
     now = {"all": {"MRR": 0.4, "recall": 0.6, "nDCG": 0.5004, NO_HIT: 0.6}}
@@ -176,77 +124,3 @@ def test_recall_ndcg_and_reciprocal_rank_are_as_the_field_has_them() -> None:
 
     assert reciprocal_rank(["x", "x", "a", "b"], {"a", "b"}) == pytest.approx(1 / 3)
     assert reciprocal_rank(["x"] * 10 + ["a"], {"a"}) == 0
-
-
-def test_figures_are_means_over_the_queries_and_over_each_kind() -> None:
-    found = Asked(relevant=frozenset("a"), context=["a"], search=["x", "a"], kind="easy")
-    missed = Asked(relevant=frozenset("a"), context=["x"], search=[], kind="hard")
-
-    groups = figures_by_kind([found, missed])
-
-    assert list(groups) == ["all", "easy", "hard"]
-    assert groups["all"]["context recall@5"] == 0.5
-    assert groups["all"]["search MRR"] == 0.25
-    assert groups["all"][NO_HIT] == 0.5
-    assert groups["easy"] == figures([found])
-
-
-def test_figures_within_a_budget_are_means_and_a_share_of_those_without() -> None:
-    whole = Packed(budget=None, ranking=["a", "b"], tokens=90)
-    first, none = (Packed(budget=200, ranking=it, tokens=50) for it in (["a"], []))
-    two, one = frozenset("ab"), frozenset("a")
-
-    found = figures(
-        [
-            Asked(relevant=two, context=["a", "b"], search=[], packed=(first, whole)),
-            Asked(relevant=one, context=["a"], search=[], packed=(none, whole)),
-        ]
-    )
-
-    assert found["context recall@5"] == 1
-    assert found[recall_in(200)] == found[kept_in(200)] == 0.25
-    assert (found[tokens_in(200)], found[tokens_in(None)]) == (50, 90)
-
-
-def test_a_typo_changes_one_word_of_five_letters_and_not_its_first() -> None:
-    text = "why is max_connections so low on staging"
-
-    for seed in range(200):
-        typed = mistyped(text, str(seed))
-
-        assert typed != text
-        assert abs(len(typed) - len(text)) <= 1
-        assert typed.startswith("why is max_c")
-        assert "o low on s" in typed
-
-
-def test_the_same_seed_makes_the_same_typos_in_long_words() -> None:
-    assert with_typos(OWN, 1) == with_typos(OWN, 1) != with_typos(OWN, 2)
-
-    text = "who is it 数据库连接池的上限"
-
-    assert mistyped(text, "1") == text
-
-
-@pytest.mark.parametrize(
-    ("documents", "relevant"), [(["a", "a"], ["a"]), (["a"], ["b"]), (["a"], [])]
-)
-def test_a_set_with_a_fault_is_refused(
-    tmp_path: Path, documents: list[str], relevant: list[str]
-) -> None:
-    row = {"project": "p", "session": "s", "title": "t", "text": "x"}
-    lines = [json.dumps(row | {"id": each}) for each in documents]
-    (tmp_path / "documents.jsonl").write_text("\n".join(lines), "utf-8")
-    query = {"project": "p", "query": "x", "relevant": relevant}
-    (tmp_path / "queries.jsonl").write_text(json.dumps(query), "utf-8")
-
-    with pytest.raises(SystemExit):
-        judged(str(tmp_path))
-
-
-def test_documents_may_lie_in_another_folder(tmp_path: Path) -> None:
-    (tmp_path / "queries.jsonl").write_bytes((SET / "queries.jsonl").read_bytes())
-
-    elsewhere = judged(f"{tmp_path}:{SET}")
-
-    assert elsewhere.documents == OWN.documents

@@ -54,9 +54,7 @@ def test_memories_are_listed_in_the_order_of_their_paths(
     ]
 
 
-@pytest.mark.parametrize(
-    "prefix", ["/", "/a/", "/a/b/", "/A/", "/B/", "/é/", "/%/", "/_/", "//", "/a//", "/a/z/"]
-)
+@for_each("prefix", ["/", "/a/", "/a/b/", "/A/", "/B/", "/é/", "/%/", "/_/", "//", "/a//", "/a/z/"])
 @requirement("anthropic:listing:prefix")
 def test_a_prefix_is_a_folder(sdk: anthropic.Anthropic, notes: Store, prefix: str) -> None:
     assert paths(sdk, notes, path_prefix=prefix) == [p for p in TREE if p.startswith(prefix)]
@@ -71,8 +69,8 @@ def test_any_other_prefix_is_refused(service: Service, notes: Store, prefix: str
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
 
 
-@pytest.mark.parametrize(
-    ("prefix", "expected"),
+@for_each(
+    "prefix, expected",
     [
         ("/", ["/B", "/a.md", "/a/", "/a0", "/ab/", "/é", "/日"]),
         ("/a/", ["/a/1", "/a/b/", "/a/z"]), ("/a/b/", ["/a/b/2", "/a/b/c/"]),
@@ -219,10 +217,8 @@ def test_a_cursor_that_is_none_is_refused(
     }
 
 
-@pytest.mark.parametrize(
-    "limit", ["", "0", "-1", "101", "1000", "x", "1.5", "1e1", " 1", "\uff19", "+5"]
-)
-@pytest.mark.parametrize("list_", ["", "/{}/memories", "/{}/memory_versions"])
+@for_each("limit", ["", "0", "-1", "101", "1000", "x", "1.5", "1e1", " 1", "\uff19", "+5"])
+@for_each("list_", ["", "/{}/memories", "/{}/memory_versions"])
 @requirement("anthropic:paging")
 def test_a_page_has_1_to_100_items(service: Service, notes: Store, list_: str, limit: str) -> None:
     answer = service.http.get(STORES + list_.format(notes.id), params={"limit": limit})

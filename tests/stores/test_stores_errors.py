@@ -99,7 +99,7 @@ def test_the_request_is_known_by_the_id_that_its_client_gave(service: Service, g
 
 
 @requirement("stores:error:request-id")
-@pytest.mark.parametrize("given", [None, "", "a b", "x" * 129, "caf\u00e9", "a\tb"])
+@for_each("given", [None, "", "a b", "x" * 129, "caf\u00e9", "a\tb"])
 def test_a_request_without_a_sane_id_gets_one(service: Service, given: str | None) -> None:
     headers = {} if given is None else {b"x-request-id": given.encode("latin-1")}
     told = [service.http.get(f"{STORES}/x", headers=headers) for _ in range(2)]

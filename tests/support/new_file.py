@@ -14,8 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from agentops_memory.engine.files import private_file
+from agentops_memory.memory.space import NUMBERS
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.migrate import migrated
+from agentops_memory.sqlite.partitions import Partitions
 
 VERSIONS = range(2**60, 2**62)  # SQLite stores them in eight bytes each
 ANY_TIME = datetime(2030, 1, 1, tzinfo=UTC)  # a new file tells nothing of when it was made
@@ -42,6 +44,8 @@ def _made() -> tuple[bytes, bytes]:
         migrated(path, ANY_TIME)
         version = random.choice(VERSIONS)  # noqa: S311
         with closing(connect(path)) as database:
+            for numbers in NUMBERS.values():  # a first save of each kind would make its partition
+                Partitions(database, is_alone=True).make(numbers[0])
             database.execute("UPDATE database_state SET token = ?", (version,))
             database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         before, after = path.read_bytes().split(struct.pack(">q", version))

@@ -1,6 +1,7 @@
 """The real service for a test: its own file, its own socket, a clock that the test owns."""
 
 import asyncio
+import functools
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette import routing
 
 from agentops_memory.openwop import routes as openwop
 from agentops_memory.postgresql.engine import PostgresEngine
@@ -21,6 +23,8 @@ from agentops_memory.telemetry import Telemetry
 from . import engines
 from .new_file import put_new_file
 
+# Each service of a process has the same paths, and to compile them took an eleventh of the suite.
+routing.compile_path = functools.cache(routing.compile_path)
 PLAIN = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # what a client would load takes it 17 ms
 Protocols = Callable[[Settings], openwop.OpenWopOperations]
 """What a service with these settings speaks as OpenWOP."""
