@@ -11,12 +11,14 @@ from urllib.parse import quote, quote_plus, urlencode
 import pytest
 
 from agentops_memory.errors import Unavailable
+from agentops_memory.recall import cache
 from agentops_memory.recall.area import Area
 from agentops_memory.recall.cache import NewMemory
 from agentops_memory.recall.held_reads import HeldReads
 from agentops_memory.recall.stems import Vocabulary
 
 from ..support.callers import made_key
+from ..support.database import imported, put_in_index
 from ..support.fast_reads import Counted, both, counted, held
 from ..support.raw import wire
 from ..support.service import Service, observation, serving
@@ -215,6 +217,19 @@ def test_requests_of_one_connection_are_answered_in_their_order(
             )
             told = ["total_observations" in connection.answer().json for _ in paths]
         assert told == [it == slow for it in paths]
+
+
+@pytest.mark.sqlite_files
+def test_a_project_is_loaded_once_prompts_have_taken_as_long_as_that(
+    tmp_path: Path, counted: Counted
+) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        prompts, text = 4, "rollback worker"
+        contents = [f"{text} {it}" for it in range(prompts * cache.READ_IN_A_PROMPT)]
+        imported(service, [observation(it, project="heron") for it in contents])
+        put_in_index(service.path)
+        held(service, counted, "/context?project=heron&query=rollback")
+        assert counted.declined >= prompts
 
 
 def test_erased_words_leave_memory_with_the_commit(tmp_path: Path, counted: Counted) -> None:

@@ -4,8 +4,6 @@ import random
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from datetime import timedelta
-from functools import partial
 from itertools import pairwise, product
 from typing import Any
 
@@ -16,10 +14,8 @@ from hypothesis import strategies as st
 from agentops_memory.recall import stems
 from agentops_memory.recall.query import is_one_edit
 from agentops_memory.recall.stems import TOKENIZER, Stems
-from agentops_memory.sqlite.connection import connect, in_snapshot, read_only
-from agentops_memory.sqlite.partitions import Vocabularies
 
-from ..support.database import assert_index_is_whole, imported, put_in_index
+from ..support.database import assert_index_is_whole, imported
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
 from ..support.samples import examples, for_each
@@ -216,23 +212,6 @@ def test_a_word_of_a_short_stem_is_taken_at_its_word(service: Service, text: str
     service.save("the upped apes were ruined", session_id="s2")
 
     assert corrections(service, text) == {}
-
-
-@pytest.mark.sqlite_files
-def test_a_reader_makes_its_list_of_stems_once_and_can_write_no_more_than_before(
-    service: Service,
-) -> None:
-    service.save("the window")
-    put_in_index(service.path)
-    with closing(connect(service.path)) as database:
-        read_only(database)
-        for _ in range(2):
-            stems = partial(Vocabularies(database).stems, 0, ["w"])
-            with in_snapshot(database, timedelta(seconds=1)):
-                assert stems() == ["window"]
-        assert database.execute("SELECT name FROM temp.sqlite_schema").fetchall() == [("stems_0",)]
-        with pytest.raises(sqlite3.OperationalError, match="readonly"):
-            database.execute("DELETE FROM memories")
 
 
 # One edit

@@ -21,7 +21,7 @@ from ..memory.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID, Totals, f
 from ..memory.search import Field
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..memory.table import Connection, Table
-from ..recall.area import Area, Draft, Row
+from ..recall.area import Area, Row, drafted
 from ..recall.cache import IndexCache, InMemory
 from ..recall.features import Feature, Features
 from ..recall.group import Weights, Worth
@@ -415,7 +415,7 @@ class IndexMemory(InMemory):
     def __init__(self, cache: IndexCache | None, features: Features) -> None:
         super().__init__(cache or IndexCache(0))
         self.counts = KnownCounts()
-        self.vocabulary = Vocabulary(lambda _: {}, weights_of(features))  # typos are looked up
+        self.vocabulary = Vocabulary(weights_of(features))  # typos are looked up
         self._areas: dict[int, _Loaded] = {}
 
     @property
@@ -469,15 +469,9 @@ class IndexMemory(InMemory):
                 if written is None or not written.is_new or written.before != loaded.version:
                     self._drop(number)
                     continue
-                area, vocabulary = loaded.area, self.vocabulary
-                for row, texts, _ in written.entries:
-                    entry = Entry.of_fields(
-                        [[stored_term(stem) for stem in words] for words in stems.of_texts(texts)]
-                    )
-                    vocabulary.add(
-                        it for it in entry.all_stems() if not area.has_stem(vocabulary, it)
-                    )
-                    area.add(_row(memory_of(row), entry), vocabulary.pairs(entry))
+                for row, columns, _ in written.entries:
+                    entry = entry_of(stems, columns)
+                    loaded.area.add(_row(memory_of(row)), entry, self.vocabulary)
                 loaded.version = written.after
 
     def load(self, connection: Connection, number: int) -> None:
@@ -487,10 +481,10 @@ class IndexMemory(InMemory):
         ).fetchone()
         if row is None:
             return
-        draft = Draft(number, _rows(connection, number), self.vocabulary)
+        area, postings = drafted(number, _rows(connection, number), self.vocabulary)
         with self.lock:
             self._drop(number)
-            area = draft.numbered(self.vocabulary.add(draft.postings))
+            area.store(self.vocabulary.add(postings), postings.values())
             self._areas[number] = _Loaded(area, row[0])
         self.cache.make_room()
 
@@ -521,7 +515,12 @@ class StoredWorth(Worth):
         return [Weights(self, it) for it in areas]
 
 
-def _rows(connection: Connection, area: int) -> Iterator[Row]:
+def entry_of(stems: Stems, said: Columns) -> Entry:
+    texts = stems.of_texts(said)
+    return Entry.of_fields([[stored_term(stem) for stem in words] for words in texts])
+
+
+def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, str]]:
     rows = connection.execute(
         """SELECT memory, min(length), array_agg(term), array_agg(counts)
              FROM postings
@@ -532,12 +531,13 @@ def _rows(connection: Connection, area: int) -> Iterator[Row]:
     )
     for memory, length, terms, counts in rows:
         packed = map(_repacked, counts)
-        yield _row(MemoryId(memory), Entry.of_counts(length, dict(zip(terms, packed, strict=True))))
+        entry = Entry.of_counts(length, dict(zip(terms, packed, strict=True)))
+        yield _row(MemoryId(memory)), entry.stored
 
 
-def _row(memory: MemoryId, entry: Entry) -> Row:
+def _row(memory: MemoryId) -> Row:
     """Sessions and ends are read from the tables."""
-    return Row(memory, 0, None, 0, None, None, entry)
+    return Row(memory, 0, None, 0, None, None)
 
 
 @lru_cache(65_536)

@@ -2,9 +2,10 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, chain, islice
 from operator import itemgetter
+from sys import byteorder
 from typing import NamedTuple
 
 from ..memory.memory import MemoryId
@@ -12,8 +13,9 @@ from .stems import Entry, Vocabulary
 
 MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
 LEAST_ADDED = 2_000  # postings that are not worth storing flat again
-CODE_BITS = 24  # of a posting's 64; its place in the area has the rest
+CODE_BITS = 32  # of a posting's 64; its place in the area has the rest
 _CODE = (1 << CODE_BITS) - 1
+_LITTLE = byteorder == "little"
 TURN_BITS = 32  # of 64: the place within a session; the session's number has the rest
 NO_TURN = (1 << 64) - 1
 AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
@@ -26,7 +28,7 @@ Session = tuple[int, str]
 
 
 class Row(NamedTuple):
-    """A memory that the full-text index holds, as it is read for the index in memory."""
+    """A memory that the full-text index holds, without its stems."""
 
     id: MemoryId
     space: int
@@ -34,37 +36,35 @@ class Row(NamedTuple):
     created_at: int  # microseconds, as are the others
     expires_at: int | None
     pinned_at: int | None
-    entry: Entry = Entry(0, ())
     superseded_by: tuple[int, ...] = ()  # when the memories expire that supersede it
 
 
-class Draft:
-    """An area as it is read, by any thread; its stems have no numbers yet.
+Draft = tuple["Area", dict[str, list[int]]]
+"""An area, and its postings by stem, which have no numbers yet."""
 
-    The rows come in the order of their ids, and none is kept: an area takes a fraction of them.
+
+def drafted(number: int, memories: Iterable[tuple[Row, str]], vocabulary: Vocabulary) -> Draft:
+    """An area as it is read, by any thread, in the order of ids, each with its stored stems.
+
+    A ValueError for stems that nobody has stored so.
     """
-
-    def __init__(self, number: int, rows: Iterable[Row], vocabulary: Vocabulary) -> None:
-        self.postings: dict[str, array[int]] = {}
-        self.terms: Mapping[str, str] = {}  # of some stems; empty for one that has none
-        self._area = Area(number)
-        get, postings = self.postings.get, self.postings
-        for place, row in enumerate(rows):
-            self._area.put(row)
-            for packed, stems in row.entry.stems:
-                posting = place << CODE_BITS | vocabulary.code(packed)
-                for stem in stems:
-                    there = get(stem)
-                    if there is None:
-                        postings[stem] = array("Q", (posting,))
-                    else:
-                        there.append(posting)
-
-    def numbered(self, numbers: Sequence[int]) -> "Area":
-        """The area, with the number of each of its stems in their order."""
-        in_order = sorted(zip(numbers, self.postings.values(), strict=True), key=itemgetter(0))
-        self._area.store([number for number, _ in in_order], [it for _, it in in_order])
-        return self._area
+    area, postings, codes = Area(number), dict[str, list[int]](), vocabulary.codes
+    get = postings.get
+    for place, (row, stored) in enumerate(memories):
+        length, position = 0, place << CODE_BITS
+        for line in stored.split("\n") if stored else ():
+            counts, *stems = line.split(" ")
+            code, words = codes.get(counts) or vocabulary.code_of(counts)
+            length += words * len(stems)
+            posting = position | code
+            for stem in stems:
+                known = get(stem)
+                if known is None:
+                    postings[stem] = [posting]
+                else:
+                    known.append(posting)
+        area.put(row, length)
+    return area, postings
 
 
 class Area:
@@ -146,10 +146,6 @@ class Area:
             )
         return self._newest_first
 
-    def has_stem(self, vocabulary: Vocabulary, stem: str) -> bool:
-        number = vocabulary.numbers.get(stem)
-        return number is not None and (number in self.added or self.span(number) is not None)
-
     def span(self, stem: int) -> tuple[int, int, int] | None:
         """Where a stem is among the stems, and its postings among the flat ones."""
         stems = self.stems
@@ -180,23 +176,36 @@ class Area:
         ids = self._in_session[session]
         return MemoryId(ids[turn + 2]) if turn + 2 < len(ids) else None
 
-    def add(self, row: Row, numbers: Iterable[tuple[int, int]]) -> None:
-        """Put in a new memory, the newest of all, with its stems' numbers and codes."""
+    def add(self, row: Row, entry: Entry, vocabulary: Vocabulary) -> list[tuple[int, int]]:
+        """Put in a new memory, the newest of all; its stems' numbers and codes."""
         place = len(self.ids)
         self._newest_first, self._hidden = None, (1, 0, frozenset())
-        self.put(row)
-        for stem, code in numbers:
+        self.put(row, entry.length)
+        numbers, pairs = vocabulary.numbers, list[tuple[int, int]]()
+        vocabulary.add(
+            stem
+            for _, stems in entry.stems
+            for stem in stems
+            if (number := numbers.get(stem)) is None
+            or (number not in self.added and self.span(number) is None)
+        )
+        for packed, stems in entry.stems:
+            counts = f"{packed:x}"
+            code, _ = vocabulary.codes.get(counts) or vocabulary.code_of(counts)
+            pairs += [(numbers[stem], code) for stem in stems]
+        for stem, code in pairs:
             self.added.setdefault(stem, array("Q")).append(place << CODE_BITS | code)
-            self._added_count += 1
+        self._added_count += len(pairs)
         if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
-            self._flatten()
+            self.store(*zip(*[(it, self._postings(it)) for it in self.numbers()], strict=True))
+        return pairs
 
-    def put(self, row: Row) -> None:
-        """Put in a memory, the newest of all, without its postings."""
+    def put(self, row: Row, length: int) -> None:
+        """Put in a memory of so many words, the newest of all, without its postings."""
         place = len(self.ids)
         self.ids.append(row.id)
-        self.lengths.append(row.entry.length)
-        self.words += row.entry.length
+        self.lengths.append(length)
+        self.words += length
         self.spaces.append(row.space)
         self.created_at.append(row.created_at)
         if row.expires_at:
@@ -215,10 +224,6 @@ class Area:
         self.turns.append(number << TURN_BITS | len(ids))
         ids.append(row.id)
 
-    def _flatten(self) -> None:
-        stems = sorted(self.numbers())
-        self.store(stems, [self._postings(it) for it in stems])
-
     def _postings(self, stem: int) -> list[int]:
         span = self.span(stem)
         flat = [
@@ -227,24 +232,29 @@ class Area:
         ]
         return [*flat, *self.added.get(stem, ())]
 
-    def store(self, stems: Sequence[int], postings: Sequence[Sequence[int]]) -> None:
+    def store(self, stems: Iterable[int], postings: Iterable[Sequence[int]]) -> None:
         """Let these be all postings, by stem, in flat arrays."""
-        self.stems = array("I", stems)
-        self.starts = array("I", accumulate(map(len, postings), initial=0))  # and the end of all
-        places, codes = array(_unsigned(len(self.ids))), array("I")
-        every = chain.from_iterable(postings)
-        while some := list(islice(every, AT_ONCE)):
-            places.extend([it >> CODE_BITS for it in some])
-            codes.extend([it & _CODE for it in some])
-        self.places = array(places.typecode, places)  # without room to grow
-        self.codes = array(_unsigned(max(codes, default=0)), codes)
+        in_order = sorted(zip(stems, postings, strict=True), key=itemgetter(0))
+        self.stems = array("I", [it for it, _ in in_order])
+        self.starts = array("I", accumulate([len(it) for _, it in in_order], initial=0))
+        places, codes = array("I"), array("I")
+        every = chain.from_iterable([it for _, it in in_order])
+        # By halves: C takes a posting apart, with no number of Python for each part.
+        while some := array("Q", islice(every, AT_ONCE)):
+            words = array("I", some.tobytes())
+            places.extend(words[_LITTLE::2])
+            codes.extend(words[not _LITTLE :: 2])
+        self.places, self.codes = _narrow(places), _narrow(codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
 
 
-def _unsigned(largest: int) -> str:
-    """The type of an array that is no larger than it has to be."""
-    return "H" if largest < 1 << 16 else "I"
+def _narrow(numbers: "array[int]") -> "array[int]":
+    """The same in an array that is no larger than it has to be, and has no room to grow."""
+    halves = array("H", numbers.tobytes())
+    if any(halves[_LITTLE::2]):
+        return array("I", numbers)
+    return halves[not _LITTLE :: 2]
 
 
 def place_and_code(posting: int) -> tuple[int, int]:

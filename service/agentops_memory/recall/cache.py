@@ -17,7 +17,7 @@ from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
 from .area import Area, Draft, Row
 from .group import Group
-from .stems import Entry, TermsOf, Vocabulary
+from .stems import Entry, Vocabulary
 from .text import Columns
 
 USUAL = 64 * 1024 * 1024  # bytes
@@ -27,6 +27,7 @@ LOOK = 8  # new memories of a group, after which their size is looked at
 REPLAYED = 64  # commits that can be added to what was read before them
 ROW_BYTES, READ_BYTES = 1_500, 500  # of what a new memory, and a prompt, adds, about
 PATIENCE = 20  # prompts for projects without room, before others make room for them
+READ_IN_A_PROMPT = 64  # memories: reading one takes 50 us, and saves each prompt 3 ms
 REST = 1.0  # times as long as a read took, before the next one: prompts go first
 LATER = 60.0  # seconds after which a group is read again that could not be
 
@@ -179,14 +180,18 @@ class LoadQueue:
 
     def __init__(self, memory: InMemory) -> None:
         self._memory = memory
-        self._wanted: dict[int, list[float]] = {}  # by part: since when, and how often
+        self._wanted: dict[int, list[float]] = {}  # by part: since when, how often, and from when
         self._refused: dict[int, float] = {}  # by part: until when
         self._loading = Lock()
         self._rested_at = 0.0
 
-    def want(self, number: int) -> None:
-        """A prompt asks for a part that is not there."""
-        self._wanted.setdefault(number, [time.monotonic(), 0])[1] += 1
+    def want(self, number: int, memories: int = 0) -> None:
+        """A prompt asks for a part that is not there, of so many memories.
+
+        It is loaded once prompts have taken as much time as that will.
+        """
+        wanted = self._wanted.setdefault(number, [time.monotonic(), 0, 0])
+        wanted[1:] = wanted[1] + 1, memories / READ_IN_A_PROMPT
 
     @property
     def is_due(self) -> bool:
@@ -213,9 +218,11 @@ class LoadQueue:
 
     def _next(self, now: float) -> int | None:
         memory, cache = self._memory, self._memory.cache
-        for number, (since, times) in list(self._wanted.items()):
+        for number, (since, times, enough) in list(self._wanted.items()):
             if self._refused.get(number, 0.0) > now:
                 del self._wanted[number]
+            elif times < enough and not memory.is_begun(number):
+                continue
             elif memory.is_begun(number) or cache.has_room(0.0):
                 del self._wanted[number]
                 return number
@@ -244,12 +251,11 @@ class DatabaseIndex(InMemory):
     def __init__(
         self,
         cache: IndexCache,
-        terms_of: TermsOf,
-        weights: tuple[float, ...],
+        vocabulary: Vocabulary,
         entry_of: Callable[[Columns], Entry],
     ) -> None:
         super().__init__(cache)
-        self.vocabulary = Vocabulary(terms_of, weights)
+        self.vocabulary = vocabulary
         self.summaries: dict[str, list[str]] = {}  # the newest, by project
         self.places: dict[str, Any] = {}  # where each project lies
         self.computed: list[tuple[Token, Mapping[MemoryId, Entry]]] = []  # that are not stored
@@ -402,7 +408,7 @@ class DatabaseIndex(InMemory):
     def _put_in_waiting(self, group: Group) -> None:
         for (_, area), row, said in self._waiting.pop(group.number, ()):
             if group.is_behind(area, row.id):
-                group.add(area, row._replace(entry=self._entry_of(said)))
+                group.add(area, row, self._entry_of(said))
 
     def _drop(self, number: int) -> int:
         group = self._groups.pop(number, None)
@@ -473,10 +479,11 @@ class DatabaseIndex(InMemory):
         """
         areas: list[Area] = []
         try:
-            for draft in drafts:
+            for area, postings in drafts:
                 with self.lock:
-                    numbers = self.vocabulary.add(draft.postings, draft.terms)
-                areas.append(draft.numbered(numbers))
+                    numbers = self.vocabulary.add(postings)
+                area.store(numbers, postings.values())
+                areas.append(area)
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, wanted, areas)

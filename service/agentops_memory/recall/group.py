@@ -20,7 +20,7 @@ from ..memory.ranking import MOST, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from .area import Area, Row, place_and_code
 from .query import Piece, Term
-from .stems import UNKNOWN, Vocabulary
+from .stems import UNKNOWN, Entry, Vocabulary
 
 # Which memories of a large area may have the best scores is computed for all at once. Scores
 # are bounded from above by small numbers that lie side by side in one large integer, each in its
@@ -151,15 +151,12 @@ class Group(Worth):
             self.globals = area
             self._count_anew()
 
-    def add(self, number: int, row: Row) -> None:
+    def add(self, number: int, row: Row, entry: Entry) -> None:
         """Put a new memory into an area, which it may be the first of."""
         vocabulary, area = self.vocabulary, self.areas.get(number)
         if area is None:
             area = self.areas[number] = Area(number)
-        entry = row.entry
-        vocabulary.add(it for it in entry.all_stems() if not area.has_stem(vocabulary, it))
-        pairs = vocabulary.pairs(entry)
-        area.add(row, pairs)
+        pairs = area.add(row, entry, vocabulary)
         for having, often in zip(
             self._having, (vocabulary.often, vocabulary.often_own), strict=True
         ):

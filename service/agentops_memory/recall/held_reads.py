@@ -27,7 +27,6 @@ from .query import (
     Query,
     chunk_of,
     sentences,
-    spoken,
     understood,
     weight,
 )
@@ -40,9 +39,6 @@ NO_WORD, NOT_PLAIN = -1, -2  # instead of a word; below them are those of severa
 
 Word = int
 """Twice the number of a word, and one more where it may be misspelt."""
-
-Forms = list[tuple[str, list[Word]]]
-"""What stands in a chunk, with the words that are looked for instead."""
 
 
 class ParsedPrompt(NamedTuple):
@@ -71,29 +67,21 @@ class PromptWords(dict[str, Word]):
         self._stem_of = stem_of
         self._gone = vocabulary.gone
 
-    def __missing__(self, chunk: str) -> Word:
-        self._size += CHUNK + len(chunk)
-        forms = self._forms_of(chunk)
-        word = self[chunk] = NOT_PLAIN if forms is None else self._word_of(forms, chunk)
+    def __missing__(self, text: str) -> Word:
+        self._size += CHUNK + len(text)
+        chunk = chunk_of(text)
+        if any(it.endswith(PREFIX) or not self._stem_of[it] for it in chunk.terms):
+            word = NOT_PLAIN
+        elif not chunk.terms:
+            word = NO_WORD
+        else:
+            words = [2 * self._word(it) + (it in chunk.doubtful) for it in chunk.terms]
+            word = words[0]
+            if len(words) > 1 or not chunk.pieces[0].parts:
+                self._several.append(words)
+                word = 1 - len(self._several)
+        self[text] = word
         return word
-
-    def _word_of(self, forms: Forms, chunk: str) -> Word:
-        words = [*chain.from_iterable([it for _, it in forms])]
-        if not words:
-            return NO_WORD
-        if len(words) == 1 and chunk_of(chunk).pieces[0].parts:
-            return words[0]
-        self._several.append(words)
-        return 1 - len(self._several)
-
-    def _forms_of(self, chunk: str) -> Forms | None:
-        found = chunk_of(chunk)
-        if any(it.endswith(PREFIX) or not self._stem_of[it] for it in found.terms):
-            return None
-        return [
-            (form, [2 * self._word(it.text) + (it.text in found.doubtful) for it in piece.terms])
-            for form, piece in zip(found.words, found.pieces, strict=True)
-        ]
 
     def parsed(self, prompt: str) -> ParsedPrompt | None:
         """A prompt by its words; None with a prefix, or a word that the index takes apart."""
@@ -102,7 +90,7 @@ class PromptWords(dict[str, Word]):
 
     def _of_chunks(self, prompt: str) -> ParsedPrompt | None:
         """As most prompts are: plain text that there is room for."""
-        found, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
+        parsed, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
         is_plain, several = True, self._several
         for sentence in sentences(prompt):
             chunks = dict.fromkeys(sentence.split())
@@ -118,40 +106,24 @@ class PromptWords(dict[str, Word]):
                 marked = [
                     *chain.from_iterable([several[-it] if it < 0 else (it,) for it in marked])
                 ]
-            if len(marked) > room:
-                marked = self._fitting(chunks, room)
-                if not marked:
-                    continue
+            room -= len(marked)
+            if room < 0:
+                return None
             words = [*dict.fromkeys([it >> 1 for it in marked])]
-            room -= len(words)
-            found.append((words, sentence))
+            room += len(marked) - len(words)
+            parsed.append((words, sentence))
             doubtful += [it >> 1 for it in marked if it & 1]
-        if len(found) == 1:
-            return ParsedPrompt([(found[0][0], 1.0)], doubtful, is_plain)
-        weighed = [(words, weight(said, len(words))) for words, said in found]
+        if len(parsed) == 1:
+            return ParsedPrompt([(parsed[0][0], 1.0)], doubtful, is_plain)
+        weighed = [(words, weight(sentence, len(words))) for words, sentence in parsed]
         return ParsedPrompt(weighed, doubtful, is_plain)
 
-    def _fitting(self, chunks: Iterable[str], room: int) -> list[Word]:
-        """The first of their words, each once, as far as there is room for them."""
-        fitting, known = list[Word](), set[str]()
-        for chunk in chunks:
-            for form, words in self._forms_of(chunk) or ():
-                if form not in known:
-                    known.add(form)
-                    room -= len(words)
-                    if room < 0:
-                        return fitting
-                    fitting += words
-        return fitting
-
     def _of_terms(self, prompt: str) -> ParsedPrompt | None:
-        said = spoken(prompt)
-        if said is None or not all(
-            self._stem_of[it] for texts, _ in said.sentences for it in texts
-        ):
+        query = understood(prompt)
+        if any(it.starts or not self._stem_of[it.text] for it in query.terms):
             return None
-        found = [([self._word(it) for it in texts], by) for texts, by in said.sentences]
-        return ParsedPrompt(found, [self._word(it) for it in said.doubtful], is_plain=False)
+        weighed = [([self._word(it.text) for it in terms], by) for terms, by in query.sentences]
+        return ParsedPrompt(weighed, [*map(self._word, query.doubtful)], is_plain=False)
 
     def _word(self, text: str) -> int:
         word = self._words.get(text)

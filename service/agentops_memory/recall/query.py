@@ -160,30 +160,6 @@ class Query:
         )
 
 
-class Spoken(NamedTuple):
-    """What a prompt is ranked by: the texts of each sentence's terms, and what it weighs."""
-
-    sentences: list[tuple[list[str], float]]
-    doubtful: list[str]  # words that may be misspelt, in order
-
-    @property
-    def terms(self) -> list[str]:
-        return [*chain.from_iterable([texts for texts, _ in self.sentences])]
-
-
-def spoken(prompt: str) -> Spoken | None:
-    """As `understood`, without what only a search for every word needs; None with a prefix."""
-    found, doubtful = list[tuple[list[str], float]](), dict[str, None]()
-    for sentence, chunks, texts in _sentences(prompt[:MAX_PROMPT], ALL):
-        if PREFIX in "".join(texts):
-            return None
-        found.append((list(texts), weight(sentence, len(texts))))
-        doubtful.update(dict.fromkeys(chain.from_iterable([it.doubtful for it in chunks])))
-    if len(found) == 1:
-        found = [(found[0][0], 1.0)]
-    return Spoken(found, list(doubtful))
-
-
 def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
     """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
@@ -269,6 +245,14 @@ class Remembered(dict[str, T]):
                 found[text] = value
                 self._put(text, value)
         return found  # type: ignore[return-value]
+
+    @property
+    def count(self) -> int:
+        return len(self) + len(self._before)
+
+    def forget(self) -> None:
+        self.clear()
+        self._before = {}
 
     def _put(self, text: str, value: T) -> None:
         if len(self) >= self._most:
@@ -417,9 +401,9 @@ SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared
 _DIGIT = re.compile("[0-9]")
 
 
-def is_compared(stem: str) -> bool:
+def is_compared(stem: str, shortest: int = SHORTEST) -> bool:
     """Whether a stem is of letters, and of a length at which typos are corrected."""
-    return SHORTEST <= len(stem) <= LONGEST and not _DIGIT.search(stem)
+    return shortest <= len(stem) <= LONGEST and not _DIGIT.search(stem)
 
 
 def is_one_edit(word: str, other: str) -> bool:

@@ -78,18 +78,17 @@ class Ranking:
     def corrections(self, words: Iterable[tuple[str, str]]) -> Corrections:
         """What words may have meant that no memory has, each with the form that is compared."""
         corrections: dict[str, tuple[str, ...]] = {}
-        term = self._vocabulary.term
         for word, form in islice(words, MOST_WORDS):
-            near = self._vocabulary.near(form)
+            near = self._vocabulary.near[form]
             counts = self.counts(near) if near else {}
             if len(counts) > MOST_TERMS:
-                likely = sorted((-count, term(stem)) for stem, count in counts.items())
+                likely = sorted((-count, near[stem]) for stem, count in counts.items())
                 corrections[word] = tuple([it for _, it in likely[:MOST_TERMS]])
             elif counts:
-                corrections[word] = tuple(sorted(map(term, counts)))
+                corrections[word] = tuple(sorted([near[stem] for stem in counts]))
         return corrections
 
-    def counts(self, stems: Sequence[Stem]) -> dict[int, int]:
+    def counts(self, stems: Collection[Stem]) -> dict[int, int]:
         """How many memories have each of the stems among their own words, if any."""
         counts: dict[int, int] = {}
         often = self._vocabulary.often_own

@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -255,7 +255,7 @@ class Search(ABC):
         """How many memories have each term among their own words, or that more than so many do."""
 
     @abstractmethod
-    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Iterable[str]:
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
         """All stems where visible memories are of which a form is one edit from any of some forms.
 
         And others: of hidden memories, of none, or not near.
@@ -294,10 +294,10 @@ class Search(ABC):
         unknown = dict(islice((it for it in forms.items() if it[1] not in known), MOST_WORDS))
         if not unknown:
             return {}
-        stems = list(self._stems_near(unknown.values(), visible))
+        stems = self._stems_near(unknown.values(), visible)
         near = {word: self._stems.near(form, stems) for word, form in unknown.items()}
         there = self._having(set(chain.from_iterable(near.values())), visible)
-        likely = {word: [it for it in terms if it in there] for word, terms in near.items()}
+        likely = {word: [it for it in forms if it in there] for word, forms in near.items()}
         return {word: self._frequent(it, visible) for word, it in likely.items() if it}
 
     def _having(self, forms: Collection[str], visible: VisibleRows) -> set[str]:

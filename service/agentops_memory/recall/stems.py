@@ -5,7 +5,6 @@ import sqlite3
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain
 from threading import Lock
 from typing import NamedTuple
@@ -13,7 +12,7 @@ from typing import NamedTuple
 from ..memory.ranking import PRIOR_MEMORIES, PRIOR_WORDS, frequency
 from ..memory.search import Field
 from .features import ALL, INDEXED, Features
-from .query import STOPWORDS, Remembered, is_compared, is_one_edit, similarity
+from .query import SHORTEST, STOPWORDS, Remembered, is_compared, is_one_edit, similarity
 from .text import INDEX_FORMAT, unified
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
@@ -64,26 +63,24 @@ class Stems:
         likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
         return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
 
-    def near(self, form: str, stems: Iterable[str]) -> list[str]:
-        """The forms of some stems that are one edit from a form and begin with its letter."""
-        size, half = len(form), len(form) // 2
-        # One edit leaves the first or the second half as it is; a form may end behind its stem.
-        head, tail, endings = form[:half], form[half + 1 :], ("", *_ENDINGS)
-        tails = tuple(
-            tail[: max(len(tail) - len(it), 0)]
-            for it in endings
-            if tail.endswith(it) or it.endswith(tail)
-        )
+    def near(self, form: str, stems: Iterable[str]) -> dict[str, str]:
+        """The forms of some stems that are one edit from a form and begin with its letter.
+
+        In the order of the alphabet, each with its stem.
+        """
+        size = len(form)
+        head, tails = halves(form)
         likely = [
             stem
             for stem in stems
             if (stem.startswith(head) or stem.endswith(tails))
             and stem[0] == form[0]
             and size - 3 <= len(stem) <= size + 1
-            and any(is_one_edit(form, f"{stem}{ending}") for ending in endings)
+            and any(is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS))
         ]
-        found = self.forms_of(likely).values()
-        return sorted({it for it in found if is_compared(it) and is_one_edit(form, it)})
+        stem_of = {it: stem for stem, it in self.forms_of(likely).items()}
+        near = [it for it in stem_of if is_compared(it) and is_one_edit(form, it)]
+        return {it: stem_of[it] for it in sorted(near)}
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
@@ -139,6 +136,27 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
     except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
         rows = scratch.execute(statement.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
         return [(place, token.decode(errors="backslashreplace")) for place, token in rows]
+
+
+def halves(form: str) -> tuple[str, tuple[str, ...]]:
+    """How a stem begins or ends whose form is one edit from a form, which leaves one half as it is.
+
+    A form may end behind its stem.
+    """
+    half = len(form) // 2
+    tail = form[half + 1 :]
+    ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
+    return form[:half], tuple(tail[: max(len(tail) - len(it), 0)] for it in ends)
+
+
+def near_pattern(forms: Iterable[str]) -> re.Pattern[str]:
+    """What finds, in stems with a space before each, those that may be near to any of the forms."""
+    any_of = []
+    for form in forms:
+        head, tails = halves(form)
+        ends = "|".join(map(re.escape, tails))
+        any_of.append(rf"{form[0]}(?:{re.escape(head[1:])}[^ \n]*|[^ \n]*(?:{ends})(?![^ \n]))")
+    return re.compile(f" ({'|'.join(any_of)})")
 
 
 def _form(stem: str, likely: Mapping[str, str]) -> str:
@@ -199,7 +217,7 @@ class Entry(NamedTuple):
             counts, *of_line = line.split(" ")
             packed = int(counts, 16)
             stems.append((packed, of_line))
-            length += _total(packed) * len(of_line)
+            length += sum(_counts(packed)) * len(of_line)
         return cls(length, stems)
 
     @property
@@ -218,11 +236,6 @@ def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]
     return frequency(counts, weights), frequency(own, weights)
 
 
-@lru_cache(65_536)  # a few counts are those of most stems
-def _total(packed: Packed) -> int:
-    return sum(_counts(packed))
-
-
 def _counts(packed: Packed) -> tuple[int, ...]:
     return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
 
@@ -230,85 +243,63 @@ def _counts(packed: Packed) -> tuple[int, ...]:
 UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
 
-TermsOf = Callable[[Iterable[str]], Mapping[str, str]]
-"""The term that stands for each of some stems where typos are looked for, if one does."""
+Near = Callable[[str, Iterable[str]], Mapping[str, str]]
+"""As `Stems.near`."""
 
 
 class Vocabulary:
     """Numbers for stems and for how often one stands in the fields of a memory.
 
     A stem is forgotten when no project in memory has it, so that erased words leave with it.
-    All but `code` is used under the lock of the index.
+    All but `code_of` is used under the lock of the index.
     """
 
-    def __init__(self, terms_of: TermsOf, weights: tuple[float, ...]) -> None:
+    def __init__(self, weights: tuple[float, ...], near: Near | None = None) -> None:
+        """Without `near` no neighbors are looked for."""
         self.numbers: dict[str, int] = {}
-        self.codes: dict[Packed, int] = {}
+        self.codes: dict[str, tuple[int, int]] = {}  # and the words, by counts as they are stored
         self.often, self.often_own = array("d"), array("d")  # by code
         self.gone = 0  # how often stems were forgotten
         self.unknown: dict[str, list[int]] = {}  # words of prompts, by their stems without number
         self.came: list[tuple[int, int]] = []  # those of them whose stems have numbers since
-        self._terms_of = terms_of
+        self._near_to = near
         self._weights = weights
         self._stems: list[str] = []  # by number
-        self._terms: list[str] = []  # by number
         self._uses = array("I")  # how many areas have the stem, by number
         self._free: list[int] = []
         self._coding = Lock()  # projects are read by other threads
-        self._by_start: dict[tuple[str, int], set[int]] = {}  # first letter and length of the term
-        self._near: dict[str, tuple[int, ...]] = {}
-        self._near_before: dict[str, tuple[int, ...]] = {}
+        self._by_start: dict[str, set[str]] = {}  # by their first two letters
+        self._by_ends: dict[str, set[str]] = {}  # by the first and the last
+        self.near = Remembered(self._neighbors, MOST_FORMS)
+        """By form the numbers of the stems that have a form near to it, with these forms."""
 
     def number(self, stem: str) -> int:
         return self.numbers.get(stem, UNKNOWN)
 
-    def code(self, packed: Packed) -> int:
-        code = self.codes.get(packed)
-        if code is not None:
-            return code
+    def code_of(self, counts: str) -> tuple[int, int]:
+        """The code of counts, and how many words they are; a ValueError for no counts."""
+        packed = int(counts, 16)
         often, own = frequencies(packed, self._weights)
         with self._coding:
-            if packed not in self.codes:
+            if counts not in self.codes:
                 self.often.append(often)
                 self.often_own.append(own)
-                self.codes[packed] = len(self.codes)
-            return self.codes[packed]
+                self.codes[counts] = len(self.codes), sum(_counts(packed))
+            return self.codes[counts]
 
-    def add(self, stems: Iterable[str], terms: Mapping[str, str] | None = None) -> list[int]:
-        """The numbers of an area's stems, in their order; new ones for those that have none.
-
-        The terms that are known need not be looked up here.
-        """
-        numbers, new, found = self.numbers, list[str](), list[int]()
+    def add(self, stems: Iterable[str]) -> list[int]:
+        """The numbers of an area's stems, in their order; new ones for those that have none."""
+        get, uses, are_new = self.numbers.get, self._uses, False
+        found = list[int]()
         for stem in stems:
-            number = numbers.get(stem)
+            number = get(stem)
             if number is None:
-                number = self._new(stem)
-                new.append(stem)
-            self._uses[number] += 1
+                number, are_new = self._new(stem), True
+            uses[number] += 1
             found.append(number)
-        if new:
-            known = terms or {}
-            looked_up = self._terms_of([it for it in new if it not in known])
-            for stem in new:
-                term = known.get(stem) or looked_up.get(stem)
-                if not term:
-                    continue
-                number = numbers[stem]
-                self._terms[number] = term
-                self._by_start.setdefault((term[0], len(term)), set()).add(number)
-            self._near, self._near_before = {}, {}
+        if are_new:
+            self.near.forget()
         return found
-
-    def pairs(self, entry: Entry) -> list[tuple[int, int]]:
-        """The number and the code of each stem of an entry; all have numbers."""
-        numbers = self.numbers
-        return [
-            (numbers[stem], code)
-            for packed, stems in entry.stems
-            for code in (self.code(packed),)
-            for stem in stems
-        ]
 
     def remove(self, numbers: Iterable[int]) -> None:
         """An area has these stems no longer."""
@@ -318,45 +309,43 @@ class Vocabulary:
             if not uses[number]:
                 gone.append(number)
         for number in gone:
-            del self.numbers[self._stems[number]]
-            if term := self._terms[number]:
-                self._by_start[term[0], len(term)].discard(number)
-            self._stems[number] = self._terms[number] = ""
+            stem = self._stems[number]
+            del self.numbers[stem]
+            for stems, key in self._buckets(stem):
+                stems[key].discard(stem)
+            self._stems[number] = ""
         self._free += gone
         if gone:
             self.gone += 1
-            self._near, self._near_before = {}, {}
-
-    def near(self, form: str) -> tuple[int, ...]:
-        """The stems whose term is one edit from a word with the same first letter."""
-        near = self._near.get(form)
-        if near is None:
-            near = self._near_before.get(form)
-            if near is None:
-                near = self._one_edit_away(form)
-            if len(self._near) >= MOST_FORMS:
-                self._near, self._near_before = {}, self._near
-            self._near[form] = near
-        return near
-
-    def term(self, number: int) -> str:
-        return self._terms[number]
+            self.near.forget()
 
     @property
     def size(self) -> int:
-        return 260 * len(self.numbers) + 150 * (len(self._near) + len(self._near_before))
+        return 260 * len(self.numbers) + 150 * self.near.count
 
-    def _one_edit_away(self, form: str) -> tuple[int, ...]:
-        length = len(form)
-        # One edit leaves the first or the second half as it is.
-        head, tail = form[: length // 2], form[length // 2 + 1 - length :]
-        return tuple(
-            number
-            for size in (length - 1, length, length + 1)
-            for number in self._by_start.get((form[0], size), ())
-            if ((term := self._terms[number]).startswith(head) or term.endswith(tail))
-            and is_one_edit(form, term)
-        )
+    def _neighbors(self, forms: Iterable[str]) -> dict[str, dict[int, str]]:
+        assert self._near_to is not None
+        found: dict[str, dict[int, str]] = {}
+        for form in forms:
+            head, tails = halves(form)
+            likely = [it for it in self._by_start.get(form[:2], ()) if it.startswith(head)]
+            for tail in tails:
+                ends = (
+                    [form[0] + tail[-1]]
+                    if tail
+                    else [it for it in self._by_ends if it[0] == form[0]]
+                )
+                stems = chain.from_iterable([self._by_ends.get(it, ()) for it in ends])
+                likely += [it for it in stems if it.endswith(tail)]
+            near = self._near_to(form, likely) if likely else {}
+            found[form] = {self.numbers[stem]: it for it, stem in near.items()}
+        return found
+
+    def _buckets(self, stem: str) -> Iterable[tuple[dict[str, set[str]], str]]:
+        """Where a stem is that may have a form which is compared."""
+        if self._near_to is None or not is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
+            return ()
+        return (self._by_start, stem[:2]), (self._by_ends, stem[0] + stem[-1])
 
     def _new(self, stem: str) -> int:
         if self._free:
@@ -365,9 +354,10 @@ class Vocabulary:
         else:
             number = len(self._stems)
             self._stems.append(stem)
-            self._terms.append("")
             self._uses.append(0)
         self.numbers[stem] = number
+        for stems, key in self._buckets(stem):
+            stems.setdefault(key, set()).add(stem)
         if stem in self.unknown:
             self.came += [(word, number) for word in self.unknown.pop(stem)]
         return number

@@ -7,25 +7,23 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from operator import itemgetter
 
 from ..errors import Damaged, TimedOut, Unreadable
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId, end_of, indexed, undeleted
-from ..memory.ranking import NAMED, SAID, Scored, Totals, combined, weights_of
+from ..memory.ranking import NAMED, PRIOR_MEMORIES, SAID, Scored, Totals, combined, weights_of
 from ..memory.search import TermScore, Tier
 from ..memory.space import GLOBAL_AREA
-from ..recall.area import Draft
 from ..recall.area import Row as MemoryRow
+from ..recall.area import drafted
 from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
 from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
-from ..recall.query import Corrections, Piece, Term, is_compared
+from ..recall.query import Corrections, Piece, Term
 from ..recall.ranking import Ranking
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import Entry, Stems
-from ..recall.text import Columns
+from ..recall.stems import Entry, Stems, Vocabulary, near_pattern
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -39,7 +37,7 @@ from ..recall.visibility import (
 from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
 from .documents import Documents, entries_of
-from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
+from .partitions import OWN_COLUMNS, Partitions, numbers, table
 
 LONGEST = timedelta(seconds=30)  # that reading a group into memory takes
 NEVER = 1 << 62  # microseconds
@@ -51,18 +49,11 @@ log = logging.getLogger(__name__)
 def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
     """The index in memory of one database, with nothing in it; of all features, or of none."""
     stems = Stems()  # used under the lock of the index
-
-    def entry_of(said: Columns) -> Entry:
-        return Entry.of_fields(stems.of_texts(said))
-
-    cache = cache if features == ALL else IndexCache(0)
-    return DatabaseIndex(cache, partial(terms_of, stems), weights_of(features), entry_of)
-
-
-def terms_of(stems: Stems, of: Iterable[str]) -> dict[str, str]:
-    """The terms that stand for stems where typos are looked for; empty for none."""
-    forms = stems.forms_of(filter(None, of))
-    return {stem: form if is_compared(form) else "" for stem, form in forms.items()}
+    return DatabaseIndex(
+        cache if features == ALL else IndexCache(0),
+        Vocabulary(weights_of(features), stems.near),
+        lambda texts: Entry.of_fields(stems.of_texts(texts)),
+    )
 
 
 def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
@@ -83,25 +74,15 @@ def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
 
 def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> None:
     token, stored, wanted = token_of(database), _Stored(database), index.plan(number)
+    stored.require_own_rules()
     areas = stored.areas(wanted.number) if wanted.areas is None else wanted.areas
     globals_ = {GLOBAL_AREA} if wanted.globals_too else set()
-    drafts = _drafts(database, index, stored, sorted({*areas, *globals_}))
+    drafts = (drafted(it, stored.rows(it), index.vocabulary) for it in sorted({*areas, *globals_}))
     is_same = index.install(token, wanted, drafts, stored.totals(wanted.number))
     if stored.computed:
         index.computed.append((token, stored.computed))
     if not is_same:
         raise Damaged("The index does not hold what the memories say.")
-
-
-def _drafts(
-    database: sqlite3.Connection, index: DatabaseIndex, stored: "_Stored", areas: Iterable[int]
-) -> Iterator[Draft]:
-    for area in areas:
-        draft = Draft(area, stored.rows(area), index.vocabulary)
-        # Looked up here: nobody waits for the lock of the index meanwhile.
-        new = [it for it in draft.postings if it not in index.vocabulary.numbers]
-        draft.terms = terms_of(known_stems(database), new)
-        yield draft
 
 
 class _Stored(SqliteTable):
@@ -110,14 +91,16 @@ class _Stored(SqliteTable):
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
         self.computed: dict[MemoryId, Entry] = {}  # of memories whose stems are not stored
+
+    def require_own_rules(self) -> None:
         if not self._number("SELECT rules = own_rules() FROM index_rules"):
             raise Damaged("The index was built with other rules.")
 
     def areas(self, partition: int) -> set[int]:
         return set(self._scalars("SELECT area FROM spaces WHERE partition = :it", it=partition))
 
-    def rows(self, area: int) -> Iterator[MemoryRow]:
-        """The memories of an area by id; Damaged where an expiry cannot be read."""
+    def rows(self, area: int) -> Iterator[tuple[MemoryRow, str]]:
+        """The memories of an area by id, with their stems; Damaged by an unreadable expiry."""
         found = self._execute(
             f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
                        t.stems
@@ -137,9 +120,24 @@ class _Stored(SqliteTable):
         self.computed |= entries
         for id_, space, session, created_at, expires_at, pinned_at, stems in found:
             end_of(id_, expires_at)
-            entry = entries[id_] if stems is None else Entry.loaded(stems)
             by = tuple(superseded.get(id_, ()))
-            yield MemoryRow(id_, space, session, created_at, expires_at, pinned_at, entry, by)
+            row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, by)
+            yield row, entries[id_].stored if stems is None else stems
+
+    def stems(self, areas: Iterable[int]) -> str:
+        """The stems of all memories of some areas, each behind a space, in one text."""
+        stems, missing = self._execute(
+            f"""SELECT coalesce(group_concat(t.stems, char(10)), ''),
+                       json_group_array(m.id) FILTER (WHERE t.stems IS NULL)
+                  FROM json_each(:areas) area
+                 CROSS JOIN spaces s ON s.area = area.value
+                 CROSS JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
+                  LEFT JOIN memory_stems t ON t.memory_id = m.id
+                 WHERE {indexed("m")}""",
+            areas=json.dumps(list(areas)),
+        ).fetchone()
+        entries = self._entries(json.loads(missing))
+        return "\n".join([stems, *(it.stored for it in entries.values())])
 
     def _superseded(self, area: int) -> list[tuple[MemoryId, int | None]]:
         """Memories of an area that others supersede, and when each of those expires."""
@@ -193,6 +191,7 @@ class Words(SqliteTable):
         super().__init__(connection)
         self._may_be_behind = may_be_behind
         self._complete = set[int]()
+        self._missing = set[int]()  # groups that memory cannot tell of
         self._index = None if index is None or index.holds_nothing else index
         self._lookup = lookup
         self._stems = known_stems(connection)
@@ -202,18 +201,26 @@ class Words(SqliteTable):
     def cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
         """The areas of a filter, for this reader alone; None where memory cannot tell."""
         place, index = _place(visible), self._index
-        if place is None or index is None:
+        if place is None or index is None or place[0] in self._missing:
             yield None
             return
         number, areas = place
         with index.lock:
             group = index.group(number) if index.is_at(token_of(self._connection)) else None
-            if group is None:
-                index.queue.want(number)
-                yield None
-            else:
+            if group is not None:
                 yield group, group.weights_of(areas)
+        if group is None:
+            self._missing.add(number)
+            index.queue.want(number, self._memories(number))
+            yield None
+            return
         index.grew(READ_BYTES)
+
+    def _memories(self, number: int) -> int:
+        block = self._execute(
+            f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}"
+        ).fetchone()
+        return next(numbers(block[0]), 0) - PRIOR_MEMORIES if block else 0
 
     @contextmanager
     def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
@@ -243,6 +250,8 @@ class Words(SqliteTable):
         """IndexBehind while memories wait for a partition, unless it may be."""
         if not self._may_be_behind and number not in self._complete:
             if Partitions(self._connection, is_alone=False).waiting(number):
+                if self._index is not None:
+                    self._index.queue.want(number)  # memory has what waits, and is there sooner
                 raise IndexBehind
             self._complete.add(number)
 
@@ -475,11 +484,9 @@ class SqliteSearch(Search):
                 return ranking.corrections(it for it in forms.items() if stems[it[0]] not in known)
         return super()._corrections(forms, visible)
 
-    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
-        vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
-        for number in visible.spans:
-            self._words.require_complete(number)
-        return [it for number in visible.spans for it in vocabularies.stems(number, letters)]
+    def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
+        areas = {area_of(first) for spans in visible.spans.values() for first, _ in spans}
+        return set(near_pattern(forms).findall(_Stored(self._connection).stems(areas)))
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stem_of = self._stems.of([it.text for it in terms])
