@@ -63,11 +63,11 @@ def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
     return {
         it.id: [
             Follower(memory=other.id, weight=FOLLOWING[other.id == it.second], score=other.score)
-            for other in session[place : place + len(FOLLOWING)]
+            for other in session[position : position + len(FOLLOWING)]
             if it.second is None or other.id <= it.second
         ]
         for session in (sorted(it, key=attrgetter("id")) for it in sessions.values() if len(it) > 1)
-        for place, it in enumerate(session, start=1)
+        for position, it in enumerate(session, start=1)
     }
 
 
@@ -184,9 +184,9 @@ def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Place, flo
     sums: dict[Place, float] = {}
     get = sums.get
     for idf, places, frequencies in stems:
-        for place, often in zip(places, frequencies, strict=True):
-            share = (often * MOST) / (often + norms[place])
-            sums[place] = get(place, 0.0) + idf * share
+        for position, often in zip(places, frequencies, strict=True):
+            share = (often * MOST) / (often + norms[position])
+            sums[position] = get(position, 0.0) + idf * share
     return sums
 
 
@@ -208,12 +208,12 @@ def of_pieces(
     wholes = [_having_all(parts) for parts, _ in pieces]
     matched = [whole.union(*joined) for whole, (_, joined) in zip(wholes, pieces, strict=True)]
     sums: dict[Place, float] = {}
-    for place in set.intersection(*matched) if matched else ():
+    for position in set.intersection(*matched) if matched else ():
         total = 0.0
         for whole, (parts, joined) in zip(wholes, pieces, strict=True):
-            for stem in (*parts, *joined) if place in whole else joined:
-                total += stem.get(place, 0.0)
-        sums[place] = total
+            for stem in (*parts, *joined) if position in whole else joined:
+                total += stem.get(position, 0.0)
+        sums[position] = total
     return sums
 
 
@@ -223,13 +223,13 @@ def lowest(parts: Sequence[Sums], depth: int | None) -> list[Scored]:
     if depth is not None:
         totals = sorted((it for sums, _ in parts for it in sums.values()), reverse=True)
         least = totals[depth - 1] if len(totals) > depth else least
-    found = [
-        (-1.0 * total, memories[place])
+    negated = [
+        (-1.0 * total, memories[position])
         for sums, memories in parts
-        for place, total in sums.items()
+        for position, total in sums.items()
         if total >= least
     ]
-    return sorted(found)[:depth]
+    return sorted(negated)[:depth]
 
 
 def _having_all(parts: Sequence[Mapping[Place, float]]) -> set[Place]:

@@ -219,8 +219,8 @@ DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
 
 def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
     """What details say, and what holds otherwise; Unreadable for a member of another kind."""
-    said = object_of(text)
-    details = {name: value if said.get(name) is None else said[name]
+    members = object_of(text)
+    details = {name: value if members.get(name) is None else members[name]
                for name, value in otherwise.items()}  # fmt: skip
     for name, value in otherwise.items():
         if value is not None and not isinstance(details[name], type(value)):

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
@@ -12,7 +12,7 @@ from psycopg import errors
 from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
-from ..memory.ranking import Scored, combined, frequency, scored
+from ..memory.ranking import Scored, frequency, scored
 from ..memory.search import Field, TermScore
 from ..memory.space import GLOBAL_AREA
 from ..recall.features import Features
@@ -46,7 +46,6 @@ from .postings import (
 @dataclass(eq=False)
 class Source:
     postings: Postings
-    _lookup: RowLookup
     _features: Features
     _stems: Stems
     _cached: IndexMemory
@@ -73,15 +72,6 @@ class Source:
             known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
             parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
             yield Lookup(parts, numbers, own=query.own), None
-
-    def best(self, query: IndexQuery) -> list[Scored]:
-        stored = [
-            combined(
-                sentences(query, self.stored(query, number), self._lookup), query.sentence_weights
-            )
-            for number in query.visible.spans
-        ]
-        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
 
     def stored(self, query: IndexQuery, number: int) -> StoredWords:
         areas = self._areas(number, query.visible.spans[number])
@@ -168,9 +158,8 @@ class PostgresSearch(Search):
     ) -> None:
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._lookup = RowLookup(connection, POSTGRESQL)
-        self._source = Source(Postings(connection), self._lookup, features, stems, cached)
-        super().__init__(memories, visibility, self._source, self._lookup, stems)
+        self._source = Source(Postings(connection), features, stems, cached)
+        super().__init__(memories, visibility, RowLookup(connection, POSTGRESQL), stems)
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -210,6 +199,15 @@ class PostgresSearch(Search):
     def _limit(self, seconds: float) -> None:
         timeout = {"timeout": str(ceil(seconds * 1000))}
         self._connection.execute("SELECT set_config('statement_timeout', :timeout, TRUE)", timeout)
+
+    def _in_memory(
+        self, query: IndexQuery
+    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
+        return self._source.found(query)
+
+    def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
+        for number in query.visible.spans:
+            yield sentences(query, self._source.stored(query, number), self._lookup)
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stems = self._stems.of([term.text for term in terms])

@@ -50,8 +50,8 @@ def drafted(number: int, memories: Iterable[tuple[Row, str]], vocabulary: Vocabu
     """
     area, postings, codes = Area(number), dict[str, list[int]](), vocabulary.codes
     get = postings.get
-    for place, (row, stored) in enumerate(memories):
-        length, position = 0, place << CODE_BITS
+    for index, (row, stored) in enumerate(memories):
+        length, position = 0, index << CODE_BITS
         for line in stored.split("\n") if stored else ():
             counts, *stems = line.split(" ")
             code, words = codes.get(counts) or vocabulary.code_of(counts)
@@ -172,13 +172,13 @@ class Area:
         return self.turns[at] >> TURN_BITS
 
     def second_after(self, memory: MemoryId) -> MemoryId | None:
-        session, turn = divmod(self.turns[bisect_left(self.ids, memory)], 1 << TURN_BITS)
+        session, index = divmod(self.turns[bisect_left(self.ids, memory)], 1 << TURN_BITS)
         ids = self._in_session[session]
-        return MemoryId(ids[turn + 2]) if turn + 2 < len(ids) else None
+        return MemoryId(ids[index + 2]) if index + 2 < len(ids) else None
 
     def add(self, row: Row, entry: Entry, vocabulary: Vocabulary) -> list[tuple[int, int]]:
         """Put in a new memory, the newest of all; its stems' numbers and codes."""
-        place = len(self.ids)
+        position = len(self.ids)
         self._newest_first, self._hidden = None, (1, 0, frozenset())
         self.put(row, entry.length)
         numbers, pairs = vocabulary.numbers, list[tuple[int, int]]()
@@ -194,7 +194,7 @@ class Area:
             code, _ = vocabulary.codes.get(counts) or vocabulary.code_of(counts)
             pairs += [(numbers[stem], code) for stem in stems]
         for stem, code in pairs:
-            self.added.setdefault(stem, array("Q")).append(place << CODE_BITS | code)
+            self.added.setdefault(stem, array("Q")).append(position << CODE_BITS | code)
         self._added_count += len(pairs)
         if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
             self.store(*zip(*[(it, self._postings(it)) for it in self.numbers()], strict=True))
@@ -202,18 +202,18 @@ class Area:
 
     def put(self, row: Row, length: int) -> None:
         """Put in a memory of so many words, the newest of all, without its postings."""
-        place = len(self.ids)
+        position = len(self.ids)
         self.ids.append(row.id)
         self.lengths.append(length)
         self.words += length
         self.spaces.append(row.space)
         self.created_at.append(row.created_at)
         if row.expires_at:
-            self.expires_at[place] = row.expires_at
+            self.expires_at[position] = row.expires_at
         if row.pinned_at:
-            self.pinned_at[place] = row.pinned_at
+            self.pinned_at[position] = row.pinned_at
         if row.superseded_by:
-            self.superseded_by[place] = row.superseded_by
+            self.superseded_by[position] = row.superseded_by
         if row.session is None:
             self.turns.append(NO_TURN)
             return

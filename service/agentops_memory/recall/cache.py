@@ -190,8 +190,8 @@ class LoadQueue:
 
         It is loaded once prompts have taken as much time as that will.
         """
-        wanted = self._wanted.setdefault(number, [time.monotonic(), 0, 0])
-        wanted[1:] = wanted[1] + 1, memories / READ_IN_A_PROMPT
+        request = self._wanted.setdefault(number, [time.monotonic(), 0, 0])
+        request[1:] = request[1] + 1, memories / READ_IN_A_PROMPT
 
     @property
     def is_due(self) -> bool:
@@ -406,9 +406,9 @@ class DatabaseIndex(InMemory):
                 self._drop(number)  # nobody reads the group
 
     def _put_in_waiting(self, group: Group) -> None:
-        for (_, area), row, said in self._waiting.pop(group.number, ()):
+        for (_, area), row, texts in self._waiting.pop(group.number, ()):
             if group.is_behind(area, row.id):
-                group.add(area, row, self._entry_of(said))
+                group.add(area, row, self._entry_of(texts))
 
     def _drop(self, number: int) -> int:
         group = self._groups.pop(number, None)
@@ -469,9 +469,7 @@ class DatabaseIndex(InMemory):
             has_globals = group_of(number) is IndexGroup.PROJECTS
             return Wanted(number, areas, has_globals and self._globals is None)
 
-    def install(
-        self, token: Token, wanted: Wanted, drafts: Iterable[Draft], totals: Totals
-    ) -> bool:
+    def install(self, token: Token, plan: Wanted, drafts: Iterable[Draft], totals: Totals) -> bool:
         """Hold what was read as of a token, unless it has changed since.
 
         False if the stored index has other totals then. One draft after the other is taken and
@@ -486,32 +484,32 @@ class DatabaseIndex(InMemory):
                 areas.append(area)
             with self.lock:
                 self._catch_up()
-                since = self._changes_since(token, wanted, areas)
+                since = self._changes_since(token, plan, areas)
                 if since is None:
                     return True
-                group = self._put(wanted, areas)
+                group = self._put(plan, areas)
                 areas = []
                 if not since and group.totals != totals:
-                    self._drop(wanted.number)
+                    self._drop(plan.number)
                     return False
-                waiting = self._waiting.setdefault(wanted.number, [])
+                waiting = self._waiting.setdefault(plan.number, [])
                 new = (it for changes in since for it in changes.new)
-                waiting += [it for it in new if it.place[0] == wanted.number]
+                waiting += [it for it in new if it.place[0] == plan.number]
         finally:
             with self.lock:
                 for area in areas:
                     self.vocabulary.remove(area.numbers())
         self.cache.make_room()
-        if not self.is_begun(wanted.number):  # alone it is more than there is room for
-            self.queue.refuse(wanted.number)
+        if not self.is_begun(plan.number):  # alone it is more than there is room for
+            self.queue.refuse(plan.number)
         return True
 
     def _changes_since(
-        self, token: Token, wanted: Wanted, areas: Sequence[Area]
+        self, token: Token, plan: Wanted, areas: Sequence[Area]
     ) -> list[Changes] | None:
         """What was committed since a token; None if areas cannot be brought in line with it."""
         since, log = self._since(token), list(self._log)
-        if self._is_closed or (wanted.number in self._groups) is (wanted.areas is None):
+        if self._is_closed or (plan.number in self._groups) is (plan.areas is None):
             return None
         if self._token is None and since is None and not log:
             self._token, since = token, []
@@ -521,20 +519,20 @@ class DatabaseIndex(InMemory):
         for changes in (it.changes for it in since):
             changed = {area for _, area in changes.areas}
             has_globals = GLOBAL_AREA in changed | {it.place[1] for it in changes.new}
-            if own & changed or (wanted.globals_too and has_globals):
+            if own & changed or (plan.globals_too and has_globals):
                 return None
         if self._token is None:
             self._token = log[-1].after
         return [it.changes for it in since]
 
-    def _put(self, wanted: Wanted, areas: Sequence[Area]) -> Group:
-        group = self._groups.get(wanted.number)
+    def _put(self, plan: Wanted, areas: Sequence[Area]) -> Group:
+        group = self._groups.get(plan.number)
         if group is None:
-            group = self._groups[wanted.number] = Group(wanted.number, self.vocabulary)
+            group = self._groups[plan.number] = Group(plan.number, self.vocabulary)
         group.put([it for it in areas if it.number != GLOBAL_AREA])
-        group.missing -= wanted.areas or set()
+        group.missing -= plan.areas or set()
         self._globals = next((it for it in areas if it.number == GLOBAL_AREA), self._globals)
         for each in self._groups.values():
             each.let_globals(self._globals)
-        self._used_at[wanted.number] = time.monotonic()
+        self._used_at[plan.number] = time.monotonic()
         return group

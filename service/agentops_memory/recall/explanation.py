@@ -65,29 +65,29 @@ class Answer:
 
 
 def explanation(
-    tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, wanted: Wanted
+    tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, request: Wanted
 ) -> Explanation:
     """Why these hits are in the answer, and why a memory is not; each half may time out."""
-    items = _in_time(tx, lambda: _items(tx, hits, answer)) if wanted.explain else {}
+    items = _in_time(tx, lambda: _items(tx, hits, answer)) if request.explain else {}
     why = None
-    if (memory := wanted.why_not) is not None:
+    if (memory := request.why_not) is not None:
         late = e.WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
     return Explanation(
         queried=frozenset(query.terms),
         items=items or {},
-        links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if wanted.explain else {},
+        links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if request.explain else {},
         why_not=why,
         is_timed_out=items is None or (why is not None and why.reason == Reason.TIMED_OUT),
     )
 
 
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
-    found = answer.found
+    result = answer.found
     first_ids = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
-    alone = Source(filter=answer.searched, query=found.query, hits=tuple(hits))
+    alone = Source(filter=answer.searched, query=result.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
-    for source in found.sources or (alone,):
+    for source in result.sources or (alone,):
         if source.filter.is_of_agents:  # whose scores the index does not make
             continue
         for tier in (Tier.EVERY, Tier.ANY):
@@ -106,25 +106,25 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
         return None
 
 
-def why_not(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
+def why_not(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
-    outcome = partial(e.WhyNotAnswer, id=wanted)
-    memory = tx[MemoryTable].get(wanted)
+    outcome = partial(e.WhyNotAnswer, id=id_)
+    memory = tx[MemoryTable].get(id_)
     if memory is None or not memory.is_live(tx.now):
         return outcome(reason=Reason.UNKNOWN)
     if filters := failed_filters(memory, answer):
         return outcome(reason=Reason.FILTER, filters=list(filters))
-    links = tx[SupersessionTable].of([wanted]).get(wanted, NO_LINKS)
+    links = tx[SupersessionTable].of([id_]).get(id_, NO_LINKS)
     if links.superseded_by and answer.filter.is_current:
         return outcome(reason=Reason.SUPERSEDED, superseded_by=list(links.superseded_by))
-    for place, hit in enumerate(answer.found.hits, start=1):
-        if hit.memory.id == wanted:
+    for position, hit in enumerate(answer.found.hits, start=1):
+        if hit.memory.id == id_:
             left_out = answer.packed.left_out if answer.packed else ()
-            is_left_out = any(wanted == one.id for one in left_out)
-            return outcome(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=place)
-    if answer.ranked and any(hit.memory.id == wanted for hit in answer.ranked.hits):
+            is_left_out = any(id_ == one.id for one in left_out)
+            return outcome(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=position)
+    if answer.ranked and any(hit.memory.id == id_ for hit in answer.ranked.hits):
         return outcome(reason=Reason.PINS)
-    return _outranked(tx, wanted, answer)
+    return _outranked(tx, id_, answer)
 
 
 def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
@@ -145,21 +145,21 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 
-def _outranked(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
-    found = answer.found
-    older = any(hit.method is Method.RECENCY for hit in found.hits) or None
-    if found.is_degraded or (answer.fills_up and not found.query.sentences):
-        return e.WhyNotAnswer(id=wanted, reason=Reason.RECENCY, older=older)
-    standing = _standing(tx, wanted, answer)
-    if standing.place is not None and standing.place <= answer.limit and not found.sources:
+def _outranked(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
+    result = answer.found
+    older = any(hit.method is Method.RECENCY for hit in result.hits) or None
+    if result.is_degraded or (answer.fills_up and not result.query.sentences):
+        return e.WhyNotAnswer(id=id_, reason=Reason.RECENCY, older=older)
+    standing = _standing(tx, id_, answer)
+    if standing.place is not None and standing.place <= answer.limit and not result.sources:
         # A list ends early when its texts are long; a fused one also in favour of others.
         return standing.model_copy(update={"reason": Reason.SIZE.value})
     # A memory found by words is outranked by others found by words, not by the newest.
-    last = found.hits[-1].rank if standing.reason == Reason.RANK and found.hits else None
+    last = result.hits[-1].rank if standing.reason == Reason.RANK and result.hits else None
     return standing.model_copy(update={"last_score": last, "older": older})
 
 
-def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
+def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     """The memory's place in the ranking of all tiers, each memory counted once."""
     query = answer.found.query
     ahead: set[MemoryId] = set()
@@ -167,30 +167,28 @@ def _standing(tx: Transaction, wanted: MemoryId, answer: Answer) -> "e.WhyNotAns
         if tier is not Tier.KEY and not query.sentences:
             continue
         for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
-            if id_ == wanted:
-                place = len(ahead) + 1
+            if id_ == memory:
+                position = len(ahead) + 1
                 return e.WhyNotAnswer(
-                    id=wanted, reason=Reason.RANK, tier=tier, place=place, score=score
+                    id=memory, reason=Reason.RANK, tier=tier, place=position, score=score
                 )
             ahead.add(id_)
         if len(ahead) >= PLACES:
-            return _unlisted(tx, wanted, answer, is_cut=True)
-    return _unlisted(tx, wanted, answer, is_cut=False)
+            return _unlisted(tx, memory, answer, is_cut=True)
+    return _unlisted(tx, memory, answer, is_cut=False)
 
 
-def _unlisted(
-    tx: Transaction, wanted: MemoryId, answer: Answer, *, is_cut: bool
-) -> "e.WhyNotAnswer":
+def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -> "e.WhyNotAnswer":
     """For a memory that no tier ranks: no term matches, or it is beyond the places counted."""
     query = answer.found.query
-    unmatched = e.WhyNotAnswer(id=wanted, reason=Reason.NO_MATCHED_TERM)
+    unmatched = e.WhyNotAnswer(id=id_, reason=Reason.NO_MATCHED_TERM)
     if not query.sentences or Tier.ANY not in answer.tiers:
         return unmatched
-    parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [wanted]).get(wanted)
+    parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [id_]).get(id_)
     if parts is None or not parts.terms:
         return unmatched
     return e.WhyNotAnswer(
-        id=wanted, reason=Reason.RANK, tier=None if is_cut else Tier.ANY,
+        id=id_, reason=Reason.RANK, tier=None if is_cut else Tier.ANY,
         score=own_score(explained(parts, query, Tier.ANY).matched, query),
         beyond_depth=None if is_cut else True,
     )  # fmt: skip
@@ -231,8 +229,8 @@ def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
     sentences = [_counting(parts, query)] if every else [it.terms for it in query.sentences]
     for at, terms in enumerate(sentences):
         for term in terms:
-            if found := parts.terms.get(term):
-                yield Matched(sentence=at, term=term, score=found.score, fields=found.fields)
+            if score := parts.terms.get(term):
+                yield Matched(sentence=at, term=term, score=score.score, fields=score.fields)
 
 
 def _counting(parts: Parts, query: Query) -> list[Term]:

@@ -49,8 +49,8 @@ def bound_of(score: float) -> int:
 def lanes_of(size: int, bounds: Iterable[tuple[int, int]]) -> Lanes:
     """Lanes for so many places, with the bounds at some of them added up."""
     lanes = array("H", bytes(2 * size))
-    for place, it in bounds:
-        lanes[place] += it
+    for position, it in bounds:
+        lanes[position] += it
     return int.from_bytes(lanes.tobytes(), sys.byteorder)
 
 
@@ -62,8 +62,8 @@ def likely_places(
     Each bound exceeds its score by one at most, and there are so many terms of each sum.
     """
     values = array("H", lanes.to_bytes(2 * size, sys.byteorder))
-    for place in hidden:
-        values[place] = 0
+    for position in hidden:
+        values[position] = 0
     upper = values.tobytes()[_UPPER::2]
     # The largest byte that so many lanes reach; the others need not be looked at, but for the next.
     at = bisect_left(
@@ -187,8 +187,8 @@ class Group(Worth):
 
     def weights_of(self, areas: Iterable[int]) -> list["Weights"]:
         """What postings of these areas add to scores; of an area without memories nothing."""
-        found = (self.globals if it == GLOBAL_AREA else self.areas.get(it) for it in areas)
-        return [self._weights.get(it.number) or self._weigh(it) for it in found if it and it.ids]
+        chosen = (self.globals if it == GLOBAL_AREA else self.areas.get(it) for it in areas)
+        return [self._weights.get(it.number) or self._weigh(it) for it in chosen if it and it.ids]
 
     def _weigh(self, area: Area) -> "Weights":
         weights = self._weights[area.number] = Weights(self, area)
@@ -246,11 +246,11 @@ class Weights:
                 if not known[at]:
                     self._weigh(at)
                 first, last = starts[at], starts[at + 1]
-                for place, add in zip(places[first:last], adds[first:last]):  # noqa: B905 - slower
-                    sums[place] += add
+                for position, add in zip(places[first:last], adds[first:last]):  # noqa: B905 - slower
+                    sums[position] += add
             if added and stem in added:
-                for place, add in self._added(stem):
-                    sums[place] += add
+                for position, add in self._added(stem):
+                    sums[position] += add
         return sums
 
     def best(
@@ -262,16 +262,16 @@ class Weights:
             return self._best_by_numpy(numpy, stems, where, depth, hidden)
         if size >= LARGE and (likely := self._likely(stems, where, depth, hidden)) is not None:
             some = self._any_of(likely, stems, where)
-            return [(it, place) for place, it in some.items()]
+            return [(it, position) for position, it in some.items()]
 
         sums, every = self.any(stems, where), range(size)
-        for place in hidden:
-            sums[place] = 0.0
+        for position in hidden:
+            sums[position] = 0.0
         if size < LARGE:
             first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
         else:
             first = nlargest(depth, every, key=sums.__getitem__)
-        return [(sums[place], place) for place in first if sums[place]]
+        return [(sums[position], position) for position in first if sums[position]]
 
     def _best_by_numpy(
         self, numpy: Any, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
@@ -289,7 +289,7 @@ class Weights:
                 of_stems.append(adds[first:last])
             if stem in area.added:
                 those = list(self._added(stem))
-                at_places.append(numpy.array([place for place, _ in those], numpy.uintc))
+                at_places.append(numpy.array([position for position, _ in those], numpy.uintc))
                 of_stems.append(numpy.array([add for _, add in those]))
         # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
         every = numpy.concatenate(at_places), numpy.concatenate(of_stems)
@@ -304,14 +304,14 @@ class Weights:
     ) -> list[int] | None:
         """The places, ascending, where the best may be; None where bounds would be too large."""
         area, size = self.area, len(self.area.ids)
-        there = [it for it in stems if it in where or it in area.added]
-        most = MOST * sum([self._group.idf(it, own=False) for it in there])
-        if most * UNIT + len(there) > MOST_IN_LANE:
+        known = [it for it in stems if it in where or it in area.added]
+        most = MOST * sum([self._group.idf(it, own=False) for it in known])
+        if most * UNIT + len(known) > MOST_IN_LANE:
             return None
         total, few = 0, list[Iterable[tuple[int, int]]]()
-        for stem in there:
+        for stem in known:
             if stem in area.added:
-                few.append([(place, bound_of(add)) for place, add in self._added(stem)])
+                few.append([(position, bound_of(add)) for position, add in self._added(stem)])
             at = where.get(stem)
             if at is None:
                 continue
@@ -326,7 +326,7 @@ class Weights:
                 self._lanes[at] = lanes_of(size, bounds)
             total += self._lanes[at]
         total += lanes_of(size, chain.from_iterable(few))
-        return likely_places(total, size, depth, len(there), hidden)
+        return likely_places(total, size, depth, len(known), hidden)
 
     def _any_of(
         self, likely: Sequence[int], stems: Iterable[Stem], where: Where
@@ -337,16 +337,16 @@ class Weights:
         for stem in stems:
             if stem in where:
                 first, last = area.starts[where[stem]], area.starts[where[stem] + 1]
-                for place in likely:
-                    first = bisect_left(places, place, first, last)
+                for position in likely:
+                    first = bisect_left(places, position, first, last)
                     if first == last:
                         break
-                    if places[first] == place:
-                        sums[place] += adds[first]
+                    if places[first] == position:
+                        sums[position] += adds[first]
             if stem in area.added:
-                for place, add in self._added(stem):
-                    if place in sums:
-                        sums[place] += add
+                for position, add in self._added(stem):
+                    if position in sums:
+                        sums[position] += add
         return sums
 
     def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
@@ -372,23 +372,23 @@ class Weights:
                 return {}
             idf = self._group.idf(stem, own=True)
             spans.append((idf, area.starts[at], area.starts[at + 1]))
-        there: set[int] | None = None
+        common: set[int] | None = None
         for _, first, last in sorted(spans, key=lambda it: it[2] - it[1]):
             some = places[first:last]
-            there = set(some) if there is None else there.intersection(some)
-            if not there:
+            common = set(some) if common is None else common.intersection(some)
+            if not common:
                 return {}
         sums: dict[int, float] = {}
         often, norms = self._group.vocabulary.often_own, self.norms
-        for place in there or ():
-            total, norm = 0.0, norms[place]
+        for position in common or ():
+            total, norm = 0.0, norms[position]
             for idf, first, last in spans:
-                it = often[codes[bisect_left(places, place, first, last)]]
+                it = often[codes[bisect_left(places, position, first, last)]]
                 if not it:  # a word that it borrows
                     break
                 total += idf * ((it * MOST) / (it + norm))
             else:
-                sums[place] = total
+                sums[position] = total
         return sums
 
     def own(self, stem: Stem) -> Mapping[int, float]:
@@ -401,7 +401,7 @@ class Weights:
             else ()
         )
         added = map(place_and_code, area.added.get(stem, ()))
-        having = [(place, it) for place, code in chain(flat, added) if (it := often[code])]
+        having = [(position, it) for position, code in chain(flat, added) if (it := often[code])]
         if not having:
             return {}
         idf = self._group.idf(stem, own=True)
@@ -423,9 +423,9 @@ class Weights:
         if not (added := self.area.added.get(stem)):
             return
         idf, often = self._group.idf(stem, own=False), self._group.vocabulary.often
-        for place, code in map(place_and_code, added):
+        for position, code in map(place_and_code, added):
             it = often[code]
-            yield place, idf * ((it * MOST) / (it + self.norms[place]))
+            yield position, idf * ((it * MOST) / (it + self.norms[position]))
 
 
 class Lookup:
@@ -441,17 +441,17 @@ class Lookup:
         return [(self._any(part, stems), part.area.ids) for part in self._parts]
 
     def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
-        found = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
-        return [(part.every(found), part.area.ids) for part in self._parts]
+        by_stems = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
+        return [(part.every(by_stems), part.area.ids) for part in self._parts]
 
     def sessions(self, memories: Sequence[MemoryId]) -> dict[MemoryId, tuple[int, int] | None]:
         """The session of each memory: its area, and the number of it there."""
-        found: dict[MemoryId, tuple[int, int] | None] = dict.fromkeys(memories)
+        session_of: dict[MemoryId, tuple[int, int] | None] = dict.fromkeys(memories)
         for area in (it.area for it in self._parts):
             for memory in memories:
                 if (session := area.session_of(memory)) is not None:
-                    found[memory] = area.number, session
-        return found
+                    session_of[memory] = area.number, session
+        return session_of
 
     def seconds(self, memories: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
         return {
@@ -468,7 +468,7 @@ class Lookup:
         if self._own:  # of look-alikes
             sums: dict[int, float] = {}
             for added in map(part.own, stems):
-                for place, add in added.items():
-                    sums[place] = sums.get(place, 0.0) + add
+                for position, add in added.items():
+                    sums[position] = sums.get(position, 0.0) + add
             return sums
-        return {place: it for place, it in enumerate(part.any(stems, part.where(stems))) if it}
+        return {at: it for at, it in enumerate(part.any(stems, part.where(stems))) if it}

@@ -225,22 +225,22 @@ class HeldReads:
         if not self.index.lock.acquire(blocking=False):  # the event loop waits for no reader
             return None
         try:
-            found = self._context(question, render)
+            answer = self._context(question, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
-        return found
+        return answer
 
     def search(self, question: Plain, render: Render) -> HeldRead | None:
         """As `recall.search` without more than these."""
         if not self.index.lock.acquire(blocking=False):
             return None
         try:
-            found = self._search(question, render)
+            answer = self._search(question, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
-        return found
+        return answer
 
     def _context(self, question: Plain, render: Render) -> HeldRead | None:
         project, limit = question.project, question.limit
@@ -287,31 +287,31 @@ class HeldReads:
             return None
         if question.rules is not None:
             index.render_by(question.rules)
-        place = index.places.get(project)
-        if place is None:
-            place = self.stored.place(project)
-            if place is None:
+        location = index.places.get(project)
+        if location is None:
+            location = self.stored.place(project)
+            if location is None:
                 return None
-            index.places[project] = place
-        group = index.group(place.group)
+            index.places[project] = location
+        group = index.group(location.group)
         if group is None:
             return None
-        if group.memories_of(place.area) > MOST_ON_LOOP:
+        if group.memories_of(location.area) > MOST_ON_LOOP:
             return None
-        return Reading(group, place, self._words, self.stems, question.now)
+        return Reading(group, location, self._words, self.stems, question.now)
 
 
 class Reading:
     """One request to the areas of a project."""
 
     def __init__(
-        self, group: Group, place: Place, words: PromptWords, stems: Stems, now: int
+        self, group: Group, location: Place, words: PromptWords, stems: Stems, now: int
     ) -> None:
         self._vocabulary = group.vocabulary
         self._words = words
-        self._place = place
+        self._place = location
         self._stems = stems
-        self._parts = group.weights_of((place.area, GLOBAL_AREA))
+        self._parts = group.weights_of((location.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
         self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
         self.steps: list[PastStep] = []
@@ -393,18 +393,18 @@ class Reading:
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
         """The newest of the project, then of all that are visible, to fill up."""
-        found: list[MemoryId] = []
+        newest: list[MemoryId] = []
         for spaces in (self._place.global_spaces, None):
-            if len(but) + len(found) < limit:
-                known = {*but, *found}
-                found += self.step("store.backfill", None, self._newest, limit, known, spaces)
-        return found
+            if len(but) + len(newest) < limit:
+                known = {*but, *newest}
+                newest += self.step("store.backfill", None, self._newest, limit, known, spaces)
+        return newest
 
     def _newest(
         self, limit: int, but: Collection[MemoryId], spaces: Collection[int] | None
     ) -> list[MemoryId]:
         """Of the project's own and of the global memories in some spaces, or in all."""
-        found: list[tuple[int, MemoryId]] = []
+        newest: list[tuple[int, MemoryId]] = []
         for part, hidden in zip(self._parts, self._hidden, strict=True):
             area = part.area
             among = spaces if area.number == GLOBAL_AREA else None
@@ -413,19 +413,19 @@ class Reading:
                 for it in area.newest_first()
                 if it not in hidden and (among is None or area.spaces[it] in among)
             )
-            found += [(area.created_at[it], area.ids[it]) for it in islice(places, limit)]
-        found.sort(reverse=True)
-        return [id_ for _, id_ in found[:limit] if id_ not in but][: limit - len(but)]
+            newest += [(area.created_at[it], area.ids[it]) for it in islice(places, limit)]
+        newest.sort(reverse=True)
+        return [id_ for _, id_ in newest[:limit] if id_ not in but][: limit - len(but)]
 
     def pinned(self, most: int) -> list[MemoryId]:
         """The pinned ones, those first that were pinned first."""
-        found = [
-            (at, part.area.ids[place])
+        pins = [
+            (at, part.area.ids[position])
             for part, hidden in zip(self._parts, self._hidden, strict=True)
-            for place, at in part.area.pinned_at.items()
-            if place not in hidden
+            for position, at in part.area.pinned_at.items()
+            if position not in hidden
         ]
-        return [id_ for _, id_ in sorted(found)[:most]] if found else []
+        return [id_ for _, id_ in sorted(pins)[:most]] if pins else []
 
     def rendered(
         self, ids: Sequence[MemoryId], stored: Stored, render: Render, kind: str
@@ -452,10 +452,10 @@ class Reading:
     ) -> Found:  # fmt: skip
         """What is found, with the time it takes noted for a span."""
         began = time_ns()
-        found = find(*args, **kwargs)
-        attributes = {"memory.fts.match": match, "memory.search.result_count": len(found)}
+        result = find(*args, **kwargs)
+        attributes = {"memory.fts.match": match, "memory.search.result_count": len(result)}
         self.steps.append(PastStep(name, began, time_ns(), attributes))
-        return found
+        return result
 
     def _looked_up(self, texts: Sequence[str]) -> list[Stem] | None:
         """The stem of each text, found in the areas; None if the index takes one apart."""

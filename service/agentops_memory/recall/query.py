@@ -163,17 +163,17 @@ class Query:
 def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
     """The query of a prompt; any text is one, and one without words is false."""
     prompt = prompt[:MAX_PROMPT]
-    found: list[Sentence] = []
+    parsed: list[Sentence] = []
     every: list[_Chunk] = []
     for sentence, chunks, texts in _sentences(prompt, features):
         terms = tuple([Term(it.removesuffix(PREFIX), it.endswith(PREFIX)) for it in texts])
-        found.append(Sentence(terms, weight(sentence, len(terms), features)))
+        parsed.append(Sentence(terms, weight(sentence, len(terms), features)))
         every += chunks
     path = prompt.strip() if "/" in prompt else None
-    if len(found) == 1:
-        found = [Sentence(found[0].terms)]
+    if len(parsed) == 1:
+        parsed = [Sentence(parsed[0].terms)]
     return Query(
-        sentences=tuple(found),
+        sentences=tuple(parsed),
         every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))), path=path,
         doubtful=tuple(dict.fromkeys(chain.from_iterable([it.doubtful for it in every]))),
         features=features, timeout=timeout,
@@ -232,19 +232,19 @@ class Remembered(dict[str, T]):
 
     def of(self, texts: Iterable[str]) -> dict[str, T]:
         """The values of some texts, of which those that are new are computed together."""
-        found, before, new = {text: self.get(text) for text in texts}, self._before, []
-        for text, value in found.items():
+        values, before, new = {text: self.get(text) for text in texts}, self._before, []
+        for text, value in values.items():
             if value is None:
                 if text in before:
-                    found[text] = before[text]
+                    values[text] = before[text]
                     self._put(text, before[text])
                 else:
                     new.append(text)
         if new:
             for text, value in self._compute(new).items():
-                found[text] = value
+                values[text] = value
                 self._put(text, value)
-        return found  # type: ignore[return-value]
+        return values  # type: ignore[return-value]
 
     @property
     def count(self) -> int:
@@ -297,8 +297,8 @@ class _Lexicons:
         return _Chunk.of(list(self._words(chunk)))
 
     def _significant(self, chunk: str) -> _Chunk:
-        found = [(word, _kept(piece)) for word, piece in self._words(chunk)]
-        return _Chunk.of([(word, piece) for word, piece in found if piece.terms])
+        pieces = [(word, _kept(piece)) for word, piece in self._words(chunk)]
+        return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
 
     def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
         if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle()):
@@ -329,8 +329,8 @@ def _significant(sentence: str, features: Features) -> list[_Chunk]:
     """The chunks without stop words; all of them when nothing else would be left."""
     lexicons = _lexicons(features)
     is_without = Feature.STOPWORDS in features
-    found = _found(sentence, lexicons.significant, features) if is_without else []
-    return found or _found(sentence, lexicons.every, features)
+    chunks = _found(sentence, lexicons.significant, features) if is_without else []
+    return chunks or _found(sentence, lexicons.every, features)
 
 
 def _found(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
@@ -413,10 +413,10 @@ def is_one_edit(word: str, other: str) -> bool:
     if len(other) - len(word) > 1 or word == other:
         return False
     same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
-    rest, other_rest = word[same:], other[same:]
+    ending, other_ending = word[same:], other[same:]
     if len(word) < len(other):
-        return rest == other_rest[1:]
-    return rest[1:] == other_rest[1:] or _swapped(rest) == other_rest
+        return ending == other_ending[1:]
+    return ending[1:] == other_ending[1:] or _swapped(ending) == other_ending
 
 
 def _swapped(letters: str) -> str:

@@ -69,9 +69,9 @@ class Ranking:
         for weights, hidden in zip(self._parts, self._hidden, strict=True):
             ids = weights.area.ids
             scored += [
-                (-1.0 * total, ids[place])
-                for place, total in weights.every(pieces).items()
-                if place not in hidden
+                (-1.0 * total, ids[position])
+                for position, total in weights.every(pieces).items()
+                if position not in hidden
             ]
         return sorted(scored)[:limit]
 
@@ -105,13 +105,13 @@ class Ranking:
 
         Places stand for the ids of one area.
         """
-        found: list[Scored] = []
+        scored: list[Scored] = []
         for part, where, hidden in zip(self._parts, self._where, self._hidden, strict=True):
             names: Sequence[Any] = range(len(part.area.ids)) if self._lone else part.area.ids
             best = part.best(stems, where, depth, hidden)
-            found += [(-1.0 * it, names[place]) for it, place in best]
-        found.sort()
-        return found[:depth]
+            scored += [(-1.0 * it, names[position]) for it, position in best]
+        scored.sort()
+        return scored[:depth]
 
     def _with_gains(self, best: Sequence[Scored]) -> list[Scored]:
         """The best again, each with what those of them add that are the next two in its session."""
@@ -124,11 +124,11 @@ class Ranking:
             else:
                 places = [(bisect_left(ids, it[1]), it) for it in best]
                 by_turn = {turns[at]: it for at, it in places if at < top and ids[at] == it[1]}
-            for turn, (_, id_) in by_turn.items():
-                if turn + 1 in by_turn:
-                    gains[id_] = next_ * by_turn[turn + 1][0]
-                if turn + 2 in by_turn:
-                    gains[id_] = gains.get(id_, 0.0) + second * by_turn[turn + 2][0]
+            for slot, (_, id_) in by_turn.items():
+                if slot + 1 in by_turn:
+                    gains[id_] = next_ * by_turn[slot + 1][0]
+                if slot + 2 in by_turn:
+                    gains[id_] = gains.get(id_, 0.0) + second * by_turn[slot + 2][0]
         if not gains:
             return list(best)
         return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])

@@ -70,32 +70,32 @@ def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
 
     hits: dict[int, Hit] = {}
     scores: dict[int, Fraction] = {}
-    for found in lists:
-        for place, hit in enumerate(found, start=1):
+    for hits_of_one in lists:
+        for position, hit in enumerate(hits_of_one, start=1):
             id_ = hit.memory.id
-            hits.setdefault(id_, replace(hit, place=place))
-            scores[id_] = scores.get(id_, Fraction()) + Fraction(1, K + place)
+            hits.setdefault(id_, replace(hit, place=position))
+            scores[id_] = scores.get(id_, Fraction()) + Fraction(1, K + position)
     best = sorted(hits, key=lambda id_: (-scores[id_], id_))
     return [hits[id_] for id_ in best[:limit]]
 
 
-def whole(tx: Transaction, found: Found) -> Found:
+def whole(tx: Transaction, result: Found) -> Found:
     """The same, each hit with all of its memory; without one that is damaged."""
-    ids = [hit.memory.id for hit in found.hits if not isinstance(hit.memory, Memory)]
+    ids = [hit.memory.id for hit in result.hits if not isinstance(hit.memory, Memory)]
     loaded: dict[MemoryId, Memory] = {}
     for start in range(0, len(ids), AT_ONCE):  # so few that no answer is too short for their texts
         some = tx[MemoryTable].loaded(ids[start : start + AT_ONCE])
         loaded.update({memory.id: memory for memory in some})
-    hits = [replace(hit, memory=loaded.get(hit.memory.id, hit.memory)) for hit in found.hits]
-    return replace(found, hits=tuple(it for it in hits if isinstance(it.memory, Memory)))
+    hits = [replace(hit, memory=loaded.get(hit.memory.id, hit.memory)) for hit in result.hits]
+    return replace(result, hits=tuple(it for it in hits if isinstance(it.memory, Memory)))
 
 
-def linked(tx: Transaction, found: Found) -> Found:
+def linked(tx: Transaction, result: Found) -> Found:
     """The same, each hit with all of its memory and its links."""
-    found = whole(tx, found)
-    memories = with_links(tx, [whole_memory(hit) for hit in found.hits])
-    hits = zip(found.hits, memories, strict=True)
-    return replace(found, hits=tuple(replace(hit, memory=memory) for hit, memory in hits))
+    result = whole(tx, result)
+    memories = with_links(tx, [whole_memory(hit) for hit in result.hits])
+    hits = zip(result.hits, memories, strict=True)
+    return replace(result, hits=tuple(replace(hit, memory=memory) for hit, memory in hits))
 
 
 def whole_memory(hit: Hit) -> Memory:
@@ -115,21 +115,21 @@ def packed(context: Context, budget: Budget) -> Context:
     entries = [entry_line(hit.memory.text, budget.content_chars) for hit in hits]
     costs = [*map(cost_of, map(summary_line, context.summaries)), *map(cost_of, entries)]
     fits = fitting(costs, budget)
-    kept = [place for place in range(len(hits)) if fits[first + place]]
+    kept = [index for index in range(len(hits)) if fits[first + index]]
     return replace(
         context,
         summaries=tuple(compress(context.summaries, fits)),
-        found=replace(context.found, hits=tuple(hits[place] for place in kept)),
+        found=replace(context.found, hits=tuple(hits[index] for index in kept)),
         packed=Packed(
             tokens=sum(cost.tokens for cost in compress(costs, fits)),
             chars=sum(cost.chars for cost in compress(costs, fits)),
-            places=tuple(place + 1 for place in kept),
+            places=tuple(index + 1 for index in kept),
             left_out=tuple(
                 e.LeftOutEntry(
-                    id=hit.memory.id, place=place + 1, tokens=cost.tokens, chars=cost.chars
+                    id=hit.memory.id, place=index + 1, tokens=cost.tokens, chars=cost.chars
                 )
-                for place, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))
-                if not fits[first + place]
+                for index, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))
+                if not fits[first + index]
             ),
             summaries_left_out=fits[:first].count(False),
         ),
@@ -178,18 +178,18 @@ class Joining:
 
         NotFound for a store that there is not, and for a namespace that the viewer may not read.
         """
-        place = Filter(type=of.type, tag=of.tag, is_current=True)
+        base = Filter(type=of.type, tag=of.tag, is_current=True)
         for store in self.stores:
             require_store(tx, store)
-            yield replace(place, store=store)
+            yield replace(base, store=store)
         if self.viewer is None:
             return
         if self.episodic:
-            yield replace(place, agent=self.viewer.agent)
+            yield replace(base, agent=self.viewer.agent)
         for name in self.namespaces:
             if not reads_namespace(tx, self.viewer, name):
                 raise NotFound(NO_NAMESPACE)
-            yield replace(place, namespace=name)
+            yield replace(base, namespace=name)
 
 
 ALONE = Joining()
@@ -232,8 +232,8 @@ class Recall:
             return Found()
         if filter_.is_current is superseded:
             filter_ = replace(filter_, is_current=not superseded)
-        found = await self.engine.read(caller, search, query, filter_, limit, wanted)
-        return self._with_dropped(found, text)
+        result = await self.engine.read(caller, search, query, filter_, limit, wanted)
+        return self._with_dropped(result, text)
 
     async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
         """The memories of a store that match by path or words; NotFound, Denied without access."""
@@ -266,16 +266,16 @@ class Recall:
         answer, at = await self.engine.read(caller, work)
         if joining.episodic:  # which is access
             self.accessed(caller.tenant, [it.memory.id for it in answer.found.hits], at)
-        found = self._with_dropped(answer.found, text)
-        return answer if found is answer.found else replace(answer, found=found)
+        result = self._with_dropped(answer.found, text)
+        return answer if result is answer.found else replace(answer, found=result)
 
-    def _with_dropped(self, found: Found, text: str) -> Found:
+    def _with_dropped(self, result: Found, text: str) -> Found:
         """Add to an explanation the words of the text that were not searched for."""
-        if found.explanation is None:
-            return found
-        used = {term.text for term in found.query.terms}
+        if result.explanation is None:
+            return result
+        used = {term.text for term in result.query.terms}
         dropped = [word for word in words(text[:MAX_PROMPT], self.features) if word not in used]
-        return replace(found, explanation=replace(found.explanation, dropped=tuple(dropped)))
+        return replace(result, explanation=replace(result.explanation, dropped=tuple(dropped)))
 
 
 def search(
@@ -357,12 +357,12 @@ def _by_words(
     if not query.sentences or len(hits) >= limit:
         return query, hits
     query = _corrected(tx, query, filter_)
-    tiers, found = _search_tiers(query), {hit.memory.id for hit in hits}
+    tiers, keyed = _search_tiers(query), {hit.memory.id for hit in hits}
     ranked: Ranked = {}
     if Tier.EVERY in tiers:
-        ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), found)
+        ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), keyed)
     if Tier.ANY in tiers and len(hits) + len(ranked) < limit:
-        best = _ranked(Tier.ANY, tx.search.best(query, filter_, limit), found)
+        best = _ranked(Tier.ANY, tx.search.best(query, filter_, limit), keyed)
         ranked |= {id_: it for id_, it in best.items() if id_ not in ranked}
     return query, [*hits, *_loaded(tx, dict(islice(ranked.items(), limit - len(hits))))]
 
@@ -396,8 +396,8 @@ def _candidates(
         return Context()
     filter_ = filter_.in_context
     summaries = tx[SessionTable].summaries(filter_.project, SUMMARIES) if filter_.project else []
-    found = _matches_and_newest(tx, query, filter_, limit, others)
-    return Context(summaries=tuple(summaries), found=found)
+    result = _matches_and_newest(tx, query, filter_, limit, others)
+    return Context(summaries=tuple(summaries), found=result)
 
 
 def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -> Found:
@@ -429,8 +429,8 @@ def _matches_and_newest(
     hits = fused(lists, limit) if others else [hit for hits in lists for hit in hits]
     for part in (replace(filter_, global_too=False), *parts) if len(hits) < limit else ():
         if len(hits) < limit:
-            found = {hit.memory.id for hit in hits}
-            hits += tx.search.backfill(part, limit - len(hits), found)
+            known = {hit.memory.id for hit in hits}
+            hits += tx.search.backfill(part, limit - len(hits), known)
     return Found(
         hits=tuple(hits), sources=tuple(sources) if others else (),
         query=sources[0].query if sources else query, is_degraded=is_degraded,

@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -72,7 +72,7 @@ class RowLookup(Table):
         self, ids: Collection[MemoryId], visible: VisibleRows
     ) -> dict[int, dict[MemoryId, Row]]:
         """The memories' row numbers, by the partition in which they are seen."""
-        found = self._execute(
+        memories = self._execute(
             f"""SELECT m.id, s.area, s.partition
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
@@ -80,7 +80,7 @@ class RowLookup(Table):
             ids=json.dumps(list(ids)),
         )
         rows: dict[int, dict[MemoryId, Row]] = {}
-        for id_, area, partition in found.fetchall():
+        for id_, area, partition in memories.fetchall():
             row = row_number(area, id_)
             for number in visible.spans if area == GLOBAL_AREA else (partition,):
                 if any(first <= row <= last for first, last in visible.spans.get(number, ())):
@@ -122,7 +122,7 @@ class FoundWords:
         lengths: Mapping[MemoryId, int],
     ) -> None:
         self._memories = sorted(lengths)
-        place_of = {memory: place for place, memory in enumerate(self._memories)}
+        place_of = {memory: position for position, memory in enumerate(self._memories)}
         self._norms = totals.norms(lengths[it] for it in self._memories)
         self._postings = {
             term: Postings(
@@ -136,11 +136,11 @@ class FoundWords:
         return [(of_any(map(self._of, terms), self._norms), self._memories)]
 
     def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
-        found: list[PiecePostings] = [
+        postings: list[PiecePostings] = [
             ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
             for it in pieces
         ]
-        return [(of_every(found, self._norms), self._memories)]
+        return [(of_every(postings, self._norms), self._memories)]
 
     def idf(self, term: Term) -> float:
         return self._of(term).idf
@@ -159,41 +159,29 @@ class Sessions(Protocol):
     def seconds(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, MemoryId | None]: ...
 
 
-class Source(Protocol):
-    """Where the words of an engine are."""
-
-    def found(
-        self, query: IndexQuery
-    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
-        """The words of a query in memory; None where they are not known."""
-
-    def best(self, query: IndexQuery) -> list[Scored]:
-        """The best of a query, best first, by what is stored."""
-
-
-def sentences(query: IndexQuery, found: Found, lookup: RowLookup) -> list[list[Scored]]:
+def sentences(query: IndexQuery, words: Found, lookup: RowLookup) -> list[list[Scored]]:
     depth, visible = None if query.depth == ALL else query.depth, query.visible
     if query.tier is Tier.EVERY:
-        sums = [found.having_every(query.query.every)]
+        sums = [words.having_every(query.query.every)]
     else:
-        sums = [found.having_any(it.terms) for it in query.query.sentences]
+        sums = [words.having_any(it.terms) for it in query.query.sentences]
     return [lowest(it, depth) for it in _without_hidden(sums, visible, lookup)]
 
 
 def _without_hidden(
-    found: Sequence[Sequence[Sums]], visible: VisibleRows, lookup: RowLookup
+    sums_of: Sequence[Sequence[Sums]], visible: VisibleRows, lookup: RowLookup
 ) -> Sequence[Sequence[Sums]]:
     if not (visible.condition or visible.hidden):
-        return found
-    kept = lookup.among(set(_memories(chain.from_iterable(found))), visible)
+        return sums_of
+    kept = lookup.among(set(_memories(chain.from_iterable(sums_of))), visible)
     return [
         [({at: it for at, it in sums.items() if ids[at] in kept}, ids) for sums, ids in each]
-        for each in found
+        for each in sums_of
     ]
 
 
-def _memories(found: "chain[Sums]") -> Iterator[MemoryId]:
-    return (ids[at] for sums, ids in found for at in sums)
+def _memories(sums_of: "chain[Sums]") -> Iterator[MemoryId]:
+    return (ids[at] for sums, ids in sums_of for at in sums)
 
 
 ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
@@ -236,19 +224,27 @@ class Search(ABC):
         self,
         memories: MemoryLists,
         visibility: Visibility,
-        by_words: Source,
         lookup: RowLookup,
         stems: Stems,
     ) -> None:
         self._memories = memories
         self._visibility = visibility
-        self._by_words = by_words
         self._lookup = lookup
         self._stems = stems
 
     @abstractmethod
     def within(self, timeout: timedelta) -> AbstractContextManager[None]:
         """A context whose reads raise TimedOut, or Damaged, and leave the transaction usable."""
+
+    @abstractmethod
+    def _in_memory(
+        self, query: IndexQuery
+    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
+        """The words of a query in memory; None where they are not known."""
+
+    @abstractmethod
+    def _stored(self, query: IndexQuery) -> Iterable[Sequence[Sequence[Scored]]]:
+        """The best of each sentence of a query by what is stored, of each partition."""
 
     @abstractmethod
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
@@ -270,8 +266,8 @@ class Search(ABC):
     @step("store.fts", _found("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
-        found = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
-        return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in found]
+        memories = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
+        return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in memories]
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
         """Corrections of words that are neither in the project or store nor in a global memory.
@@ -296,8 +292,8 @@ class Search(ABC):
             return {}
         stems = self._stems_near(unknown.values(), visible)
         near = {word: self._stems.near(form, stems) for word, form in unknown.items()}
-        there = self._having(set(chain.from_iterable(near.values())), visible)
-        likely = {word: [it for it in forms if it in there] for word, forms in near.items()}
+        visible_forms = self._having(set(chain.from_iterable(near.values())), visible)
+        likely = {word: [it for it in forms if it in visible_forms] for word, forms in near.items()}
         return {word: self._frequent(it, visible) for word, it in likely.items() if it}
 
     def _having(self, forms: Collection[str], visible: VisibleRows) -> set[str]:
@@ -347,11 +343,10 @@ class Search(ABC):
         The memory itself is in the index.
         """
         counts = self._counts(terms, visible, most)
-        shared = sorted((count, place) for place, count in enumerate(counts) if count > 1)
+        shared = sorted((count, at) for at, count in enumerate(counts) if count > 1)
         sums = accumulate(count for count, _ in shared)
-        places = [place for (_, place), total in zip(shared, sums, strict=True) if total <= most]
-        every = tuple(terms)
-        return tuple(every[place] for place in sorted(places))
+        rarest = {at for (_, at), total in zip(shared, sums, strict=True) if total <= most}
+        return tuple(term for at, term in enumerate(terms) if at in rarest)
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:
         """How alike a text and each of the others are (`similarity`), by stems without stop words.
@@ -403,12 +398,14 @@ class Search(ABC):
 
     def _candidates(self, query: IndexQuery, limit: int) -> tuple[list[Candidate], list[Scored]]:
         """The first of the best, with what tells who follows whom, and the others."""
-        with self._by_words.found(query) as here:
-            if here is None:
-                best, sessions = self._by_words.best(query), None
+        weights = query.sentence_weights
+        with self._in_memory(query) as cached:
+            if cached is None:
+                parts, sessions = [combined(it, weights) for it in self._stored(query)], None
+                best = parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
             else:
-                found, sessions = here
-                best = combined(sentences(query, found, self._lookup), query.sentence_weights)
+                words, sessions = cached
+                best = combined(sentences(query, words, self._lookup), weights)
             best = best[: max(limit, query.gaining)]
             first, others = best[: query.gaining], best[query.gaining :]
             return self._placed(first, sessions or self._lookup), others
@@ -430,8 +427,8 @@ class Search(ABC):
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         """The newest memories that are not among `but`."""
         memories = self._memories.newest(filter_, limit + len(but))
-        found = [memory for memory in memories if memory.id not in but][:limit]
-        return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in found]
+        newest = [memory for memory in memories if memory.id not in but][:limit]
+        return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in newest]
 
     def _index_query(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> IndexQuery:
         return IndexQuery.of(tier, query, self._visibility.of(filter_), limit)

@@ -59,7 +59,7 @@ class Stems:
         """The same for each of some stems."""
         again = self.of(stems)
         # Stemming "nois" again gives "noi", and "noise" gives "nois".
-        changing = {stem for stem, found in again.items() if stem != found}
+        changing = {stem for stem, stem_again in again.items() if stem != stem_again}
         likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
         return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
 
@@ -83,9 +83,9 @@ class Stems:
         return {it: stem_of[it] for it in sorted(near)}
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
-        said = [frozenset(_WORD.findall(unified(text).casefold())) - STOPWORDS for text in texts]
-        stem_of = self.of(chain.from_iterable(said))
-        own, *others = ({stem_of[word] or word for word in words} for words in said)
+        every = [frozenset(_WORD.findall(unified(it).casefold())) - STOPWORDS for it in texts]
+        stem_of = self.of(chain.from_iterable(every))
+        own, *others = ({stem_of[word] or word for word in words} for words in every)
         return [similarity(own, other) for other in others]
 
     def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
@@ -95,8 +95,8 @@ class Stems:
         for at, words in plain.items():
             stems[at] = [known[word] for word in words]
         others = [at for at in range(len(texts)) if at not in plain]
-        for place, token in self._tokens([texts[at] for at in others]) if others else ():
-            stems[others[place]].append(token)
+        for position, token in self._tokens([texts[at] for at in others]) if others else ():
+            stems[others[position]].append(token)
         return stems
 
     def close(self) -> None:
@@ -120,11 +120,11 @@ class Stems:
 
     def _stemmed(self, words: Sequence[str]) -> dict[str, str]:
         tokens: dict[int, list[str]] = {}
-        for place, token in self._tokens(list(words)):
-            tokens.setdefault(place, []).append(token or "")  # of a lone mark
+        for position, token in self._tokens(list(words)):
+            tokens.setdefault(position, []).append(token or "")  # of a lone mark
         return {
-            word: found[0] if len(found := tokens.get(place, [])) == 1 else ""
-            for place, word in enumerate(words)
+            word: its[0] if len(its := tokens.get(position, [])) == 1 else ""
+            for position, word in enumerate(words)
         }
 
 
@@ -135,7 +135,7 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
         return scratch.execute(statement.format("coalesce(term, '')")).fetchall()
     except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
         rows = scratch.execute(statement.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
-        return [(place, token.decode(errors="backslashreplace")) for place, token in rows]
+        return [(position, token.decode(errors="backslashreplace")) for position, token in rows]
 
 
 def halves(form: str) -> tuple[str, tuple[str, ...]]:
@@ -290,16 +290,16 @@ class Vocabulary:
     def add(self, stems: Iterable[str]) -> list[int]:
         """The numbers of an area's stems, in their order; new ones for those that have none."""
         get, uses, are_new = self.numbers.get, self._uses, False
-        found = list[int]()
+        its_numbers = list[int]()
         for stem in stems:
             number = get(stem)
             if number is None:
                 number, are_new = self._new(stem), True
             uses[number] += 1
-            found.append(number)
+            its_numbers.append(number)
         if are_new:
             self.near.forget()
-        return found
+        return its_numbers
 
     def remove(self, numbers: Iterable[int]) -> None:
         """An area has these stems no longer."""
@@ -325,7 +325,7 @@ class Vocabulary:
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, dict[int, str]]:
         assert self._near_to is not None
-        found: dict[str, dict[int, str]] = {}
+        neighbors: dict[str, dict[int, str]] = {}
         for form in forms:
             head, tails = halves(form)
             likely = [it for it in self._by_start.get(form[:2], ()) if it.startswith(head)]
@@ -338,8 +338,8 @@ class Vocabulary:
                 stems = chain.from_iterable([self._by_ends.get(it, ()) for it in ends])
                 likely += [it for it in stems if it.endswith(tail)]
             near = self._near_to(form, likely) if likely else {}
-            found[form] = {self.numbers[stem]: it for it, stem in near.items()}
-        return found
+            neighbors[form] = {self.numbers[stem]: it for it, stem in near.items()}
+        return neighbors
 
     def _buckets(self, stem: str) -> Iterable[tuple[dict[str, set[str]], str]]:
         """Where a stem is that may have a form which is compared."""

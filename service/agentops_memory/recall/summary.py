@@ -73,11 +73,11 @@ def parsed_summary(text: str) -> Transcript:
     counts = _COUNTS.match(text)
     if counts is None:
         return Transcript()
-    rest = text[counts.end() :].removeprefix(STARTED)
+    messages_text = text[counts.end() :].removeprefix(STARTED)
     messages, user, assistant = map(int, counts.groups())
     read = (
         Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
-        for first, last in (_ends(rest) if user > 1 else [(rest, rest)])
+        for first, last in (_ends(messages_text) if user > 1 else [(messages_text, messages_text)])
     )
     return max(
         (
@@ -92,12 +92,12 @@ def parsed_summary(text: str) -> Transcript:
     )
 
 
-def _ends(rest: str) -> Iterator[tuple[str, str]]:
+def _ends(text: str) -> Iterator[tuple[str, str]]:
     """The first and the last message, for each possible end of the first."""
-    at = rest.find(ENDED, 0, _LONGEST + len(ENDED))
+    at = text.find(ENDED, 0, _LONGEST + len(ENDED))
     while at >= 0:
-        yield rest[:at], rest[at + len(ENDED) :]
-        at = rest.find(ENDED, at + 1, _LONGEST + len(ENDED))
+        yield text[:at], text[at + len(ENDED) :]
+        at = text.find(ENDED, at + 1, _LONGEST + len(ENDED))
 
 
 _LONGEST = len(cut(" " * (SHOWN + 1), SHOWN))

@@ -96,8 +96,8 @@ _quoted = json.encoder.encode_basestring_ascii
 def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
     """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
     parts = ("null" if key is None else _quoted(key), *map(_quoted, (type_, title, content_hash)))
-    said = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
-    return int.from_bytes(hashlib.blake2b(said, digest_size=8).digest(), signed=True)
+    encoded = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
+    return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), signed=True)
 
 
 def cut(text: str, limit: int) -> str:
@@ -380,30 +380,30 @@ MAX_DEPTH = 100  # of what is taken
 def words_of(value: str) -> str:
     """A line for each of them, in their order; what is no JSON is taken as it is."""
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, RecursionError):
         return value
     return "\n".join(
         str(it)
-        for it in leaves(found)
+        for it in leaves(parsed)
         if isinstance(it, str | int | float) and type(it) is not bool
     )
 
 
 def object_of(text: str) -> dict[str, Any]:
     """The object in a row; ValueError if it is damaged, or could not be written again."""
-    found = _DECODER.decode(text)
-    if not isinstance(found, dict):
+    parsed = _DECODER.decode(text)
+    if not isinstance(parsed, dict):
         raise ValueError
     if "\\u" in text:  # which may say half of a character
-        json.dumps(found, ensure_ascii=False).encode()
-    if text.count("{") + text.count("[") > MAX_DEPTH and depth_of(found) > MAX_DEPTH:
+        json.dumps(parsed, ensure_ascii=False).encode()
+    if text.count("{") + text.count("[") > MAX_DEPTH and depth_of(parsed) > MAX_DEPTH:
         raise ValueError
-    return found
+    return parsed
 
 
-def _finite(said: str) -> float:
-    number = float(said)
+def _finite(text: str) -> float:
+    number = float(text)
     if not isfinite(number):
         raise ValueError
     return number

@@ -127,10 +127,10 @@ class Visibility(FilteredTable):
                 it: [PROJECTS, _GLOBALS] if it == FIRST else [PROJECTS]
                 for it in self._of_projects()
             }
-        place = self._place(filter_.project)
-        if place is None:
+        location = self._place(filter_.project)
+        if location is None:
             return {FIRST: [_GLOBALS]}
-        area, number, has_globals = place
+        area, number, has_globals = location
         # A range without memories is left out: each costs a search.
         globals_too = has_globals and filter_.scope is None
         return {number: [span_of(area), _GLOBALS] if globals_too else [span_of(area)]}

@@ -18,7 +18,7 @@ def invisible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return ""
-    sign = next((sign for place, sign in enumerate(text) if not _is_visible(text, place)), "")
+    sign = next((sign for index, sign in enumerate(text) if not _is_visible(text, index)), "")
     return f"U+{ord(sign):04X}" if sign else ""
 
 
@@ -33,9 +33,9 @@ def printable(text: str) -> str:
         return text
     return "".join(
         sign
-        if _is_visible(text, place) and (sign.isprintable() or unicodedata.category(sign) == "Cf")
+        if _is_visible(text, index) and (sign.isprintable() or unicodedata.category(sign) == "Cf")
         else f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
-        for place, sign in enumerate(text)
+        for index, sign in enumerate(text)
     )  # fmt: skip
 
 
@@ -44,20 +44,20 @@ def runs(text: str) -> Iterator[tuple[bool, str]]:
     if text.isprintable() and text.isascii():
         yield True, text
         return
-    places = groupby(range(len(text)), key=lambda place: _is_visible(text, place))
+    places = groupby(range(len(text)), key=lambda index: _is_visible(text, index))
     for is_visible, run in places:
-        yield is_visible, "".join(text[place] for place in run)
+        yield is_visible, "".join(text[index] for index in run)
 
 
-def _is_visible(text: str, place: int) -> bool:
-    sign = text[place]
+def _is_visible(text: str, index: int) -> bool:
+    sign = text[index]
     if sign.isascii():
         return sign.isprintable()
     if unicodedata.category(sign) not in _UNSEEN and not _IGNORABLE.match(sign):
         return True
     if sign in _VISIBLE_FORMATS:
         return True
-    before, after = text[place - 1 : place], text[place + 1 : place + 2]
+    before, after = text[index - 1 : index], text[index + 1 : index + 2]
     if sign in _SELECTORS:
         return bool(_EMOJI.match(before)) or (before in _KEYCAPS and after == _KEYCAP)
     if sign not in _JOINERS:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from ..errors import Damaged, TimedOut, Unreadable
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId, end_of, indexed, undeleted
-from ..memory.ranking import NAMED, PRIOR_MEMORIES, SAID, Scored, Totals, combined, weights_of
+from ..memory.ranking import NAMED, PRIOR_MEMORIES, SAID, Scored, Totals, weights_of
 from ..memory.search import TermScore, Tier
 from ..memory.space import GLOBAL_AREA
 from ..recall.area import Row as MemoryRow
@@ -73,12 +73,12 @@ def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
 
 
 def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> None:
-    token, stored, wanted = token_of(database), _Stored(database), index.plan(number)
+    token, stored, plan = token_of(database), _Stored(database), index.plan(number)
     stored.require_own_rules()
-    areas = stored.areas(wanted.number) if wanted.areas is None else wanted.areas
-    globals_ = {GLOBAL_AREA} if wanted.globals_too else set()
+    areas = stored.areas(plan.number) if plan.areas is None else plan.areas
+    globals_ = {GLOBAL_AREA} if plan.globals_too else set()
     drafts = (drafted(it, stored.rows(it), index.vocabulary) for it in sorted({*areas, *globals_}))
-    is_same = index.install(token, wanted, drafts, stored.totals(wanted.number))
+    is_same = index.install(token, plan, drafts, stored.totals(plan.number))
     if stored.computed:
         index.computed.append((token, stored.computed))
     if not is_same:
@@ -101,7 +101,7 @@ class _Stored(SqliteTable):
 
     def rows(self, area: int) -> Iterator[tuple[MemoryRow, str]]:
         """The memories of an area by id, with their stems; Damaged by an unreadable expiry."""
-        found = self._execute(
+        memories = self._execute(
             f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
                        t.stems
                   FROM spaces s
@@ -111,14 +111,14 @@ class _Stored(SqliteTable):
                  WHERE s.area = :area AND {indexed("m")}""",
             area=area,
         ).fetchall()
-        found.sort(key=itemgetter(0))
+        memories.sort(key=itemgetter(0))
         superseded: dict[MemoryId, list[int]] = {}
         for older, end in self._superseded(area):
             superseded.setdefault(older, []).append(NEVER if end is None else end)
-        missing = [row[0] for row in found if row[-1] is None]
+        missing = [row[0] for row in memories if row[-1] is None]
         entries = self._entries(missing) if missing else {}
         self.computed |= entries
-        for id_, space, session, created_at, expires_at, pinned_at, stems in found:
+        for id_, space, session, created_at, expires_at, pinned_at, stems in memories:
             end_of(id_, expires_at)
             by = tuple(superseded.get(id_, ()))
             row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, by)
@@ -177,178 +177,6 @@ def _place(visible: VisibleRows) -> tuple[int, list[int]] | None:
     return (number, areas) if len(areas) == len(spans) else None
 
 
-class Words(SqliteTable):
-    """What FTS5 holds of words in one transaction, and what is in memory of that."""
-
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        index: DatabaseIndex | None,
-        lookup: RowLookup,
-        *,
-        may_be_behind: bool,
-    ) -> None:
-        super().__init__(connection)
-        self._may_be_behind = may_be_behind
-        self._complete = set[int]()
-        self._missing = set[int]()  # groups that memory cannot tell of
-        self._index = None if index is None or index.holds_nothing else index
-        self._lookup = lookup
-        self._stems = known_stems(connection)
-        self._found_alone: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
-
-    @contextmanager
-    def cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
-        """The areas of a filter, for this reader alone; None where memory cannot tell."""
-        place, index = _place(visible), self._index
-        if place is None or index is None or place[0] in self._missing:
-            yield None
-            return
-        number, areas = place
-        with index.lock:
-            group = index.group(number) if index.is_at(token_of(self._connection)) else None
-            if group is not None:
-                yield group, group.weights_of(areas)
-        if group is None:
-            self._missing.add(number)
-            index.queue.want(number, self._memories(number))
-            yield None
-            return
-        index.grew(READ_BYTES)
-
-    def _memories(self, number: int) -> int:
-        block = self._execute(
-            f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}"
-        ).fetchone()
-        return next(numbers(block[0]), 0) - PRIOR_MEMORIES if block else 0
-
-    @contextmanager
-    def found(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
-        terms = query.terms
-        stem_of = self._stems.of([term.text for term in terms])
-        if not all(stem_of.values()) or any(term.starts for term in terms):
-            yield None
-            return
-        with self.cached(query.visible) as found:
-            if found is None:
-                yield None
-                return
-            group, parts = found
-            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
-            lookup = Lookup(parts, stems, own=query.own)
-            yield lookup, lookup
-
-    def best(self, query: IndexQuery) -> list[Scored]:
-        weights = query.sentence_weights
-        if query.visible.is_alone:
-            found = self._alone(query)
-            return combined(sentences(query, found, self._lookup), weights) if found else []
-        stored = [combined(self.of_sentences(query, it), weights) for it in query.visible.spans]
-        return stored[0] if len(stored) == 1 else sorted(it for each in stored for it in each)
-
-    def require_complete(self, number: int) -> None:
-        """IndexBehind while memories wait for a partition, unless it may be."""
-        if not self._may_be_behind and number not in self._complete:
-            if Partitions(self._connection, is_alone=False).waiting(number):
-                if self._index is not None:
-                    self._index.queue.want(number)  # memory has what waits, and is there sooner
-                raise IndexBehind
-            self._complete.add(number)
-
-    def of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
-        """The best of each sentence in a partition."""
-        self.require_complete(number)
-        best: list[list[Scored]] = [[] for _ in query.sentence_weights]
-        found = self._execute(_sentences(query, number), **_parameters(query, number))
-        for at, id_, score in found:
-            best[at].append((score, id_))
-        return best
-
-    def of_terms(
-        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
-    ) -> dict[MemoryId, dict[Term, TermScore]]:
-        """What the terms add to the scores of memories in a partition."""
-        name = table(number)
-        scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
-        matches = [_term(it) for it in terms]
-        found = self._execute(
-            f"""SELECT wanted.key, {name}.rowid & {ID}, {scores}
-                  FROM json_each(:matches) wanted
-                 CROSS JOIN {name}
-                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
-                       AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
-            matches=json.dumps(
-                [in_columns(OWN_COLUMNS, it) if query.own else it for it in matches]
-            ),
-            rows=json.dumps(list(rows.values())),
-            first=min(rows.values()),
-            last=max(rows.values()),
-        )
-        added: dict[MemoryId, dict[Term, TermScore]] = {}
-        for at, id_, score, limit, *parts in found:
-            added.setdefault(id_, {})[terms[at]] = term_score(score, limit, parts)
-        return added
-
-    def counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
-        """How many rows have each term, or that they are more than so many."""
-        matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
-        counts = [0] * len(terms)
-        for number, spans in visible.spans.items():
-            self.require_complete(number)
-            for first, last in spans:
-                rows = self._execute(
-                    _COUNTS.format(table(number)),
-                    matches=matches, first=first, last=last, most=most + 1,
-                )  # fmt: skip
-                for place, count in rows:
-                    counts[place] += count
-        return counts
-
-    def _alone(self, query: IndexQuery) -> FoundWords | None:
-        """The words that are weighed within one area alone; None where nothing was ever stored."""
-        if not query.visible.spans:
-            return None
-        ((number, (span,)),) = query.visible.spans.items()
-        key = number, span, tuple(dict.fromkeys(query.terms))
-        if key not in self._found_alone:  # both tiers of a search ask for the same
-            self._found_alone[key] = self._look(*key)
-        return self._found_alone[key]
-
-    def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
-        self.require_complete(number)
-        name, (first, last) = table(number), span
-        pairs = [(term, field) for term in terms for field in WEIGHTS]
-        found = self._execute(
-            f"""SELECT wanted.key, t.rowid
-                  FROM json_each(:matches) wanted
-                 CROSS JOIN {name} t
-                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
-            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in pairs]),
-            first=first,
-            last=last,
-        )
-        often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
-        rows: set[int] = set()
-        for key, row in found:
-            (term, field), memory = pairs[key], memory_of(row)
-            often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
-            rows.add(row)
-        sizes = self._execute(
-            f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",
-            ids=json.dumps(list(rows)),
-        )
-        lengths = {memory_of(row): sum(numbers(size)) for row, size in sizes}
-        if len(lengths) < len(rows):
-            raise Damaged("The index lacks the lengths of some rows.")
-        count = self._number(
-            f"SELECT count(*) FROM {name}_docsize WHERE id BETWEEN :first AND :last",
-            first=first,
-            last=last,
-        )
-        having = {term: len(it) for term, it in often.items()}
-        return FoundWords(Totals.alone(count), often, having, lengths)
-
-
 # No more rows of a term are counted than show that it is frequent.
 _COUNTS = """
     SELECT wanted.key,
@@ -363,10 +191,10 @@ _COUNTS = """
 def matches(query: IndexQuery) -> tuple[str, ...]:
     """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
     if query.tier is Tier.EVERY:
-        found: tuple[str, ...] = (_all_of(query.query.every),)
+        texts: tuple[str, ...] = (_all_of(query.query.every),)
     else:
-        found = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
-    return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in found)
+        texts = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
+    return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in texts)
 
 
 def _weighted(name: str, weights: tuple[float, ...]) -> str:
@@ -438,7 +266,9 @@ WEIGHTS = {"{title tags}": NAMED, "content": SAID}
 AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
 
 
-class SqliteSearch(Search):
+class SqliteSearch(SqliteTable, Search):
+    """Search by what FTS5 holds of words, and what is in memory of that."""
+
     def __init__(
         self,
         connection: sqlite3.Connection,
@@ -449,12 +279,16 @@ class SqliteSearch(Search):
         *,
         may_be_behind: bool,
     ) -> None:
+        SqliteTable.__init__(self, connection)
+        lookup, stems = RowLookup(connection, SQLITE), known_stems(connection)
+        Search.__init__(self, memories, visibility, lookup, stems)
         self.met_damage = False  # where something else could stand in
-        self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        lookup = RowLookup(connection, SQLITE)
-        self._words = words = Words(connection, index, lookup, may_be_behind=may_be_behind)
-        super().__init__(memories, visibility, words, lookup, known_stems(connection))
+        self._may_be_behind = may_be_behind
+        self._complete = set[int]()
+        self._missing = set[int]()  # groups that memory cannot tell of
+        self._index = None if index is None or index.holds_nothing else index
+        self._alone_words: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -473,10 +307,143 @@ class SqliteSearch(Search):
         finally:
             interrupt_at(self._connection, self._end)
 
+    @contextmanager
+    def _cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
+        """The areas of a filter, for this reader alone; None where memory cannot tell."""
+        location, index = _place(visible), self._index
+        if location is None or index is None or location[0] in self._missing:
+            yield None
+            return
+        number, areas = location
+        with index.lock:
+            group = index.group(number) if index.is_at(token_of(self._connection)) else None
+            if group is not None:
+                yield group, group.weights_of(areas)
+        if group is None:
+            self._missing.add(number)
+            index.queue.want(number, self._size_of(number))
+            yield None
+            return
+        index.grew(READ_BYTES)
+
+    def _size_of(self, number: int) -> int:
+        block = self._execute(
+            f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}"
+        ).fetchone()
+        return next(numbers(block[0]), 0) - PRIOR_MEMORIES if block else 0
+
+    @contextmanager
+    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
+        terms = query.terms
+        stem_of = self._stems.of([term.text for term in terms])
+        if not all(stem_of.values()) or any(term.starts for term in terms):
+            yield None
+            return
+        with self._cached(query.visible) as cached:
+            if cached is None:
+                yield None
+                return
+            group, parts = cached
+            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
+            lookup = Lookup(parts, stems, own=query.own)
+            yield lookup, lookup
+
+    def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
+        for number in query.visible.spans:
+            if query.visible.is_alone:
+                yield sentences(query, self._alone(query), self._lookup)
+            else:
+                yield self._of_sentences(query, number)
+
+    def _require_complete(self, number: int) -> None:
+        """IndexBehind while memories wait for a partition, unless it may be."""
+        if not self._may_be_behind and number not in self._complete:
+            if Partitions(self._connection, is_alone=False).waiting(number):
+                if self._index is not None:
+                    self._index.queue.want(number)  # memory has what waits, and is there sooner
+                raise IndexBehind
+            self._complete.add(number)
+
+    def _of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
+        """The best of each sentence in a partition."""
+        self._require_complete(number)
+        best: list[list[Scored]] = [[] for _ in query.sentence_weights]
+        scored = self._execute(_sentences(query, number), **_parameters(query, number))
+        for at, id_, score in scored:
+            best[at].append((score, id_))
+        return best
+
+    def _of_terms(
+        self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
+    ) -> dict[MemoryId, dict[Term, TermScore]]:
+        """What the terms add to the scores of memories in a partition."""
+        name = table(number)
+        scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
+        matches = [_term(it) for it in terms]
+        scored = self._execute(
+            f"""SELECT wanted.key, {name}.rowid & {ID}, {scores}
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name}
+                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
+                       AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
+            matches=json.dumps(
+                [in_columns(OWN_COLUMNS, it) if query.own else it for it in matches]
+            ),
+            rows=json.dumps(list(rows.values())),
+            first=min(rows.values()),
+            last=max(rows.values()),
+        )
+        added: dict[MemoryId, dict[Term, TermScore]] = {}
+        for at, id_, score, limit, *parts in scored:
+            added.setdefault(id_, {})[terms[at]] = term_score(score, limit, parts)
+        return added
+
+    def _alone(self, query: IndexQuery) -> FoundWords:
+        """The words that are weighed within one area alone."""
+        ((number, (span,)),) = query.visible.spans.items()
+        key = number, span, tuple(dict.fromkeys(query.terms))
+        if key not in self._alone_words:  # both tiers of a search ask for the same
+            self._alone_words[key] = self._look(*key)
+        return self._alone_words[key]
+
+    def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
+        self._require_complete(number)
+        name, (first, last) = table(number), span
+        pairs = [(term, field) for term in terms for field in WEIGHTS]
+        occurrences = self._execute(
+            f"""SELECT wanted.key, t.rowid
+                  FROM json_each(:matches) wanted
+                 CROSS JOIN {name} t
+                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
+            matches=json.dumps([f"{field} : {any_of([term])}" for term, field in pairs]),
+            first=first,
+            last=last,
+        )
+        often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
+        rows: set[int] = set()
+        for key, row in occurrences:
+            (term, field), memory = pairs[key], memory_of(row)
+            often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
+            rows.add(row)
+        sizes = self._execute(
+            f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",
+            ids=json.dumps(list(rows)),
+        )
+        lengths = {memory_of(row): sum(numbers(size)) for row, size in sizes}
+        if len(lengths) < len(rows):
+            raise Damaged("The index lacks the lengths of some rows.")
+        count = self._number(
+            f"SELECT count(*) FROM {name}_docsize WHERE id BETWEEN :first AND :last",
+            first=first,
+            last=last,
+        )
+        having = {term: len(it) for term, it in often.items()}
+        return FoundWords(Totals.alone(count), often, having, lengths)
+
     def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
-        with self._words.cached(visible) as found:
-            if found is not None:
-                group, parts = found
+        with self._cached(visible) as cached:
+            if cached is not None:
+                group, parts = cached
                 ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(forms)
                 stems = {it: group.vocabulary.number(stem_of[it]) for it in forms}
                 ranking.look_up(stems.values())
@@ -491,16 +458,26 @@ class SqliteSearch(Search):
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stem_of = self._stems.of([it.text for it in terms])
         if all(stem_of.values()) and not any(it.starts for it in terms):
-            with self._words.cached(visible) as found:
-                if found is not None:
-                    group, parts = found
+            with self._cached(visible) as cached:
+                if cached is not None:
+                    group, parts = cached
                     stems = [group.vocabulary.number(stem_of[it.text]) for it in terms]
                     counts = Ranking(parts, group.vocabulary).counts(stems)
                     return [counts.get(it, 0) for it in stems]
-        return self._words.counts(terms, visible, most)
+        matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
+        sums = [0] * len(terms)
+        for number, spans in visible.spans.items():
+            self._require_complete(number)
+            for first, last in spans:
+                rows = self._execute(
+                    _COUNTS.format(table(number)),
+                    matches=matches, first=first, last=last, most=most + 1,
+                )  # fmt: skip
+                for position, count in rows:
+                    sums[position] += count
+        return sums
 
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[list[list[Scored]], dict[MemoryId, dict[Term, TermScore]]]:
-        words = self._words
-        return words.of_sentences(query, number), words.of_terms(query, number, terms, rows)
+        return self._of_sentences(query, number), self._of_terms(query, number, terms, rows)
