@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-from starlette.applications import Starlette
-
 from .agentops import routes as agentops
 from .agentops.operations import AgentOps
 from .agentops.routes import Handlers
@@ -23,9 +21,9 @@ from .console.page import Console
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .engine.maintenance import AuditLog, noop
-from .http.app import application, scrape
+from .http.app import Application, application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.middleware import ALWAYS, EarlyPost, Probes, host_of, local_names, well
+from .http.middleware import ALWAYS, Early, EarlyPost, Probes, host_of, local_names, well
 from .http.protocol import Operation, Protocol
 from .jobs.runner import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
@@ -98,7 +96,7 @@ async def opened(
     elapsed: Callable[[], float] = time.monotonic,
     on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
-) -> AsyncIterator[Starlette]:
+) -> AsyncIterator[Application]:
     """The application over its open database, which no other service has meanwhile.
 
     `elapsed` counts seconds, however the clock is set. `on_wait` gets what it waits for
@@ -198,7 +196,7 @@ class _Wiring:
     @asynccontextmanager
     async def application(
         self, storage: Storage, identity: Identity, jobs: BackgroundJobs
-    ) -> AsyncIterator[Starlette]:
+    ) -> AsyncIterator[Application]:
         """The application, with what continues beside it."""
         settings, on_erased = self.settings, jobs.erased.set
         rates = RateLimiter(settings.rate_limit)
@@ -239,8 +237,8 @@ class _Wiring:
             served = list(zip(PROTOCOLS, operations, strict=True))
             more = self._endpoints(probes, figures, gate)
             app = application(served, more, gate, self.telemetry)
-            app.state.early = self._early(storage, gate)
-            app.state.early_posts = self._early_posts(api, gate)
+            app.early = self._early(storage, gate)
+            app.early_posts = self._early_posts(api, gate)
             yield app
 
     def _openwop(
@@ -291,7 +289,7 @@ class _Wiring:
         names = local_names(self.settings.listen.host)
         return names is None or host_of(host) in names
 
-    def _early(self, storage: Storage, gate: Gate) -> Callable[..., bytes | None]:
+    def _early(self, storage: Storage, gate: Gate) -> Early:
         """What answers plain reads from memory; of files alone."""
         is_fast = self.telemetry.past or not self.telemetry.is_sent
 

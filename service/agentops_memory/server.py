@@ -125,7 +125,7 @@ async def running(
             on_upgrade=gate.upgrade,
         ) as application,
     ):
-        gate.open(application, application.state.early, application.state.early_posts)
+        gate.open(application, application.early, application.early_posts)
         try:
             yield Running(address=server.address, gate=gate)
         finally:
@@ -169,9 +169,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 application,
-                http=partial(  # type: ignore[arg-type]
-                    LimitedProtocol, early=gate.early, early_post=gate.early_post
-                ),
+                http=partial(LimitedProtocol, gate=gate),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,

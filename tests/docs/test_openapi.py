@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import schemathesis
-from starlette.routing import Route
 
 from agentops_memory import __version__
 from agentops_memory.compose import opened
@@ -90,7 +89,6 @@ async def routes(tmp_path: Path) -> set[tuple[str, str]]:
         return {
             (method, re.sub(r":\w+}", "}", route.path))
             for route in application.routes
-            if isinstance(route, Route)
             for method in (route.methods or set()) - {"HEAD"}
         }
 

@@ -37,7 +37,7 @@ NAMES = ["database", "migrations", "disk", "wal", "index"]
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     with serving(tmp_path / "memory.db") as running:
         yield running
 
@@ -152,7 +152,7 @@ def folder_gone(file: Path) -> None:
 def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
 ) -> None:
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     with serving(tmp_path / "data" / "memory.db") as service:
         assert ready(service.http)[0] == 200
         harm(service.path)
@@ -236,7 +236,7 @@ def test_an_index_that_was_out_of_line_is_told(path: Path) -> None:
 def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(hours=1))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(hours=1))
     with serving(path) as service:
 
         async def ask() -> list[int]:
@@ -253,7 +253,7 @@ def test_however_often_it_is_asked_it_is_looked_once_in_a_while(
 def test_what_is_looked_at_is_the_database_of_the_default_tenant(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     with serving(path) as service:
         with calling(service, made_key(service.path, tenant="acme")) as client:
             client.post("/observations", json=observation("apple")).raise_for_status()
@@ -287,7 +287,7 @@ async def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
             return Condition()
 
     loop = asyncio.get_running_loop()
-    clock, late = loop.time, health.TOLD_FOR.total_seconds() + 0.5
+    clock, late = loop.time, health.RESULT_LIFETIME.total_seconds() + 0.5
     monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
     probes = health.Probes(
         storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics

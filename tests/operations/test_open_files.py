@@ -67,7 +67,7 @@ def of(path: Path, kind: str) -> Path:
 
 @pytest.fixture
 def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     with serving(tmp_path / "memory.db") as running:
         yield running
 

@@ -36,7 +36,7 @@ WELL = {"status": "ok"}
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     for pause in ("LOOK_AT_FOLDER", "LONGEST_WAIT"):
         monkeypatch.setattr(backing_up, pause, timedelta(milliseconds=5))
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from .test_postgres_group_commit import holding
 
 @pytest.fixture(autouse=True)
 def _looking_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ REMEDY = "`agentops-memory doctor` shows the extent of the damage, and `agentops
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "PAUSE", timedelta(milliseconds=5))
-    monkeypatch.setattr(health, "TOLD_FOR", timedelta(0))
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
 
 
 def ready(service: Service) -> tuple[int, Any]:

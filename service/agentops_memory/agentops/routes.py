@@ -125,7 +125,6 @@ async def _continued(
 
 
 REFUSALS = Refusals()
-HOT = ("fetch_context", "add_observation", "search")  # routes are tried one after another
 
 WARNS = {
     WARNING: "The session belongs to another project than the one in the request, and stays there."
@@ -308,5 +307,5 @@ PROTOCOL = Protocol(
     title="AgentOps REST",
     summary="Sessions and observations, and the context to inject before each turn.",
     prefix="",  # every path that is no other protocol's
-    first=HOT, refused=refused, problem=a.Problem, read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
+    refused=refused, problem=a.Problem, read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
 )  # fmt: skip

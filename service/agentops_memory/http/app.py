@@ -14,14 +14,13 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
+from ..engine.maintenance import noop
 from ..errors import Denied, Refusal, Unauthenticated, Unavailable
 from ..memory.access import DEFAULT_TENANT, Role
 from ..memory.idempotency import LONGEST_KEY
@@ -29,9 +28,10 @@ from ..record import Record
 from ..secrets.sanitizing import reason
 from ..telemetry import Telemetry
 from .bodies import JSON, KEY_HEADERS
-from .gate import ADMISSION, BEGUN, REPLAYED, Endpoint, Gate, routes
-from .large_answers import SAFE, Bounded
-from .protocol import HEADERS, Handler, NoPath, Operation, Parameter, Protocol, Served, protocol_at
+from .gate import BEGUN, REPLAYED, Endpoint, Gate, PlainEndpoint, routes
+from .large_answers import SAFE
+from .middleware import Early, EarlyPost
+from .protocol import HEADERS, NoPath, Operation, Parameter, Protocol, Served, protocol_at
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
 REFUSED_WITH_KEY = (400, 404, 408, 409, 507)  # it takes the body and some room; answers are erased
@@ -67,12 +67,12 @@ def document(described: Sequence[Served], *, title: str, version: str) -> dict[s
 
 def _referred_to(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
     """The schemas that operations answer and take; without types that are sent as others."""
-    found, left = set[str](), [json.dumps(paths)]
+    names, left = set[str](), [json.dumps(paths)]
     while left:
-        new = {*_REFERENCE.findall(left.pop())} - found
-        found |= new
+        new = {*_REFERENCE.findall(left.pop())} - names
+        names |= new
         left += [json.dumps(schemas[name]) for name in new]
-    return {name: schema for name, schema in schemas.items() if name in found}
+    return {name: schema for name, schema in schemas.items() if name in names}
 
 
 def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
@@ -113,14 +113,14 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
     return described
 
 
-def _parameter(parameter: Parameter, place: str = "query") -> dict[str, Any]:
+def _parameter(parameter: Parameter, location: str = "query") -> dict[str, Any]:
     schema = _SCHEMAS[parameter.kind]
     if parameter.most is not None:
         limit = "maxItems" if parameter.kind == "strings" else "maximum"
         schema = schema | {limit: parameter.most}
     if parameter.choices:
         schema = schema | {"enum": list(parameter.choices)}
-    named = {"name": parameter.name, "in": place, "required": parameter.required}
+    named = {"name": parameter.name, "in": location, "required": parameter.required}
     return {**named, "description": parameter.help, "schema": schema}
 
 
@@ -197,6 +197,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 TITLE = "agentops-memory"
 PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for every project."
 CONSOLE = "/ui"  # to which the root leads a browser
+FAILURE = "The service failed; the log has the reason."
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
 log = logging.getLogger(__name__)
@@ -204,112 +205,113 @@ log = logging.getLogger(__name__)
 
 def application(
     served: Sequence[Served], more: Sequence[Operation], gate: Gate, telemetry: Telemetry
-) -> Starlette:
+) -> "Application":
     """The service, once its storage is open, with what more it answers that is of no protocol.
 
     The last protocol has the paths of no other.
     """
-    own, refusals = documentation(served, more, gate), _Refusals([it for it, _ in served], gate)
-    first_routes, found = list[Route](), list[Route]()
-    for protocol, operations in reversed(served):
-        of_it = routes(protocol, operations, gate, telemetry)
-        first_routes += of_it[: len(protocol.first)]
-        found += of_it[len(protocol.first) :]
+    own = documentation(served, more, gate)
     every = [
-        *first_routes,
-        *(Route(o.path, _bounded(o.handler, gate), methods=[o.method]) for o in own),
-        *(Route(path, _bounded(_loaded(it), gate)) for path, it in PAGE_FILES.items()),
-        *found,
+        *(Route(it.path, PlainEndpoint(it.handler, gate), methods=[it.method]) for it in own),
+        *(
+            Route(path, PlainEndpoint(partial(_load, file), gate), methods=["GET"])
+            for path, file in PAGE_FILES.items()
+        ),
     ]
-    return Application(
-        routes=[_Raised(), *every],
-        exception_handlers={
-            HTTPException: refusals.unknown,
-            Refusal: refusals.refused,
-            OSError: refusals.short_of_files,
-            Exception: refusals.failed,
-        },
-    )
+    for protocol, operations in reversed(served):
+        every += routes(protocol, operations, gate, telemetry)
+    return Application(every, [protocol for protocol, _ in served], gate)
 
 
-class Application(Starlette):
+class Application:
     """Finds the operation that takes a request by its method and path, of many, in few steps.
 
-    What it does not find is left to Starlette, whose routes are tried one after another: who may
-    ask, and by which method, they tell. So is an operation that failed before it has answered.
+    What no operation takes, or has failed at before its answer began, is answered in the shape of
+    the protocol that has the path. What fails in the middle of an answer leaves it incomplete, upon
+    which the server closes the connection: nobody may take a part for the whole.
     """
 
-    def __init__(self, routes: Sequence[BaseRoute], **handlers: Any) -> None:
-        super().__init__(routes=routes, **handlers)
-        self.router.redirect_slashes = False
-        self._known: dict[tuple[str, str], list[tuple[int, Route]]] = {}
+    def __init__(self, routes: Sequence[Route], protocols: Sequence[Protocol], gate: Gate) -> None:
+        self.early: Early = noop
+        self.early_posts: Mapping[str, EarlyPost] = {}
+        self.routes = routes
+        self._protocols = protocols
+        self._gate = gate
+        # By the method, and the path up to the first folder that a parameter may change.
+        self._by_start: dict[tuple[str, str], list[tuple[int, Route]]] = {}
         for number, route in enumerate(routes):
-            if isinstance(route, Route):
-                fixed, is_template, _ = route.path.partition("{")
-                start = fixed[: fixed.rfind("/") + 1] if is_template else fixed
-                for method in route.methods or ():
-                    self._known.setdefault((method, start), []).append((number, route))
-        self._deepest = max(start.count("/") for _, start in self._known)
+            fixed, is_template, _ = route.path.partition("{")
+            start = fixed[: fixed.rfind("/") + 1] if is_template else fixed
+            for method in route.methods or ():
+                self._by_start.setdefault((method, start), []).append((number, route))
+        self._deepest = max(start.count("/") for _, start in self._by_start)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._found(scope)
-        if endpoint is None:
-            await super().__call__(scope, receive, send)
-            return
-        try:
-            await endpoint(scope, receive, send)
-        except Exception as error:
-            if BEGUN in scope:
-                raise
-            scope[_ERROR] = error
-            await super().__call__(scope, receive, send)
+        def sent(message: Message) -> Awaitable[None]:
+            scope[BEGUN] = True
+            return send(message)
 
-    def _found(self, scope: Scope) -> Endpoint | None:
-        method, path, at = scope["method"], scope["path"], 0
-        if path.endswith("\n"):  # which the end of a pattern passes over
-            return None
-        found = list(self._known.get((method, path), ()))
+        endpoint, protocol = self._endpoint(scope), protocol_at(scope["path"], self._protocols)
+        name = scope["path"]
+        if isinstance(endpoint, Endpoint):
+            protocol, name = endpoint.protocol, endpoint.operation.name
+        try:
+            answer = endpoint or self._refused(Request(scope), protocol)
+            await answer(scope, receive, sent)
+        except Exception as error:
+            refusal = _refusal_of(error)
+            if BEGUN not in scope:
+                await protocol.refused(refusal or Failed(FAILURE))(scope, receive, send)
+            elif refusal:
+                fields = {"operation": name, "reason": str(refusal)}
+                log.warning("response incomplete", extra=fields)
+            if refusal is None:
+                raise  # and the server logs it
+
+    def _endpoint(self, scope: Scope) -> ASGIApp | None:
+        method, path, end = scope["method"], scope["path"], 0
+        candidates = list(self._by_start.get((method, path), ()))
         for _ in range(self._deepest):
-            at = path.find("/", at) + 1
-            if not at:
+            end = path.find("/", end) + 1
+            if not end:
                 break
-            if at < len(path):
-                found += self._known.get((method, path[:at]), ())
-        for _, route in sorted(found, key=itemgetter(0)):  # as they would be tried
+            if end < len(path):
+                candidates += self._by_start.get((method, path[:end]), ())
+        # As they would be tried one after another; all are, at a line break at the end, which the
+        # end of a pattern passes over.
+        candidates.sort(key=itemgetter(0))
+        for _, route in candidates if not path.endswith("\n") else enumerate(self.routes):
             match, known = route.matches(scope)
             if match is Match.FULL:
                 scope.update(known)
-                return route.endpoint if isinstance(route.endpoint, Endpoint) else None
+                return route.app
         return None
 
-
-class _Raised(BaseRoute):
-    """Takes what an operation has failed with, before any other route."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        return Match.FULL if _ERROR in scope else Match.NONE, {}
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise scope[_ERROR]
-
-
-_ERROR = f"{__package__}.error"  # in the scope of a request
-
-
-def _bounded(handler: Handler, gate: Gate) -> Handler:
-    async def handle(request: Request) -> Response:
-        answer = await handler(request)
-        known = request.scope.get(ADMISSION)
-        return Bounded(answer, gate.large_answers.of(known.admitted.key if known else None))
-
-    return handle
-
-
-def _loaded(path: Path) -> Handler:
-    async def handle(_: Request) -> Response:
-        return page_file(path)  # for anybody: a browser sends no key with what a page loads
-
-    return handle
+    def _refused(self, request: Request, protocol: Protocol) -> Response:
+        """The answer where no operation takes the request."""
+        scope = request.scope
+        # A path may have one route a method.
+        matches = [
+            (route, known)
+            for route in self.routes
+            for match, known in [route.matches(scope)]
+            if match is not Match.NONE
+        ]
+        if matches:
+            scope.update(matches[0][1])
+        elif scope["path"] == "/" and request.method in SAFE and is_browser(request):
+            return RedirectResponse(CONSOLE)
+        caller = self._gate.admit(
+            request, Role.READER, is_authorization_only=protocol.is_authorization_only
+        )
+        if protocol.is_closed:
+            protocol.require(request, caller)
+        if not matches:
+            return protocol.refused(NoPath())
+        response = protocol.refused(NoMethod("This path does not support this method."))
+        methods = set[str]().union(*(route.methods or () for route, _ in matches))
+        response.headers["Allow"] = ", ".join(sorted(methods))
+        return response
 
 
 class NoMethod(Refusal):
@@ -320,55 +322,13 @@ class Failed(Refusal):
     code = "failed"
 
 
-class _Refusals:
-    """What no operation answers, in the shape of the protocol that has the path."""
-
-    def __init__(self, protocols: Sequence[Protocol], gate: Gate) -> None:
-        self._protocols = protocols
-        self._gate = gate
-
-    async def refused(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, Refusal)
-        return self._protocol(request).refused(error)
-
-    async def unknown(self, request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        if request.scope["path"] == "/" and request.method in SAFE and is_browser(request):
-            return RedirectResponse(CONSOLE)
-        protocol = self._protocol(request)
-        try:
-            caller = self._gate.admit(
-                request, Role.READER, is_authorization_only=protocol.is_authorization_only
-            )
-            if protocol.is_closed:
-                protocol.require(request, caller)
-        except Refusal as refusal:
-            return protocol.refused(refusal)
-        if error.status_code != 405:
-            return protocol.refused(NoPath())
-        # Starlette names those of the path's first route alone; a path may have one route a method.
-        methods: set[str] = set()
-        for route in request.app.routes:
-            if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-                methods |= route.methods or set()
-        response = protocol.refused(NoMethod("This path does not support this method."))
-        response.headers["Allow"] = ", ".join(sorted(methods))
-        return response
-
-    async def short_of_files(self, request: Request, error: Exception) -> Response:
-        """Asked again, it may be answered: too many connections are a fault of their number."""
-        if getattr(error, "errno", None) not in NO_FILE_LEFT:
-            raise error
+def _refusal_of(error: Exception) -> Refusal | None:
+    """The error as a refusal; None for a fault of the service."""
+    if isinstance(error, OSError) and error.errno in NO_FILE_LEFT:
+        # Asked again, it may be answered: too many connections are a fault of their number.
         log.warning("too many files are open", extra={"reason": reason(error)})
-        return self._protocol(request).refused(Unavailable("Too many files are open; try again."))
-
-    async def failed(self, request: Request, _: Exception) -> Response:
-        # The server logs what is raised; this is only the answer.
-        failed = Failed("The service failed; the log has the reason.")
-        return self._protocol(request).refused(failed)
-
-    def _protocol(self, request: Request) -> Protocol:
-        return protocol_at(request.scope["path"], self._protocols)
+        return Unavailable("Too many files are open; try again.")
+    return error if isinstance(error, Refusal) else None
 
 
 def is_browser(request: Request) -> bool:
@@ -410,7 +370,7 @@ def documentation(
             if not is_browser(request):
                 raise
             status = 401
-        answer = page_file(PAGE / "page.html", status)
+        answer = _page_file(PAGE / "page.html", status)
         answer.headers.update({"Content-Security-Policy": PAGE_POLICY, **HEADERS.get(status, {})})
         return answer
 
@@ -472,5 +432,9 @@ PAGE_FILES = {
 }  # fmt: skip
 
 
-def page_file(path: Path, status: int = 200) -> FileResponse:
+def _page_file(path: Path, status: int = 200) -> FileResponse:
     return FileResponse(path, status, media_type=TYPES[path.suffix])
+
+
+async def _load(path: Path, _: Request) -> Response:
+    return _page_file(path)  # for any caller: a browser sends no key with what a page loads

@@ -4,16 +4,7 @@ import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,14 +20,14 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ..errors import BadFields, Full, Invalid, Refusal
 from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
-from .gate import ADMISSION, admission, current_caller
+from .gate import ADMISSION, Admission, admission, current_caller
 from .json_reader import parsed
 from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
 from .query import NUMBER, Query
@@ -176,17 +167,16 @@ def _short_switch_interval() -> Iterator[None]:
 
 async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     declared = request.headers.get("content-length", "")
-    left = limit - int(declared) if NUMBER.fullmatch(declared[:18]) else limit
-    if left < 0:
-        raise _too_large(limit)
-    left = limit
     digest = sha256() if any(name in request.headers for name in KEY_HEADERS) else None
-    is_more = True
+    too_large = TooLarge(f"The body is larger than {limit:,} bytes; nothing was stored.")
+    if NUMBER.fullmatch(declared[:18]) and int(declared) > limit:
+        raise too_large
+    left, is_more = limit, True
     while is_more:
-        chunk, is_more = await _next(request)
+        chunk, is_more = await _received(request)
         left -= len(chunk)
         if left < 0:
-            raise _too_large(limit)
+            raise too_large
         if digest is not None:
             digest.update(chunk)
         yield chunk
@@ -194,48 +184,25 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
         admission(request).body_digest = digest.digest()
 
 
-async def _next(request: Request) -> tuple[bytes, bool]:
-    receiving = cast(Coroutine[Any, Any, Message], request.receive())
+async def _received(request: Request) -> tuple[bytes, bool]:
+    """The next chunk, and whether more follow."""
+    # Called unless the chunk is there at once, as bodies mostly are with their heads.
+    wait = asyncio.get_running_loop().call_soon(_note_wait, request.scope.get(ADMISSION))
     try:
-        waiting = receiving.send(None)
-    except StopIteration as arrived:  # as bodies mostly are there with their heads
-        message: Message = arrived.value
-    else:
-        if (known := request.scope.get(ADMISSION)) is not None:
-            known.has_waited = True
-        try:
-            async with asyncio.timeout(BODY_IDLE):
-                message = await _Begun(receiving, waiting)
-        except TimeoutError as error:
-            raise TooSlow("The body stopped arriving; nothing was stored.") from error
+        async with asyncio.timeout(BODY_IDLE):
+            message = await request.receive()
+    except TimeoutError as error:
+        raise TooSlow("The body stopped arriving; nothing was stored.") from error
+    finally:
+        wait.cancel()
     if message["type"] == "http.disconnect":
         raise Gone("The client left before its body was complete.")
     return message.get("body", b""), message.get("more_body", False)
 
 
-@dataclass(frozen=True, slots=True)
-class _Begun:
-    """A coroutine that has begun, and what it waits for: continues with it."""
-
-    coroutine: Coroutine[Any, Any, Message]
-    waiting: object
-
-    def __await__(self) -> Generator[object, Any, Message]:
-        waiting = self.waiting
-        try:
-            while True:
-                try:
-                    came = yield waiting
-                except BaseException as error:  # noqa: BLE001 - the coroutine's to handle
-                    waiting = self.coroutine.throw(error)
-                else:
-                    waiting = self.coroutine.send(came)
-        except StopIteration as end:
-            return cast(Message, end.value)
-
-
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"The body is larger than {limit:,} bytes; nothing was stored.")
+def _note_wait(admitted: Admission | None) -> None:
+    if admitted is not None:
+        admitted.has_waited = True
 
 
 JSON = "application/json"
@@ -325,7 +292,9 @@ _FAULTS = {
     "string_unicode": "has a lone surrogate, which UTF-8 cannot encode",
     "string_too_short": "must not be empty",
     "string_too_long": "has at most {max_length:,} characters",
+    "string_too_short_by_several": "has at least {min_length} characters",
     "too_short": "must not be empty",
+    "too_short_by_several": "has at least {min_length} items",
     "too_long": "has at most {max_length:,} items",
     "list_type": "must be a list",
     "dict_type": "must be an object",
@@ -361,21 +330,19 @@ def fault_of(field: str, phrase: str) -> PydanticCustomError:
     return PydanticCustomError("of", "{said}", {"field": field, "said": phrase})
 
 
-def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
-    return BadFields([_fault(each) for each in faults])
-
-
 def said_of(fault: ErrorDetails) -> str:
-    said, details = _FAULTS.get(fault["type"], "is invalid"), fault.get("ctx", {})
-    if fault["type"] == "string_too_short" and details["min_length"] > 1:
-        said = "has at least {min_length} characters"
-    if fault["type"] == "too_short" and details["min_length"] > 1:
-        said = "has at least {min_length} items"
-    return said.format(**details)
+    """What is wrong, after the name of the field."""
+    kind, details = fault["type"], fault.get("ctx", {})
+    if details.get("min_length", 0) > 1:
+        kind += "_by_several"
+    return _FAULTS.get(kind, "is invalid").format(**details)
 
 
-def _fault(fault: ErrorDetails) -> tuple[str, str]:
-    details, path = fault.get("ctx", {}), ""
-    for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
-        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
-    return path or "the body", said_of(fault)
+def bad_fields(faults: Iterable[ErrorDetails]) -> BadFields:
+    paths = []
+    for fault in faults:
+        details, path = fault.get("ctx", {}), ""
+        for step in [*fault["loc"], *([details["field"]] if "field" in details else [])]:
+            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else str(step)
+        paths.append((path or "the body", said_of(fault)))
+    return BadFields(paths)

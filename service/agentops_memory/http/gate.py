@@ -1,12 +1,11 @@
 """The gate: who a request comes from, and how often; how one that is let in is served."""
 
-import logging
 import re
 import socket
 import time
 from base64 import b64decode
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -15,9 +14,9 @@ from ipaddress import IPv4Address, ip_address
 
 from starlette.requests import Request
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from ..errors import Invalid, Refusal, SettingRefused, TooMany, Unauthenticated
+from ..errors import Invalid, SettingRefused, TooMany, Unauthenticated
 from ..memory.access import Caller, IdempotentRequest, KeyId, Role
 from ..memory.keys import KeyRing, KeyStore, parsed
 from ..secrets.redaction import Rules
@@ -25,7 +24,7 @@ from ..settings.parsing import NANOSECONDS, Rate
 from ..telemetry import CALLER, Telemetry, annotate, count, hide_by
 from ..telemetry.metrics import REDACTIONS
 from .large_answers import MANY, PIECE, SAFE, LargeAnswers, Slot, row_counts
-from .protocol import REDACTED, Operation, Protocol
+from .protocol import REDACTED, Handler, Operation, Protocol
 
 KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
 
@@ -153,16 +152,13 @@ class RateLimiter:
         over = full_at - now - limit.count * cost
         if over > 0:
             seconds = -(-over // (limit.count * NANOSECONDS))
-            raise TooMany(_sentence(key, limit, seconds), seconds)
+            subject = "This service is" if key is None else "This key is"
+            refusal = f"{subject} used more often than {limit}; try again in {seconds} s."
+            raise TooMany(refusal, seconds)
         self._full_at[key] = full_at
         self._full_at.move_to_end(key)
         while next(iter(self._full_at.values())) <= now or len(self._full_at) > MOST_KEYS:
             self._full_at.popitem(last=False)
-
-
-def _sentence(key: str | None, limit: Rate, seconds: int) -> str:
-    subject = "This service is" if key is None else "This key is"
-    return f"{subject} used more often than {limit}; try again in {seconds} s."
 
 
 REPLAYED = "Idempotent-Replayed"
@@ -171,8 +167,6 @@ ADMISSION = f"{__package__}.admission"  # in the scope of a request
 BEGUN = f"{__package__}.begun"  # that its answer has begun
 CHARGED = f"{__package__}.charged"  # that the rate limit has counted it
 FAILED = f"{__package__}.failed"  # the error of one that was let in and refused already
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,6 +218,10 @@ class Gate:
         request.scope[ADMISSION] = Admission(admitted=caller, caller=identify)
         return caller
 
+    def slot(self, admitted: Admission | None) -> Slot:
+        """The slots of an answer, none yet; those to callers without a key share some."""
+        return Slot(self.large_answers, _key(admitted))
+
 
 def admission(request: Request) -> Admission:
     known: Admission = request.scope[ADMISSION]
@@ -244,11 +242,7 @@ def current_caller(request: Request) -> Caller:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An operation as an application; its span lasts until the answer is sent.
-
-    What is refused in the middle of an answer leaves it incomplete, upon which the
-    server closes the connection: nobody may take a part for the whole.
-    """
+    """An operation as an application; its span lasts until the answer is sent."""
 
     protocol: Protocol
     operation: Operation
@@ -257,30 +251,30 @@ class Endpoint:
     row_counts: re.Pattern[bytes] | None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-
-        def sent(message: Message) -> Awaitable[None]:
-            scope[BEGUN] = True
-            return send(message)
-
-        try:
-            span = self.operation.span or self.operation.name
-            with self.telemetry.operation(span, request.headers):
-                admitted = self._admitted(request)
-                if not self._asks_for_many(scope):
-                    await self._answer(request, admitted, sent)
-                else:
-                    with self._slot(admitted) as slot:
-                        await slot.wait()
-                        if admitted is not None:
-                            admitted.has_waited = True
-                        await self._answer(request, admitted, sent, slot)
-        except Refusal as refusal:
-            if BEGUN in scope:
-                fields = {"operation": self.operation.name, "reason": str(refusal)}
-                log.warning("response incomplete", extra=fields)
-            else:
-                await self.protocol.refused(refusal)(scope, receive, send)
+        request, operation, protocol = Request(scope, receive), self.operation, self.protocol
+        with self.telemetry.operation(operation.span or operation.name, request.headers):
+            admitted = None
+            if operation.role is not None:
+                caller = self.gate.admit(
+                    request, operation.role, is_limited=operation.is_limited,
+                    is_authorization_only=protocol.is_authorization_only, scope=operation.scope,
+                )  # fmt: skip
+                protocol.require(request, caller)
+                admitted = admission(request)
+                admitted.status = operation.status
+            # Whether the answer may be large, by what is known before anything is read.
+            is_large = operation.is_large or (
+                self.row_counts is not None
+                and any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
+            )
+            if not is_large:
+                await self._answer(request, admitted, send)
+                return
+            with self.gate.slot(admitted) as slot:
+                await slot.wait()
+                if admitted is not None:
+                    admitted.has_waited = True
+                await self._answer(request, admitted, send, slot)
 
     async def _answer(
         self, request: Request, admitted: Admission | None, send: Send, slot: Slot | None = None
@@ -304,42 +298,32 @@ class Endpoint:
         elif body is not None and len(body) <= PIECE:
             await answer(scope, receive, send)
         else:
-            with self._slot(admitted) as own:
+            with self.gate.slot(admitted) as own:
                 await own.send(answer, scope, receive, send)
-
-    def _asks_for_many(self, scope: Scope) -> bool:
-        """Whether the answer may be large, by what is known before anything is read."""
-        if self.operation.is_large or self.row_counts is None:
-            return self.operation.is_large
-        return any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
-
-    def _slot(self, admitted: Admission | None) -> Slot:
-        return self.gate.large_answers.of(_key(admitted))
-
-    def _admitted(self, request: Request) -> Admission | None:
-        operation, protocol = self.operation, self.protocol
-        if operation.role is None:
-            return None
-        caller = self.gate.admit(
-            request, operation.role, is_limited=operation.is_limited,
-            is_authorization_only=protocol.is_authorization_only, scope=operation.scope,
-        )  # fmt: skip
-        protocol.require(request, caller)
-        admitted = admission(request)
-        admitted.status = operation.status
-        return admitted
 
 
 def _key(admitted: Admission | None) -> KeyId | None:
     return admitted.admitted.key if admitted else None
 
 
+@dataclass(frozen=True, slots=True)
+class PlainEndpoint:
+    """An operation of no protocol as an application. Whom it lets in is its handler's to say."""
+
+    handler: Handler
+    gate: Gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await self.handler(Request(scope, receive))
+        with self.gate.slot(scope.get(ADMISSION)) as slot:
+            await slot.send(answer, scope, receive, send)
+
+
 def routes(
     protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
-) -> list[Route]:
-    """The operations as Starlette's routes, each in its span; the most frequent first."""
-    found = []
-    for each in sorted(operations, key=lambda operation: operation.name not in protocol.first):
+) -> Iterator[Route]:
+    """The operations as Starlette's routes, each in its span."""
+    for each in operations:
         endpoint = Endpoint(
             protocol=protocol, operation=each, gate=gate, telemetry=telemetry,
             row_counts=row_counts(each),
@@ -348,5 +332,4 @@ def routes(
         if "{" in each.path:
             # A session id may hold a line break, which a dot alone does not match.
             route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
-        found.append(route)
-    return found
+        yield route

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -20,12 +20,9 @@ import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http import httptools_impl
 
-from ..engine.maintenance import noop
-from .middleware import ALWAYS, EarlyPost
+from .middleware import ALWAYS, Headers, StartupGate
 
 log = logging.getLogger(__name__)
-
-Headers = Sequence[tuple[bytes, bytes]]  # names in lower case
 
 _END = b"\r\n\r\n"  # of a head, and of a body in chunks; the parser takes no other
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
@@ -51,7 +48,7 @@ class Framing:
     bytes of one request in a state that another one left.
     """
 
-    _held: bytes = b""  # the start of what may be an end
+    _pending: bytes = b""  # the start of what may be an end
     _has_begun: bool = False
     _in_line: bool = True  # before the end of the request line
     _left: int | None = None  # bytes of the body; None where an end is looked for
@@ -61,7 +58,7 @@ class Framing:
 
         The outcome is reported by head_ended and request_ended before the next part.
         """
-        data, at = self._held + data, 0
+        data, at = self._pending + data, 0
         while at < len(data):
             start = at if self._has_begun else self._start(data, at)
             at = self._end(data, start)
@@ -69,7 +66,7 @@ class Framing:
                 break
             part = data[start:at]
             yield self._escaped(part) if self._in_line else part
-        self._held = data[at:]
+        self._pending = data[at:]
 
     def head_ended(self, headers: Headers) -> None:
         for name, value in headers:
@@ -90,9 +87,9 @@ class Framing:
             size = min(self._left, len(data) - at)
             self._left -= size
             return at + size
-        found = data.find(_END, at)
-        if found >= 0:
-            return found + len(_END)
+        end = data.find(_END, at)
+        if end >= 0:
+            return end + len(_END)
         tail = data[max(at, len(data) - len(_END) + 1) :]
         return len(data) - next(size for size in (3, 2, 1, 0) if tail.endswith(_END[:size]))
 
@@ -101,23 +98,23 @@ class Framing:
         if part.isascii():
             self._in_line = b"\n" not in part
             return part
-        line, end, rest = part.partition(b"\n")
+        line, end, after = part.partition(b"\n")
         self._in_line = not end
-        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + rest
+        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + after
 
 
 def require_clear(headers: Headers, version: Callable[[], str]) -> None:
     """Raise Refused for an ambiguous head, which two servers could read differently."""
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     for name, value in headers:
         if name in _SINGLE:
-            stripped = value.strip()
-            if name in found and (name not in _KEYS or found[name] != stripped):
+            text = value.strip()
+            if name in values and (name not in _KEYS or values[name] != text):
                 raise Refused(400, f"The header {name.decode()} was sent more than once.")
-            found[name] = stripped
-    if b"host" not in found and version() not in _WITHOUT_HOST:
+            values[name] = text
+    if b"host" not in values and version() not in _WITHOUT_HOST:
         raise Refused(400, "A request needs a Host header.")
-    if found.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
+    if values.get(b"transfer-encoding", b"chunked").lower() != b"chunked":
         raise Refused(501, "The only supported transfer coding is chunked.")
 
 
@@ -182,11 +179,6 @@ _LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the lin
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 
 
-Early = Callable[[bytes, Headers, bytes, str], bytes | None]
-"""The whole answer to a GET of a path and its query with these headers and a line with the date.
-
-The last is the address of the client, for the log."""
-
 SHORT = 32 * 1024  # bytes of a body that may be answered early
 BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
 
@@ -194,16 +186,12 @@ BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it 
 class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
 
-    `early` answers a request once its head is there, `early_post` one with a short body; or
-    they leave it to the application.
+    The gate may answer a request once its head, or a short body, has arrived.
     """
 
-    def __init__(
-        self, *args: Any, early: Early = noop, early_post: EarlyPost, **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, gate: StartupGate, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._early = early
-        self._early_post = early_post
+        self._gate = gate
         self._is_answered_early = False
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
@@ -217,8 +205,9 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._wire = transport
-        held = HeldTransport(transport, self._finish, self.loop)
-        super().connection_made(cast(asyncio.Transport, held))
+        super().connection_made(
+            cast(asyncio.Transport, HeldTransport(transport, self._finish, self.loop))
+        )
         self._wait(HEADERS_TIME, self._headers_are_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -240,7 +229,9 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self._refuse(Refused(431, LARGE))
         elif self._in_headers and self._deadline is None:
             self._wait(HEADERS_TIME, self._headers_are_late)
-        elif self._is_idle() and self.timeout_keep_alive_task is None:
+        elif self.timeout_keep_alive_task is None and not (
+            self._is_receiving() or self._is_unanswered()
+        ):
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -303,14 +294,14 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             or self.parser.get_http_version() != "1.1"
             or not self.parser.should_keep_alive()
             or self.pipeline
-            or not (self.cycle is None or self.cycle.response_complete)
+            or self._is_unanswered()
             or self.flow.write_paused
         ):
             return False
         date = b"%b: %b\r\n" % self.server_state.default_headers[0]
         try:
             address = self.client[0] if self.client else ""
-            answer = self._early(self.url, self.headers, date, address)
+            answer = self._gate.early(self.url, self.headers, date, address)
         except Exception:  # else the parser would report an invalid request
             log.exception("the fast path failed; the request takes the slow one")
             answer = None
@@ -350,7 +341,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self._wait(LINGER_TIME, self._close)
 
     def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, partial(_run, app, self._early_post, cycle))
+        super()._start_asgi_task(cycle, partial(_run, app, self._gate, cycle))
 
     def _parse(self, part: bytes) -> None:
         is_offer = False
@@ -382,14 +373,8 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     def _is_receiving(self) -> bool:
         return self._in_headers or (self.cycle is not None and self.cycle.more_body)
 
-    def _is_idle(self) -> bool:
-        answered = self.cycle is None or self.cycle.response_complete
-        return answered and not self._is_receiving()
-
-    def _is_answering(self) -> bool:
-        if self.cycle is None or self.cycle.response_complete:
-            return False
-        return bool(self.pipeline) or self.cycle.response_started or not self.cycle.more_body
+    def _is_unanswered(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _headers_are_late(self) -> None:
         self._stop_waiting()
@@ -404,7 +389,9 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         """Take no more from this client, and say why once no answer is due."""
         self._refusal = refusal.with_traceback(None)  # which would hold this connection
         self._stop_waiting()
-        if self._is_answering():
+        if self._is_unanswered() and (
+            self.pipeline or self.cycle.response_started or not self.cycle.more_body
+        ):
             return
         if self.cycle is not None:
             self.cycle.disconnected = True
@@ -464,7 +451,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
 
 async def _run(
     app: ASGIApp,
-    early_post: EarlyPost,
+    gate: StartupGate,
     cycle: httptools_impl.RequestResponseCycle,
     scope: Scope,
     receive: Receive,
@@ -472,7 +459,7 @@ async def _run(
 ) -> None:
     """Run the application. If its answer ends early, it or the server has logged why."""
     try:
-        if await _is_posted_early(early_post, cycle, scope):
+        if await _is_posted_early(gate, cycle, scope):
             return
         await app(scope, receive, send)
     except asyncio.CancelledError:
@@ -484,40 +471,36 @@ async def _run(
 
 
 async def _is_posted_early(
-    early_post: EarlyPost, cycle: httptools_impl.RequestResponseCycle, scope: Scope
+    gate: StartupGate, cycle: httptools_impl.RequestResponseCycle, scope: Scope
 ) -> bool:
     """Answer the request in front of the application if possible; whether it was."""
-    if not _is_plain_post(cycle, scope):
-        return False
-    answer = await early_post(scope, partial(_body, cycle))
-    if answer is None:
-        return False
-    if cycle.flow.write_paused and not cycle.disconnected:
-        await cycle.flow.drain()
-    if cycle.disconnected:
-        return True
-    status, rest = answer
-    date = b"%b: %b\r\n" % cycle.default_headers[0]
-    if not cycle.keep_alive:  # the service is stopping
-        head, end, body = rest.partition(_END)
-        rest = b"%b\r\nconnection: close%b%b" % (head, end, body)
-    cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(b"%b%b%b" % (httptools_impl.STATUS_LINE[status], date, rest))
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
-    return True
-
-
-def _is_plain_post(cycle: httptools_impl.RequestResponseCycle, scope: Scope) -> bool:
-    return (
+    is_plain = (
         scope["method"] == "POST"
         and not scope["query_string"]
         and not cycle.waiting_for_100_continue
         and cycle.keep_alive
         and scope["http_version"] == "1.1"
     )
+    early_post = gate.early_posts.get(scope["path"]) if is_plain else None
+    answer = await early_post(scope, partial(_body, cycle)) if early_post else None
+    if answer is None:
+        return False
+    if cycle.flow.write_paused and not cycle.disconnected:
+        await cycle.flow.drain()
+    if cycle.disconnected:
+        return True
+    status, text = answer
+    date = b"%b: %b\r\n" % cycle.default_headers[0]
+    if not cycle.keep_alive:  # the service is stopping
+        head, end, body = text.partition(_END)
+        text = b"%b\r\nconnection: close%b%b" % (head, end, body)
+    cycle.response_started = cycle.response_complete = True
+    cycle.transport.write(b"%b%b%b" % (httptools_impl.STATUS_LINE[status], date, text))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+    return True
 
 
 async def _body(cycle: httptools_impl.RequestResponseCycle) -> tuple[bytes, bool] | None:

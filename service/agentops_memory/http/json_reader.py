@@ -41,16 +41,16 @@ def written(value: object) -> bytes:
 
 
 def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, object]]:
-    """The items of the named arrays of the object in a file, each with its name and place.
+    """The items of the named arrays of the object in a file, each with its name and index.
 
     One item is held at a time. The whole file is checked on the way; a named
     member that is null is an empty array.
     """
-    for name, place, value in members(file):
+    for name, index, value in members(file):
         if name not in names:
             continue
-        if place is not None:
-            yield name, place, value
+        if index is not None:
+            yield name, index, value
         elif value is not None:
             raise Invalid(f"{name} must be a list.")
 
@@ -58,7 +58,7 @@ def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, 
 def members(file: BinaryIO) -> Iterator[tuple[str, int | None, object]]:
     """The members of the object in a file, in their order: the name and the value of each.
 
-    An array yields null without a place, and then its items with theirs.
+    An array yields null without an index, and then its items with theirs.
     """
     file.seek(0)
     reader = _Reader(file)
@@ -68,8 +68,8 @@ def members(file: BinaryIO) -> Iterator[tuple[str, int | None, object]]:
         name = reader.name()
         if reader.take("["):
             yield name, None, None
-            for place, item in enumerate(reader.items()):
-                yield name, place, item
+            for index, item in enumerate(reader.items()):
+                yield name, index, item
         else:
             yield name, None, reader.value(inside=1)
         if reader.take(",") == (reader.peek() == "}"):
@@ -95,9 +95,9 @@ class _Reader:
 
     def take(self, sign: str) -> bool:
         """Whether the sign comes next; if so, it is passed."""
-        found = self.peek() == sign
-        self._at += found
-        return found
+        is_next = self.peek() == sign
+        self._at += is_next
+        return is_next
 
     def name(self) -> str:
         name = self.value(inside=1) if self.peek() == '"' else None

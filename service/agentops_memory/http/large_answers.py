@@ -7,7 +7,6 @@ answer was sent, or its client has gone.
 """
 
 import asyncio
-import logging
 import re
 import time
 from collections import Counter
@@ -45,19 +44,13 @@ SAFE = ("GET", "HEAD")
 
 T = TypeVar("T")
 
-log = logging.getLogger(__name__)
-
 
 class LargeAnswers:
     def __init__(self) -> None:
         self._lists: WeakValueDictionary[KeyId | None, _Lists] = WeakValueDictionary()
         self._large = asyncio.Lock()
         self._taken: Counter[KeyId | None] = Counter()
-        self._freed = asyncio.Event()
-
-    def of(self, key: KeyId | None) -> "Slot":
-        """The slots of one answer to this key, none yet; those without a key share one."""
-        return Slot(self, key)
+        self.freed = asyncio.Event()
 
     async def made(self, key: KeyId | None, make: Callable[[], Awaitable[Response]]) -> Response:
         """Read and render a list: LISTS_OF_A_KEY of a key at a time, of large ones one of all keys.
@@ -108,11 +101,8 @@ class LargeAnswers:
         if not self._taken[key]:
             del self._taken[key]
         if more < 0:
-            self._freed.set()  # wakes all that wait now, each of which looks again
-            self._freed.clear()
-
-    async def wait(self) -> None:
-        await self._freed.wait()
+            self.freed.set()  # wakes all that wait now, each of which looks again
+            self.freed.clear()
 
 
 class _Lists:
@@ -141,7 +131,7 @@ class Slot:
         try:
             async with asyncio.timeout(SLOT_TIMEOUT):
                 while refusal := self._slots.refusal(self._key, 1):
-                    await self._slots.wait()
+                    await self._slots.freed.wait()
         except TimeoutError:
             assert refusal is not None
             raise refusal from None
@@ -170,23 +160,6 @@ class Slot:
         if count != self._count:
             self._slots.add(self._key, count - self._count)
             self._count = count
-
-
-class Bounded(Response):
-    """An answer to a key that takes slots as an operation's does, for other routes."""
-
-    def __init__(self, answer: Response, slot: Slot) -> None:
-        super().__init__()
-        self._answer = answer
-        self._slot = slot
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._slot as slot:
-            try:
-                await slot.send(self._answer, scope, receive, send)
-            except TooSlow as slow:  # once the answer has begun; the server closes the connection
-                fields = {"operation": scope["path"], "reason": str(slow)}
-                log.warning("response incomplete", extra=fields)
 
 
 async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 
 from pydantic import BaseModel
@@ -32,7 +32,7 @@ LITTLE = 100 * 2**20  # bytes left on the disk, below which somebody should look
 NOTHING = 2**20  # below which a large write fails
 LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, unless it is held
 TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
-TOLD_FOR = timedelta(seconds=2)  # until the next check, however often it is probed
+RESULT_LIFETIME = timedelta(seconds=2)  # until the next check, however often it is probed
 
 DRIFTED = "The index differed from the memories at the last check, and was rebuilt."
 LOG_IS_LONG = "The write-ahead log is long; a read or another process prevents its restart."
@@ -86,9 +86,9 @@ class Probes:
     storage: Storage
     metrics: Metrics
     backup_trouble: Callable[[], str | None] | None = None  # None: it makes no backups
-    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _found: Readiness | None = None
-    _look_again_at: float = 0.0
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _newest: Readiness | None = None
+    _next_check: float = 0.0
 
     @property
     def operations(self) -> list[Operation]:
@@ -96,7 +96,7 @@ class Probes:
             return well()
 
         async def ready(_: Request) -> Response:
-            return _answered(await self.readiness())
+            return _answer(await self.readiness())
 
         checked = "Whether the service can do its work, with the result of each check."
         rows: list[tuple[str, str, str, Handler, type[BaseModel]]] = [
@@ -115,70 +115,59 @@ class Probes:
 
     async def readiness(self) -> Readiness:
         """How each check ended, at most two seconds ago."""
-        async with self._looking:
-            now = asyncio.get_running_loop().time()
-            if self._found is None or now >= self._look_again_at:
-                self._found = _readiness(await self._looked())
-                now = asyncio.get_running_loop().time()
-                self._look_again_at = now + TOLD_FOR.total_seconds()
-            return self._found
+        async with self._lock:
+            now = asyncio.get_running_loop().time
+            if self._newest is None or now() >= self._next_check:
+                self._newest = _readiness(await self._checks())
+                self._next_check = now() + RESULT_LIFETIME.total_seconds()
+            return self._newest
 
-    async def _looked(self) -> dict[str, Check]:
-        checks = await self._written()
+    async def _checks(self) -> dict[str, Check]:
+        checks = await self._database_checks()
         if self.storage.maintenance.has_files:
-            checks |= await self._files()
+            sizes = await self.storage.maintenance.sizes(OPERATOR)
+            log = sizes.log or 0
+            checks["disk"] = _disk(sizes.free)
+            checks["wal"] = _warned(LOG_IS_LONG if log >= LONG else None, bytes=log)
         drift = int(self.metrics.value_of(INDEX_DRIFT))
         checks["index"] = _warned(DRIFTED if drift else None, rows=drift)
         if self.backup_trouble:
             checks["backup"] = _warned(self.backup_trouble())
         return checks
 
-    async def _written(self) -> dict[str, Check]:
+    async def _database_checks(self) -> dict[str, Check]:
         try:
             async with asyncio.timeout(TIMEOUT.total_seconds()):
-                found = await self.storage.probe()
-        except TimeoutError:
-            reason = f"A write took longer than {TIMEOUT.total_seconds():.0f} s."
-        except Refusal as refusal:
-            reason = str(refusal)
-        else:
-            migrations = Check()
-            if not found.has_newest_format:
-                changed = "Another version of the program has changed the database."
-                migrations = Check(status=Status.FAILED, detail=changed)
-            standby = {"standby": ALONE} if found.lacks_standby else {}
-            return {DATABASE: self._rows(found.damaged_rows), MIGRATIONS: migrations, **standby}
-        return {DATABASE: Check(status=Status.FAILED, detail=reason), MIGRATIONS: Check()}
-
-    def _rows(self, damaged: Sequence[str]) -> Check:
+                probe = await self.storage.probe()
+        except (TimeoutError, Refusal) as error:
+            is_late = isinstance(error, TimeoutError)
+            late = f"A write took longer than {TIMEOUT.total_seconds():.0f} s."
+            return {DATABASE: _failed(late if is_late else str(error)), MIGRATIONS: Check()}
+        damaged, migrations = probe.damaged_rows, Check()
         self.metrics.show(DAMAGED_ROWS, len(damaged))
-        if not damaged:
-            return Check()
         # A warning: all else is served as ever, and a failed check would take the service away.
         # What names a row in a table is never a name of the user's: nobody needs a key for this.
-        return _warned(DAMAGED.format(damaged[0]), rows=len(damaged))
-
-    async def _files(self) -> dict[str, Check]:
-        sizes = await self.storage.maintenance.sizes(OPERATOR)
-        log = sizes.log or 0
-        return {
-            "disk": _disk(sizes.free),
-            "wal": _warned(LOG_IS_LONG if log >= LONG else None, bytes=log),
-        }
+        rows = _warned(DAMAGED.format(damaged[0]), rows=len(damaged)) if damaged else Check()
+        if not probe.has_newest_format:
+            migrations = _failed("Another version of the program has changed the database.")
+        standby = {"standby": ALONE} if probe.lacks_standby else {}
+        return {DATABASE: rows, MIGRATIONS: migrations, **standby}
 
 
 def _disk(free: int | None) -> Check:
     if free is None:
-        return Check(status=Status.FAILED, detail="The free disk space cannot be determined.")
+        return _failed("The free disk space cannot be determined.")
     if free < NOTHING:
-        return Check(status=Status.FAILED, detail="The disk is full.", bytes=free)
-    if free < LITTLE:
-        return Check(status=Status.WARNING, detail="The disk is nearly full.", bytes=free)
-    return Check(bytes=free)
+        return _failed("The disk is full.", bytes=free)
+    return _warned("The disk is nearly full." if free < LITTLE else None, bytes=free)
 
 
-def _warned(trouble: str | None, **counted: int) -> Check:
-    return Check(status=Status.WARNING if trouble else Status.OK, detail=trouble, **counted)
+def _warned(trouble: str | None, **counts: int) -> Check:
+    return Check(status=Status.WARNING if trouble else Status.OK, detail=trouble, **counts)
+
+
+def _failed(detail: str, **counts: int) -> Check:
+    return Check(status=Status.FAILED, detail=detail, **counts)
 
 
 def _readiness(checks: dict[str, Check]) -> Readiness:
@@ -190,9 +179,9 @@ def _readiness(checks: dict[str, Check]) -> Readiness:
     return Readiness(status=Status.OK, checks=checks)
 
 
-def _answered(found: Readiness) -> Response:
-    status = 503 if found.status is Status.FAILED else 200
-    return JSONResponse(found.model_dump(mode="json", exclude_none=True), status)
+def _answer(readiness: Readiness) -> Response:
+    status = 503 if readiness.status is Status.FAILED else 200
+    return JSONResponse(readiness.model_dump(mode="json", exclude_none=True), status)
 
 
 def well() -> Response:
@@ -203,32 +192,31 @@ def _refused(sentence: str) -> Response:
     return JSONResponse({"error": sentence}, 503)
 
 
-def _unready(what: str, detail: str) -> Response:
-    return _answered(_readiness({what: Check(status=Status.FAILED, detail=detail)}))
+def _unready(check: str, detail: str) -> Response:
+    return _answer(_readiness({check: _failed(detail)}))
 
 
-_OPENING = "The database is being opened or upgraded."
 _STOPPING = "The service is stopping."
 
-Told = Mapping[str, Callable[[], Response]]
+ProbeAnswers = Mapping[str, Response]
 """Responses to probes, by their path."""
 
-AS_USUAL: Told = {}
+AS_USUAL: ProbeAnswers = {}
 """Of probes that the service itself answers."""
 
-WHILE_STARTING: Told = {
+WHILE_STARTING: ProbeAnswers = {
     # An upgrade may take long, and a probe of the original's chart must not end it half-way.
-    HEALTH: well,
-    LIVE: well,
-    STARTUP: partial(_refused, "The service is starting."),
-    READY: partial(_unready, MIGRATIONS, _OPENING),
+    HEALTH: well(),
+    LIVE: well(),
+    STARTUP: _refused("The service is starting."),
+    READY: _unready(MIGRATIONS, "The database is being opened or upgraded."),
 }
 """Responses to probes before the database is open."""
 
 
-WHILE_STOPPING: Told = {
-    HEALTH: partial(_refused, _STOPPING),
-    READY: partial(_unready, "service", _STOPPING),
+WHILE_STOPPING: ProbeAnswers = {
+    HEALTH: _refused(_STOPPING),
+    READY: _unready("service", _STOPPING),
 }
 """Responses to probes once the service is stopping."""
 
@@ -255,10 +243,14 @@ ALWAYS = (
 
 Headers = Sequence[tuple[bytes, bytes]]
 
+Early = Callable[[bytes, Headers, bytes, str], bytes | None]
+"""The whole answer to a GET of a path and its query with these headers and a line with the date.
+
+The last is the address of the client, for the log. None leaves it to the application."""
 Body = Callable[[], Awaitable[tuple[bytes, bool] | None]]
 """The whole body of a request, and whether it was waited for; None if it is long, or late."""
 EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
-"""The answer to a POST: its status, and what follows the line with the date."""
+"""The answer to a POST: its status, and what follows the line with the date; or None."""
 NONE: Mapping[str, EarlyPost] = {}
 
 
@@ -281,8 +273,8 @@ class SecurityHeaders:
         def completed(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 headers = message.get("headers", ())
-                said = {name for name, _ in headers}
-                message["headers"] = [*headers, *(each for each in ALWAYS if each[0] not in said)]
+                names = {name for name, _ in headers}
+                message["headers"] = [*headers, *(each for each in ALWAYS if each[0] not in names)]
             return send(message)
 
         await self._app(scope, receive, completed)
@@ -306,47 +298,45 @@ class Origins:
         names: frozenset[str] | None,
         allowed: frozenset[str],
     ) -> None:
-        self._app = _readable(app, protocols, allowed) if allowed else app
+        *others, last = protocols
+        self._app = (
+            app
+            if not allowed
+            else CORSMiddleware(
+                app,
+                allow_origins=allowed,
+                allow_methods=METHODS,
+                allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols)},
+                expose_headers=list(
+                    dict.fromkeys(chain(last.read, *(it.read for it in others), READ))
+                ),
+                allow_private_network=True,  # a page from elsewhere asks this machine, as allowed
+            )
+        )
         self._protocols = protocols
         self._names = names
         self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sentence = self._refusal(scope) if scope["type"] == "http" else None
-        if sentence is None:
-            await self._app(scope, receive, send)
-        else:
-            refused = self._protocol(scope).refused(Denied(sentence))
-            await refused(scope, receive, send)
-
-    def _protocol(self, scope: Scope) -> Protocol:
-        return protocol_at(scope["path"], self._protocols)
+        app = self._app
+        if sentence is not None:
+            app = protocol_at(scope["path"], self._protocols).refused(Denied(sentence))
+        await app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
-        found: dict[bytes, list[str]] = {b"host": [], b"origin": []}
+        values: dict[bytes, list[str]] = {b"host": [], b"origin": []}
         for name, value in scope["headers"]:
-            if name in found:
-                found[name].append(value.decode("latin-1"))
-        hosts, origins = found[b"host"], found[b"origin"]
+            if name in values:
+                values[name].append(value.decode("latin-1"))
+        hosts, origins = values[b"host"], values[b"origin"]
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
-        if origins == [HIDDEN] and self._protocol(scope).has_forms:
+        if origins == [HIDDEN] and protocol_at(scope["path"], self._protocols).has_forms:
             return None
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
             return FOREIGN
         return None
-
-
-def _readable(app: ASGIApp, protocols: Sequence[Protocol], allowed: frozenset[str]) -> ASGIApp:
-    *others, last = protocols
-    return CORSMiddleware(
-        app,
-        allow_origins=allowed,
-        allow_methods=METHODS,
-        allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols)},
-        expose_headers=list(dict.fromkeys(chain(last.read, *(it.read for it in others), READ))),
-        allow_private_network=True,  # a page from elsewhere that asks this machine, as allowed
-    )
 
 
 def host_of(authority: str) -> str | None:
@@ -393,9 +383,10 @@ class StartupGate:
     def __init__(self, protocols: Sequence[Protocol]) -> None:
         self._protocols = protocols
         self._application: ASGIApp | None = None
-        self._early: Callable[..., bytes | None] = noop
-        self._early_posts = NONE
-        self._probes: Told = WHILE_STARTING
+        # What answers without the application.
+        self.early: Early = noop
+        self.early_posts = NONE
+        self._probes = WHILE_STARTING
         self._refusal = Unavailable("The service is starting; try again.")
         self._no_wait = asyncio.Event()  # set while requests are served or refused at once
         self._waiting = 0
@@ -405,7 +396,7 @@ class StartupGate:
         self._probes = WHILE_STARTING
         self._no_wait.clear()
         if reason:
-            waits = {STARTUP: partial(_refused, reason), READY: partial(_unready, DATABASE, reason)}
+            waits = {STARTUP: _refused(reason), READY: _unready(DATABASE, reason)}
             self._probes = {**WHILE_STARTING, **waits}
             self._no_wait.set()
 
@@ -413,29 +404,21 @@ class StartupGate:
         """Refuse requests until the service is open: an upgrade takes as long as it takes."""
         self._no_wait.set()
 
-    def early(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
-        """The whole answer to a GET that does not need the application."""
-        return self._early(url, headers, date, client) if self._probes is AS_USUAL else None
-
-    async def early_post(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
-        """The answer to a POST that does not need the application."""
-        found = self._early_posts.get(scope["path"])
-        return await found(scope, body) if found and self._probes is AS_USUAL else None
-
     def open(
         self,
         application: ASGIApp,
-        early: Callable[..., bytes | None] = noop,
+        early: Early = noop,
         early_posts: Mapping[str, EarlyPost] = NONE,
     ) -> None:
         """Serve the application from now on, also to the requests that have waited for it."""
         self._application, self._probes = application, AS_USUAL
-        self._early, self._early_posts = early, early_posts
+        self.early, self.early_posts = early, early_posts
         self._no_wait.set()
 
     def drain(self) -> None:
         """Tell probes from now on that no more requests should come."""
         self._probes = WHILE_STOPPING
+        self.early, self.early_posts = noop, NONE
 
     def close(self) -> None:
         """Refuse what waits, and what still comes, if the service was not open before its end."""
@@ -446,7 +429,7 @@ class StartupGate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         probe = self._probes.get(scope["path"])
         if probe is not None:
-            await probe()(scope, receive, send)
+            await probe(scope, receive, send)
             return
         if self._application is None:
             await self._opened()

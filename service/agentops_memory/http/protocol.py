@@ -1,6 +1,6 @@
 """A protocol as one value: its paths, its operations, and what a refusal is over HTTP."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -154,7 +154,6 @@ class Protocol:
     title: str
     summary: str  # what it is for, in a sentence
     prefix: str
-    first: Collection[str] = ()  # the most frequent operations: their routes are tried first
     refusals: Refusals = Refusals()
     refused: Callable[[Refusal], Response]
     problem: type[BaseModel] | None = None  # the shape of a refusal; none if OpenAPI cannot tell

@@ -290,7 +290,6 @@ PROTOCOL = Protocol(
     title="OpenIntent RFC-0015",
     summary="Agents' own memory in three tiers, and namespaces that they share.",
     prefix=PREFIX,
-    first=tuple(f"openintent_{it}_entry" for it in ("create", "get", "update")),
     refusals=REFUSALS,
     refused=refused,
     problem=AgentMemoryProblem,
