@@ -28,7 +28,6 @@ from ..record import Microseconds, Record
 from ..telemetry import annotate
 from . import api
 from . import entry as entries
-from . import entry as versions
 from . import store as rules
 from .api import Dialect, Read, in_path, in_query
 from .entry import Entry, Version
@@ -87,7 +86,6 @@ def _few(most: int) -> BeforeValidator:
 
 
 def _most(members: int) -> Any:
-    """What the description says of that limit."""
     return Field(json_schema_extra={"maxProperties": members})
 
 
@@ -168,14 +166,14 @@ class AnthropicMemoryChange(_AtPath):
 
     @property
     def expected(self) -> Expected:
-        held = self.precondition
-        return ANY_STATE if held is None else Expected(sha256=held.content_sha256)
+        precondition = self.precondition
+        return Expected(sha256=precondition.content_sha256) if precondition else ANY_STATE
 
 
 Slashed = BeforeValidator(lambda path: path and f"/{path}")
 
 
-class Shown(Record):
+class AnthropicRecord(Record):
     """What this dialect shows of something, made from it; what has no value is null."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -184,7 +182,7 @@ class Shown(Record):
         return self.__pydantic_serializer__.to_json(self)
 
 
-class AnthropicStore(Shown):
+class AnthropicStore(AnthropicRecord):
     """A memory store."""
 
     id: rules.ShownStore
@@ -197,14 +195,14 @@ class AnthropicStore(Shown):
     archived_at: Microseconds | None
 
 
-class AnthropicStoreDeleted(Shown):
+class AnthropicStoreDeleted(AnthropicRecord):
     """What is left of a store."""
 
     id: rules.ShownStore
     type: Literal["memory_store_deleted"] = "memory_store_deleted"
 
 
-class AnthropicMemory(Shown):
+class AnthropicMemory(AnthropicRecord):
     """A memory; its content is null where the view is basic."""
 
     id: rules.ShownEntry
@@ -219,21 +217,21 @@ class AnthropicMemory(Shown):
     updated_at: Microseconds
 
 
-class AnthropicPrefix(Shown):
+class AnthropicPrefix(AnthropicRecord):
     """A folder, in the place of the memories in it."""
 
     type: Literal["memory_prefix"] = "memory_prefix"
     path: Annotated[str, Slashed]
 
 
-class AnthropicMemoryDeleted(Shown):
+class AnthropicMemoryDeleted(AnthropicRecord):
     """What is left of a memory; its versions stay."""
 
     id: rules.ShownEntry
     type: Literal["memory_deleted"] = "memory_deleted"
 
 
-class AnthropicActor(Shown):
+class AnthropicActor(AnthropicRecord):
     """The key that did it."""
 
     type: Literal["api_actor"] = "api_actor"
@@ -245,7 +243,7 @@ Actor = Annotated[
 ]
 
 
-class AnthropicVersion(Shown):
+class AnthropicVersion(AnthropicRecord):
     """One change of a memory; what a deletion has not, or a redaction took, is null."""
 
     id: rules.ShownVersion
@@ -295,10 +293,10 @@ class AnthropicProblem(Record):
     request_id: str
 
 
-def _in_dialect(of: Any, *, full: bool = True) -> Shown:
+def _in_dialect(of: Any, *, full: bool = True) -> AnthropicRecord:
     """A store, a memory, a folder or a version as this dialect shows it."""
     match of:
-        case Shown():
+        case AnthropicRecord():
             return of
         case str():
             return AnthropicPrefix(path=of)
@@ -323,7 +321,6 @@ _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an obje
 
 
 def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
-    """Every fault of a body, each with its path."""
     sentences = (
         f"{'.'.join(str(step) for step in fault['loc'] if step in _FIELDS)}: "
         f"{_SENTENCES.get(fault['type'], fault['msg'])}"
@@ -338,11 +335,11 @@ def _parameter(request: Request, name: str) -> str | None:
     return clean(values[0]) if values else None
 
 
-_must = api.must(_parameter, lambda name, said: Invalid(f"{name}: it must {said}."))
+_must = api.must(_parameter, lambda name, rule: Invalid(f"{name}: it must {rule}."))
 
 
-def _choice(choices: Mapping[str, Any], said: str, absent: object = False) -> Read:
-    return _must(f"be {said}", choices.get, absent)
+def _choice(choices: Mapping[str, Any], rule: str, absent: object = False) -> Read:
+    return _must(f"be {rule}", choices.get, absent)
 
 
 def _limit(text: str) -> int | None:
@@ -374,7 +371,6 @@ def _memory(request: Request, name: str) -> rules.EntryId | None:
 
 
 def _expected(request: Request, name: str) -> Expected:
-    """The state that a deletion wants the memory to be in."""
     sha256 = _parameter(request, name)
     return ANY_STATE if sha256 is None else Expected(sha256=sha256)
 
@@ -490,16 +486,16 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
            Role.WRITER, _delete_memory, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
         op("GET", VERSIONS, "anthropic_list_versions",
            "Versions of the memories of a store, newest first.",
-           Role.READER, versions.list_versions,
+           Role.READER, entries.list_versions,
            (*store, VIEW_OF_LIST, LIMIT, PAGE, MEMORY_ID, SESSION, SERVICE_ACCOUNT, AUTHOR,
             OPERATION, FROM, TO),
            answer=AnthropicVersionList),
         op("GET", VERSION_PATH, "anthropic_get_version",
            "Get a version, with its content unless the view is basic.",
-           Role.READER, versions.known_version, (FULL_VIEW, *version), answer=AnthropicVersion),
+           Role.READER, entries.known_version, (FULL_VIEW, *version), answer=AnthropicVersion),
         op("POST", f"{VERSION_PATH}/redact", "anthropic_redact_version",
            "Redact a version's content permanently.",
-           Role.ADMIN, versions.redact, version, answer=AnthropicVersion),
+           Role.ADMIN, entries.redact, version, answer=AnthropicVersion),
     )  # fmt: skip
 
 
@@ -540,7 +536,6 @@ def refused(refusal: Refusal) -> Response:
 
 
 def _new_request_id() -> str:
-    """An id that no other request has."""
     return f"req_{uuid4().hex}"
 
 

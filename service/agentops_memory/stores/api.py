@@ -14,7 +14,7 @@ from ..http.bodies import WRITTEN, Bodies, written
 from ..http.gate import current_caller
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY, STORE, VERSION, known_uid, public_id
-from ..memory.access import Caller, Role
+from ..memory.access import Role
 from ..memory.redactor import NO_STORE
 from ..record import Record
 from ..telemetry import annotate
@@ -56,17 +56,17 @@ def in_query(name: str, into: str, read: Read, help_: str, **more: Any) -> Param
 def must(
     text_of: Callable[[Request, str], str | None], refusal: Callable[[str, str], Refusal]
 ) -> Callable[..., Read]:
-    """How a dialect reads a parameter: `must(said, parsed, absent)`.
+    """How a dialect reads a parameter: `must(rule, parsed, absent)`.
 
-    The refusal, made of its name and of what is `said`, is of a text that is parsed as None.
+    The refusal, made of its name and of the `rule`, is of a text that is parsed as None.
     """
 
-    def of(said: str, parsed: Callable[[str], Any], absent: object = None) -> Read:
+    def of(rule: str, parsed: Callable[[str], Any], absent: object = None) -> Read:
         def read(request: Request, name: str) -> Any:
             text = text_of(request, name)
             value = absent if text is None else parsed(text)
             if text is not None and value is None:
-                raise refusal(name, said)
+                raise refusal(name, rule)
             return value
 
         return read
@@ -101,12 +101,6 @@ class Dialect:
     answer: Callable[..., Response]
     """Writes what an operation returns, for a request, with a status; and what shapes it."""
 
-    async def done(self, caller: Caller, work: Callable[..., Any], **values: Any) -> object:
-        """What work returns: of a read it is the transaction, of a write a coroutine function."""
-        if iscoroutinefunction(work):
-            return await work(self.serving, caller, **values)
-        return await self.serving.engine.read(caller, work, **values)
-
     def op(  # noqa: PLR0913, PLR0917 - all that an operation is
         self,
         method: str,
@@ -124,7 +118,8 @@ class Dialect:
     ) -> Operation:
         """An operation of a caller who may still do this. `work` gets what the request has.
 
-        That is, by name, what it takes, read in this order, and the `body`.
+        That is, by name, what it takes, read in this order, and the `body`. Of a read it is the
+        transaction, of a write a coroutine function.
         """
         is_write = method != "GET"
         ids = [it.into for it in takes if it.is_in_path]
@@ -138,7 +133,11 @@ class Dialect:
             caller = await self.bodies.caller(request) if is_write else current_caller(request)
             # The gate checked the same; a right may have been revoked since.
             caller.require(role)
-            return self.answer(request, await self.done(caller, work, **values), status, **shape)
+            if iscoroutinefunction(work):
+                result = await work(self.serving, caller, **values)
+            else:
+                result = await self.serving.engine.read(caller, work, **values)
+            return self.answer(request, result, status, **shape)
 
         return Operation(
             method=method, path=path, name=name, summary=summary, handler=handle, role=role,

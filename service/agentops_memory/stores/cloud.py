@@ -39,7 +39,6 @@ from ..telemetry import Cut, annotate, events
 from ..telemetry.spans import Attributes
 from . import api
 from . import entry as entries
-from . import entry as versions
 from . import store as rules
 from .api import Dialect, Param, Read, in_path, in_query
 from .entry import Entry, Version
@@ -56,10 +55,10 @@ POLICY = rules.Policy(
 )
 REFUSALS = Refusals(statuses={"too_large": 400})
 
-SHOWN, MOST_SHOWN = 20, 100  # items of a page
-SHOWN_QUERY = 200  # code points of a search, in a span
-SHOWN_PATH = 100  # code points of the path of a memory that was found, in a span
-SHOWN_ID = 100  # characters of an id that was not found
+DEFAULT_PAGE, MAX_PAGE = 20, 100  # items of a page
+QUERY_LENGTH = 200  # code points of a search, in a span
+PATH_LENGTH = 100  # code points of the path of a memory that was found, in a span
+ID_LENGTH = 100  # characters of an id that was not found
 SNIPPET = 300  # characters
 
 _KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
@@ -85,7 +84,7 @@ def _relative(path: str) -> str:
     try:
         rules.require_path(path)
     except Invalid as error:
-        raise PydanticCustomError("sentence", "{said}", {"said": str(error)}) from error
+        raise PydanticCustomError("sentence", "{problem}", {"problem": str(error)}) from error
     return path
 
 
@@ -199,7 +198,7 @@ _FAULTS = {
     "int_type": "Field '{name}' must be an integer.",
     "dict_type": "Field '{name}' must be an object.",
     "fault": "Field '{name}' {said}.",
-    "sentence": "{said}",
+    "sentence": "{problem}",
 }
 _PAIRS = (
     f"Field '{{name}}' must be at most {rules.MAX_PAIRS} pairs of strings, with keys of at most "
@@ -232,14 +231,13 @@ def _words(request: Request, name: str) -> str:
 
 _must = api.must(
     lambda request, name: parameter(query_of(request), name),
-    lambda name, said: BadField(f"Field '{name}' must {said}.", name),
+    lambda name, rule: BadField(f"Field '{name}' must {rule}.", name),
 )
 
 
 def _limit(text: str) -> int | None:
-    """The `limit`, at most 100."""
     digits = text.lstrip("0")
-    return min(int(digits[:4]), MOST_SHOWN) if _DIGITS.fullmatch(text) and digits else None
+    return min(int(digits[:4]), MAX_PAGE) if _DIGITS.fullmatch(text) and digits else None
 
 
 def _id(kind: str) -> Read:
@@ -262,7 +260,7 @@ def _instant(*, rounds_up: bool = False) -> Read:
 
 
 LIMIT = in_query(
-    "limit", "limit", _must("be a whole number, 1 or more", _limit, SHOWN),
+    "limit", "limit", _must("be a whole number, 1 or more", _limit, DEFAULT_PAGE),
     "Maximum number of items (default 20); more than 100 counts as 100.",
     kind="count", is_row_count=True,
 )  # fmt: skip
@@ -301,14 +299,14 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
     async def search(
         _: rules.Serving, caller: Caller, store: StoreId, text: str, limit: int
     ) -> EntryHits:
-        found = await recall.search_store(caller, store, text, limit)
+        matches = await recall.search_store(caller, store, text, limit)
         annotate({
-            "memory.search.query": Cut(text, SHOWN_QUERY),
-            "memory.search.result_count": len(found.hits),
-            "memory.search.degraded": found.is_degraded or None,
+            "memory.search.query": Cut(text, QUERY_LENGTH),
+            "memory.search.result_count": len(matches.hits),
+            "memory.search.degraded": matches.is_degraded or None,
         })  # fmt: skip
-        events("search.result", map(_hit_span, found.hits))
-        hits = paced((_hit(store, hit) for hit in found.hits), lambda hit: hit.size)
+        events("search.result", map(_hit_span, matches.hits))
+        hits = paced((_hit(store, hit) for hit in matches.hits), lambda hit: hit.size)
         return EntryHits(data=[hit async for hit in hits])
 
     op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
@@ -346,14 +344,14 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
            Role.WRITER, entries.delete, entry, status=204),
         op("GET", VERSIONS, "list_versions",
            "Versions of a store's memories without their contents, newest first.",
-           Role.READER, versions.list_versions, (*store, ENTRY_ID, *_page(VERSION)),
+           Role.READER, entries.list_versions, (*store, ENTRY_ID, *_page(VERSION)),
            answer=VersionList),
         op("GET", VERSION_PATH, "get_version",
            "One version, with its content unless it is redacted.",
-           Role.READER, versions.known_version, version, answer=Version),
+           Role.READER, entries.known_version, version, answer=Version),
         op("POST", f"{VERSION_PATH}/redact", "redact_version",
            "Redact a version's content permanently.",
-           Role.ADMIN, versions.redact, version, answer=Version),
+           Role.ADMIN, entries.redact, version, answer=Version),
     )  # fmt: skip
 
 
@@ -406,7 +404,7 @@ def _hit(store: StoreId, hit: Hit) -> EntryHit:
 def _hit_span(hit: Hit) -> Attributes:
     return {
         "memory.entry.id": public_id(ENTRY, whole_memory(hit).uid),
-        "memory.entry.path": Cut(hit.memory.key or "", SHOWN_PATH),
+        "memory.entry.path": Cut(hit.memory.key or "", PATH_LENGTH),
         "memory.injected.rank": hit.rank,
         "memory.injected.method": hit.method.value,
     }
@@ -414,7 +412,7 @@ def _hit_span(hit: Hit) -> Attributes:
 
 # The contract's sentences, by the code of a refusal or by our own sentence.
 _BY_CODE = dict.fromkeys(("stale", "path_taken"), "Version or state conflict.")
-_NOT_FOUND = {
+_BY_MISSING = {
     NO_STORE: ("MemoryStore", "store_id"),
     rules.NO_ENTRY: ("Memory", "entry_id"),
     rules.NO_VERSION: ("MemoryVersion", "version_id"),
@@ -422,12 +420,12 @@ _NOT_FOUND = {
 
 
 def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
-    """What is said; what was not found is named by its id in the path."""
-    said = _BY_CODE.get(refusal.code, str(refusal))
-    kind, name = _NOT_FOUND.get(said, ("", ""))
+    """The message of the error; what was not found is named by its id in the path."""
+    message = _BY_CODE.get(refusal.code, str(refusal))
+    kind, name = _BY_MISSING.get(message, ("", ""))
     if name not in ids:  # or what is answered again is gone, and the path never named it
-        return said
-    return f"{kind} '{cut(clean(ids[name]), SHOWN_ID)}' was not found."
+        return message
+    return f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
 
 
 def refused(refusal: Refusal) -> Response:
@@ -447,7 +445,7 @@ def refused(refusal: Refusal) -> Response:
 BODIES = Bodies(refusal=_bad_field)
 PROTOCOL = Protocol(
     title="Memory Stores",
-    summary="Documents at paths, with immutable versions.",
+    summary="Documents at paths, with immutable entries.",
     prefix=PREFIX,
     refusals=REFUSALS,
     refused=refused,

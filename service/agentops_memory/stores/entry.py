@@ -102,12 +102,9 @@ async def redact(
 def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
     """The version, with its content if it has one."""
     rules.known_store(tx, store)
-    found = tx[Sql].first(
-        VERSION,
-        f"SELECT {VERSION} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid",
-        store=store, uid=version,
-    )  # fmt: skip
-    return required(found, rules.NO_VERSION)
+    statement = f"SELECT {VERSION} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid"
+    row = tx[Sql].first(VERSION, statement, store=store, uid=version)
+    return required(row, rules.NO_VERSION)
 
 
 def list_versions(
@@ -125,10 +122,10 @@ def list_versions(
                       FROM {_joined(tx, leading)}{of_deed}{of_author}{page.window("v.uid", "r.at")}
                      LIMIT :most"""
     values = {"store": store, "entry": entry, "deed": deed, "author": author, **page.values}
-    found = tx[Sql].filled(
+    versions = tx[Sql].filled(
         page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **values), VERSION
     )
-    return page.sliced(found)
+    return page.sliced(versions)
 
 
 def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:
@@ -166,30 +163,27 @@ def _redacted(
     tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy
 ) -> Version | None:
     """The version after redaction; None if nothing would change."""
-    found = known_version(tx, store, version)
-    if found.redacted_at is not None and policy.repeats_are_refused:
+    before = known_version(tx, store, version)
+    if before.redacted_at is not None and policy.repeats_are_refused:
         raise AlreadyDone("The version is already redacted.")
-    if not policy.current_is_redacted and _is_current(tx, found):
+    is_current = not policy.current_is_redacted and tx[Sql].exists(
+        f"""SELECT 1
+              FROM memories m
+             WHERE m.id = :memory AND m.revision = :number
+                   AND {live("m")} AND {in_no_session("m")}""",
+        memory=before.memory, number=before.number, now=micros(tx.now),
+    )  # fmt: skip
+    if is_current:
         raise StillCurrent(
             "The version is its memory's current one; change or delete the memory first."
         )
     changes: dict[str, object] = {"content": None}
     if policy.redaction_takes_all:  # also of one that the other dialect has redacted
         changes |= {"path": "", "size": 0, "sha256": ""}
-    if found.redacted_at is None:
+    if before.redacted_at is None:
         changes |= {"redacted_at": tx.now, "redacted_by": tx.caller.key}
-    redacted = found.model_copy(update=changes)
-    return None if redacted == found else redacted
-
-
-def _is_current(tx: Transaction, version: Version) -> bool:
-    return tx[Sql].exists(
-        f"""SELECT 1
-              FROM memories m
-             WHERE m.id = :memory AND m.revision = :number
-                   AND {live("m")} AND {in_no_session("m")}""",
-        memory=version.memory, number=version.number, now=rows.micros(tx.now),
-    )  # fmt: skip
+    redacted = before.model_copy(update=changes)
+    return None if redacted == before else redacted
 
 
 def erased(tx: Transaction, memory: MemoryId) -> None:
@@ -203,31 +197,10 @@ def erased(tx: Transaction, memory: MemoryId) -> None:
     )  # fmt: skip
 
 
-def add_version(tx: Transaction, store: StoreId, memory: MemoryId, **columns: object) -> None:
-    """Insert the version of the memory's newest revision."""
-    tx[Sql].run(
-        """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
-           SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
-             FROM stores
-            WHERE uid = :store""",
-        store=store, memory=memory, author=tx.caller.key, **columns,
-    )  # fmt: skip
-
-
-def is_redacted(tx: Transaction, memory: MemoryId, number: int) -> bool:
-    """Whether the version was redacted."""
-    return tx[Sql].exists(
-        """SELECT 1
-             FROM versions
-            WHERE memory_id = :memory AND number = :number AND redacted_at IS NOT NULL""",
-        memory=memory, number=number,
-    )  # fmt: skip
-
-
 def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]:
     """Earlier versions with own texts, of all stores, in this order; fewer if long."""
     leads, (memory, number) = tx[Sql].dialect.leads, after
-    found = tx[Sql].run(
+    texts = tx[Sql].run(
         f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
               FROM versions v
              {leads} stores t ON t.space_id = v.store_id
@@ -239,8 +212,7 @@ def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]
              LIMIT :limit""",
         memory=memory, number=number, limit=limit,
     )  # fmt: skip
-    texts = tx[Sql].intact(found, _past)
-    return rows.portion(texts, MAX_STEP, lambda past: len(past.text.content))
+    return rows.portion(tx[Sql].intact(texts, _past), MAX_STEP, lambda past: len(past.text.content))
 
 
 def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: str) -> None:
@@ -253,7 +225,7 @@ def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: s
     )  # fmt: skip
 
 
-VERSION = rows.RowMapper(Version, "versions", "v.uid", alias="v.")
+VERSION = RowMapper(Version, "versions", "v.uid", alias="v.")
 # What leads: the store's versions in the order of their ids, or those of one entry alone.
 OF_STORE = "v.store_id = t.space_id"
 OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
@@ -323,8 +295,7 @@ async def amend(
     serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId, body: rules.Body
 ) -> Written[Entry]:
     """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
-    of = store, entry, body.expected, serving.policy
-    done = await serving.write(caller, _AMEND, body, *of)
+    done = await serving.write(caller, _AMEND, body, store, entry, body.expected, serving.policy)
     amended, has_erased = done.value
     if has_erased:
         serving.on_erased(caller)
@@ -354,10 +325,10 @@ def list_entries(
     begins = "substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else "TRUE"
     which = f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most"
     values = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
-    found = tx[Sql].filled(
+    entries = tx[Sql].filled(
         page.limit + 1, lambda most: _rows(tx, which, most=most, **values), _ENTRY
     )
-    return page.sliced(found)
+    return page.sliced(entries)
 
 
 def tree(
@@ -373,12 +344,12 @@ def tree(
     most = min(limit, MOST_WITH_CONTENT) if with_content else limit
     first = prefix if after is None else _next(after)
     items: list[Entry | str] = []
-    while (wanted := most + 1 - len(items)) > 0:
+    while (missing := most + 1 - len(items)) > 0:
         rows = _from_path(tx, store, first, prefix)
-        entries = islice(tx[Sql].intact(rows, _ENTRY), wanted)
+        entries = islice(tx[Sql].intact(rows, _ENTRY), missing)
         some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
         items += some
-        if not some or (len(some) < wanted and isinstance(some[-1], Entry)):
+        if not some or (len(some) < missing and isinstance(some[-1], Entry)):
             break
         first = _next(some[-1])
     page_items = items[:most]
@@ -430,17 +401,17 @@ def amend_entry(
     """The entry as it is now, and whether a redacted version's bytes are to be erased."""
     before = known_entry(tx, store, entry)
     rules.open_store(tx, store)
-    wanted, held = before.model_copy(update=parts), _memory(tx, before)
-    if not (policy.done_is_done and wanted == before):
-        require_state(held, expected)
-    if wanted == before and not policy.unchanged_is_change:
+    amended, memory = before.model_copy(update=parts), _memory(tx, before)
+    if not (policy.done_is_done and amended == before):
+        require_state(memory, expected)
+    if amended == before and not policy.unchanged_is_change:
         return before, False
     require_room(tx)
-    if wanted.path != before.path:
-        _require_free(tx, store, wanted.path, policy, but=entry)
-    text, at = _text(wanted.path, wanted.content or ""), changed_at(tx, held.updated_at)
-    after = replace(held, key=wanted.path, text=text, extras=wanted.metadata, updated_at=at)
-    has_erased = _revise(tx, before, held, after, ChangeKind.UPDATED)
+    if amended.path != before.path:
+        _require_free(tx, store, amended.path, policy, but=entry)
+    text, at = _text(amended.path, amended.content or ""), changed_at(tx, memory.updated_at)
+    after = replace(memory, key=amended.path, text=text, extras=amended.metadata, updated_at=at)
+    has_erased = _revise(tx, before, memory, after, ChangeKind.UPDATED)
     return known_entry(tx, store, entry), has_erased
 
 
@@ -451,11 +422,11 @@ def delete_entry(
     before = known_entry(tx, store, entry)
     if policy.archived_keeps_entries:
         rules.open_store(tx, store)
-    held = _memory(tx, before)
-    require_state(held, expected)
+    memory = _memory(tx, before)
+    require_state(memory, expected)
     # The row keeps nothing of what the versions keep, or have lost.
-    gone = replace(held, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
-    return _revise(tx, before, held, gone, ChangeKind.DELETED)
+    deleted = replace(memory, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
+    return _revise(tx, before, memory, deleted, ChangeKind.DELETED)
 
 
 _CREATE = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
@@ -469,18 +440,25 @@ def require_state(memory: Memory, expected: Expected) -> None:
         raise Stale(memory)
 
 
-def _revise(tx: Transaction, before: Entry, held: Memory, after: Memory, kind: ChangeKind) -> bool:
+def _revise(
+    tx: Transaction, before: Entry, memory: Memory, after: Memory, kind: ChangeKind
+) -> bool:
     """Write the entry's next state; whether a redacted version's bytes are to be erased."""
-    after = revised(tx, held, after, kind)
+    after = revised(tx, memory, after, kind)
     _add_version(tx, before.store, after, kind, before)
     is_deleted = kind is ChangeKind.DELETED
     more = rules.size_of(after.text.content) - before.size
     rules.grow(tx, before.store, -1 if is_deleted else 0, more)
     is_new_text = is_deleted or after.text.content != before.content
-    if not (is_new_text and is_redacted(tx, before.memory, before.number)):
-        return False
-    erased(tx, before.memory)
-    return True
+    has_erased = is_new_text and tx[Sql].exists(
+        """SELECT 1
+             FROM versions
+            WHERE memory_id = :memory AND number = :number AND redacted_at IS NOT NULL""",
+        memory=before.memory, number=before.number,
+    )  # fmt: skip
+    if has_erased:
+        erased(tx, before.memory)
+    return has_erased
 
 
 def _add_version(
@@ -494,8 +472,12 @@ def _add_version(
     if before is not None and uid <= before.version:  # another process made that one, or the clock
         uid = uid_after(before.version)
     is_deleted = kind is ChangeKind.DELETED
-    add_version(
-        tx, store, memory.id, uid=uid, number=memory.revision,
+    tx[Sql].run(
+        """INSERT INTO versions (uid, store_id, memory_id, number, path, size, sha256, author)
+           SELECT :uid, space_id, :memory, :number, :path, :size, :sha256, :author
+             FROM stores
+            WHERE uid = :store""",
+        store=store, memory=memory.id, author=tx.caller.key, uid=uid, number=memory.revision,
         path=before.path if is_deleted and before else memory.key,
         size=None if is_deleted else rules.size_of(content),
         sha256=None if is_deleted else sha256_of(content),
@@ -512,12 +494,12 @@ def _require_free(
     steps = path.split("/")
     above = () if policy.paths_nest else range(1, len(steps))
     paths = [path, *("/".join(steps[:count]) for count in above)]
-    held: list[Any] = []
+    taken: list[Any] = []
     for each in paths:
-        held += _rows(tx, "m.key = :path", store=store, path=each)
+        taken += _rows(tx, "m.key = :path", store=store, path=each)
     if not policy.paths_nest:
-        held += islice(_from_path(tx, store, "", f"{path}/"), 2)
-    for other in map(_ENTRY, held):
+        taken += islice(_from_path(tx, store, "", f"{path}/"), 2)
+    for other in map(_ENTRY, taken):
         if other.id != but:
             raise PathTaken("Another memory has this path.", other.id, other.path)
 

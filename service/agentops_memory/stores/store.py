@@ -132,9 +132,9 @@ class Page:
             **{name: micros(at) for name, at in spans.items() if at is not None},
         }
 
-    def sliced(self, found: Iterable[T]) -> "Slice[T]":
-        """The page of what is found, newest first; one more says that there is more."""
-        items = list(islice(found, self.limit + 1))
+    def sliced(self, rows: Iterable[T]) -> "Slice[T]":
+        """The page of these, newest first; one more says that there is more."""
+        items = list(islice(rows, self.limit + 1))
         has_more = len(items) > self.limit
         del items[self.limit :]
         if self.before is not None:
@@ -260,8 +260,8 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
 
     It is invisible at once; its rows and bytes are erased in the background.
     """
-    if found := await serving.engine.read(caller, store_to_delete, store):
-        about = {"store": store, "observations": found.entries}
+    if deleted := await serving.engine.read(caller, store_to_delete, store):
+        about = {"store": store, "observations": deleted.entries}
         await audited(serving.audit, caller, "store.deleted", **about)
     await serving.engine.write(caller, _DELETE, store)
     serving.on_erased(caller)
@@ -270,16 +270,15 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
 def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
     """The store, archived or not; Denied for callers who may not read stores."""
     tx.caller.require_stores()
-    found = tx[Sql].fetch(_STORE, "uid = :uid AND erasure_id IS NULL", uid=store)
-    return required(found, NO_STORE)
+    return required(tx[Sql].fetch(_STORE, "uid = :uid AND erasure_id IS NULL", uid=store), NO_STORE)
 
 
 def open_store(tx: Transaction, store: StoreId) -> Store:
     """The store, if it can be written to."""
-    found = known_store(tx, store)
-    if found.archived_at is not None:
+    record = known_store(tx, store)
+    if record.archived_at is not None:
         raise Archived("The memory store is archived and read-only.")
-    return found
+    return record
 
 
 def create_store(tx: Transaction, parts: Parts) -> Store:
@@ -305,7 +304,7 @@ def stores_of(
     tx: Transaction, page: Page, name: str | None = None, *, with_archived: bool = True
 ) -> Slice[Store]:
     archived = "" if with_archived else " AND archived_at IS NULL"
-    found = tx[Sql].stream(
+    rows = tx[Sql].stream(
         f"""SELECT {_STORE}
               FROM stores
              WHERE erasure_id IS NULL{archived}{page.window("uid", "created_at")}""",
@@ -313,30 +312,30 @@ def stores_of(
     )
     prefix = (name or "").casefold()
     # Row by row until the page is full: SQLite folds the case of ASCII alone.
-    stores = tx[Sql].intact(found, _STORE)
+    stores = tx[Sql].intact(rows, _STORE)
     return page.sliced(store for store in stores if store.name.casefold().startswith(prefix))
 
 
 def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
     """Of the metadata, a pair with a value is set, one with None goes, and the rest stays."""
-    found = open_store(tx, store)
+    before = open_store(tx, store)
     require_room(tx)
     patch: Mapping[str, str | None] = parts.get("metadata", {})
-    kept = {key: value for key, value in found.metadata.items() if key not in patch}
+    kept = {key: value for key, value in before.metadata.items() if key not in patch}
     pairs = kept | {key: value for key, value in patch.items() if value is not None}
     if len(pairs) > MAX_PAIRS:
         raise Invalid(f"metadata has at most {MAX_PAIRS} pairs.")
-    amended = found.model_copy(update={**parts, "metadata": pairs})
-    return found if amended == found else replace_store(tx, amended, updated_at=tx.now)
+    amended = before.model_copy(update={**parts, "metadata": pairs})
+    return before if amended == before else replace_store(tx, amended, updated_at=tx.now)
 
 
 def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
-    found = known_store(tx, store)
-    if found.archived_at is None:
-        return replace_store(tx, found, updated_at=tx.now, archived_at=tx.now)
+    before = known_store(tx, store)
+    if before.archived_at is None:
+        return replace_store(tx, before, updated_at=tx.now, archived_at=tx.now)
     if policy.repeats_are_refused:
         raise AlreadyDone("The memory store is already archived.")
-    return found
+    return before
 
 
 def replace_store(tx: Transaction, store: Store, **instants: datetime) -> Store:
@@ -382,13 +381,13 @@ def is_store_going(tx: Transaction) -> bool:
 
 
 def _going(tx: Transaction) -> ErasureId | None:
-    found = tx[Sql].run(
+    rows = tx[Sql].run(
         """SELECT space_id, erasure_id
              FROM stores
             WHERE erasure_id IS NOT NULL
          ORDER BY erasure_id"""
     )
-    return next(tx[Sql].intact(found, _erasure), None)
+    return next(tx[Sql].intact(rows, _erasure), None)
 
 
 def erase_some_of_store(tx: Transaction) -> None:
