@@ -44,10 +44,9 @@ async def told(
     return [event async for portion in found.portions for event in portion]
 
 
-def entry(place: Place, value: dict[str, Any], **said: Any) -> AgentEntryBody:
-    """A new entry at a place."""
-    named = {"namespace": place.namespace, "key": place.key, "memory_type": place.tier.value}
-    return AgentEntryBody.model_validate({"agent_id": place.owner, "value": value, **named, **said})
+def entry(at: EntryKey, value: dict[str, Any], **fields: Any) -> AgentEntryBody:
+    named = {"namespace": at.namespace, "key": at.key, "memory_type": at.tier.value}
+    return AgentEntryBody.model_validate({"agent_id": at.owner, "value": value, **named, **fields})
 
 
 async def test_racing_creates_at_one_place_make_one_entry(path: Path) -> None:
