@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -100,19 +100,13 @@ class _Question:
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
         limit, folder = self.handlers.max_upload, self.handlers.folder
         async with spooled(self.request, limit, folder) as file:
-            yield _messages(file)
+            # None of an empty body; each is read as it is taken.
+            items = () if is_empty(file) else entries(file, ("messages",))
+            yield (wire.message(item, position) for _, position, item in items)
 
     async def writer(self) -> Caller:
         await read_key(self.request)
         return current_caller(self.request)
-
-
-def _messages(file: BinaryIO) -> Iterator[Message]:
-    """The messages in a file; none if it is empty. It is read lazily."""
-    if is_empty(file):
-        return
-    for _, position, item in entries(file, ("messages",)):
-        yield wire.message(item, position)
 
 
 async def _continued(

@@ -80,7 +80,7 @@ Place = tuple[Project, SessionId]
 """The one project and the one session that work touches."""
 
 
-_PLACE = "place_of_work"
+_WITHIN = "place_of_work"
 
 
 def within_one_project(
@@ -94,7 +94,7 @@ def within_one_project(
     """
 
     def declared(work: W) -> W:
-        setattr(work, _PLACE, of)
+        setattr(work, _WITHIN, of)
         return work
 
     return declared
@@ -102,12 +102,12 @@ def within_one_project(
 
 def is_within_one_project(work: Callable[..., object]) -> bool:
     """Whether that was declared; of a function that wraps another, of that."""
-    return hasattr(work, _PLACE)
+    return hasattr(work, _WITHIN)
 
 
 def place_of(work: Callable[..., object], *args: object, **kwargs: object) -> Place | None:
     """The place of declared work, if its arguments tell."""
-    of: Callable[..., Place | None] = getattr(work, _PLACE)
+    of: Callable[..., Place | None] = getattr(work, _WITHIN)
     return of(*args, **kwargs)
 
 

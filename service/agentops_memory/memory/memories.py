@@ -17,7 +17,7 @@ from .memory import (
     MEMORY,
     NO_LIFECYCLE,
     REVISIONS_OF,
-    SHOWN,
+    TEXT_COLUMNS,
     Memory,
     MemoryId,
     Reference,
@@ -130,7 +130,9 @@ class MemoryLists(FilteredTable):
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """As `loaded`, without the fields that most answers omit."""
-        return portion(self._intact(self._by_ids(SHOWN, "", ids), memory_text), MAX_LIST, _size)
+        return portion(
+            self._intact(self._by_ids(TEXT_COLUMNS, "", ids), memory_text), MAX_LIST, _size
+        )
 
     def _by_ids(self, columns: str, joins: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
         """The rows with these ids, in their order; those of many ids are read as they are taken."""

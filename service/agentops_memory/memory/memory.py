@@ -335,7 +335,7 @@ MEMORY = f"""m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.k
             m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
             m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
             l.memory_id, {", ".join(f"l.{it}" for it in LIFECYCLE_FIELDS)}"""
-SHOWN = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
+TEXT_COLUMNS = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
            l.expires_at"""  # of `memory_text`
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 

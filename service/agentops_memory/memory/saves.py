@@ -186,8 +186,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
 
 def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
     """The receipt's id, unless its project is none of the caller's."""
-    is_visible = receipt is not None and tx.caller.projects.match(receipt.project)
-    return receipt.id if receipt is not None and is_visible else None
+    return receipt.id if receipt and tx.caller.projects.match(receipt.project) else None
 
 
 AMEND = once(amend, check=_require_writable, about=lambda it: [it.id])
