@@ -159,7 +159,10 @@ def once(
         if status is not None:
             request.status = status(outcome)
         require_margin(tx)
-        answer = _json(outcome if kept is None else kept(outcome))
+        answer = json.dumps(  # also the fields that are not sent, but for defaults
+            outcome if kept is None else kept(outcome), default=_plain, ensure_ascii=False,
+            separators=(",", ":"),
+        )  # fmt: skip
         record = IdempotencyRecord(
             key=request.key, request=request.request, status=request.status, at=tx.now,
             answer=answer if len(answer.encode()) <= LARGEST_ANSWER else "",
@@ -201,11 +204,6 @@ def _outcome(work: Callable[..., object], done: IdempotencyRecord) -> Any:
 @cache
 def _adapter(work: Callable[..., object]) -> "pydantic.TypeAdapter[Any]":
     return pydantic.TypeAdapter(get_type_hints(unwrap(work))["return"])
-
-
-def _json(outcome: object) -> str:
-    """The fields of an outcome, also those that are not sent, but for defaults."""
-    return json.dumps(outcome, default=_plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: Any) -> object:

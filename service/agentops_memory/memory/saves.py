@@ -27,7 +27,6 @@ from .memory import (
     Memory,
     MemoryId,
     Revision,
-    SessionId,
     Text,
 )
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
@@ -35,7 +34,7 @@ from .revisions import RevisionTable, changed_at, created, revised
 from .rows import micros
 from .search import Filter
 from .sessions import SessionTable, project_entered, project_warning
-from .space import GLOBAL_SCOPE, ErasureKind, Project
+from .space import GLOBAL_SCOPE, ErasureKind
 from .table import Sql
 
 T = TypeVar("T")
@@ -225,13 +224,13 @@ class Saved:
     warning: str | None = None  # the session belongs to another project
 
 
-def _project_and_session(draft: Draft, _: timedelta) -> tuple[Project, SessionId] | None:
-    """None where more is touched: a global memory is of all projects."""
-    is_wide = draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
-    return None if is_wide else (draft.space.project, draft.session)
-
-
-@within_one_project(_project_and_session)
+@within_one_project(  # unless more is touched: a global memory is of all projects
+    lambda draft, _: (
+        None
+        if draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
+        else (draft.space.project, draft.session)
+    )
+)
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     """The three dedup tiers: same topic key, same text within the window, a new memory."""
     tx.caller.require_space(draft.space)

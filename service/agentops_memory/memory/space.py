@@ -1,7 +1,7 @@
 """Where memories live: projects, stores and others, and the traits of their kinds, in SQL too."""
 
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -150,13 +150,8 @@ UNINDEXED_AREA = -1  # of spaces that are not in it
 LAST_AREA = (1 << 22) - 1  # above it, no row number of the index is left
 
 
-def of_kinds(trait: Callable[[Traits], bool]) -> str:
-    """The condition that `spaces s` is of a kind with the trait."""
-    kinds = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if trait(traits))
-    return f"s.kind IN ({kinds})"
-
-
-OF_A_PROJECT = of_kinds(lambda kind: kind.has_sessions)
+_OF_PROJECTS = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if traits.has_sessions)
+OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # of `spaces s`
 
 # What a row says that has a project, or none, and no kind: erasures, and spaces of older formats.
 HAS_NO_PROJECT = "project IS NULL"
