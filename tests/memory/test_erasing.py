@@ -210,7 +210,7 @@ def test_a_page_that_is_written_behind_the_walk_is_zeroed_before_its_end(
         service.save("walnut")
     monkeypatch.setattr(scrub, "PAGES", 3)
     with in_use(file_id(path)), closing(connect(path)) as database, closing(connect(path)) as other:
-        walk = scrub.Walk(OpenFiles.of(path, file_id(path), database))
+        walk = scrub.Walk(OpenFiles(path, file_id(path), database))
         ((root,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sessions'")
         for _ in range(root):  # far behind it
             assert walk.step(database)

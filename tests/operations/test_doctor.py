@@ -5,6 +5,8 @@ import hashlib
 import os
 import re
 import shutil
+import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -491,13 +493,13 @@ def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
 ) -> None:
     looks = []
 
-    def looked(subject: Subject, _: object) -> list[Finding]:
+    def looked(_: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
         looks.append(subject)
         if len(looks) == 1:
             os.utime(path, (1, 1))
-        return []
+        yield from ()
 
-    monkeypatch.setattr(examination, "_found", looked)
+    monkeypatch.setattr(examination, "CHECKS", {"format": looked})
     findings_of(patient(path))
 
     assert len(looks) == 2

@@ -20,6 +20,7 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, Validat
 
 from .. import __version__
 from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
+from ..engine.maintenance import noop
 from ..errors import Conflict, Invalid, NotFound, Refusal
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..recall.instants import rendered
@@ -119,15 +120,7 @@ def require_space(folder: Path, needed: int, refusal: type[Refusal]) -> None:
         raise refusal(f"About {needed:,} bytes free in {folder} are needed; there are {free:,}.")
 
 
-@contextmanager
-def written(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A new archive at the path, for its owner alone to read; at the end it is on disk."""
-    deflated = zipfile.ZIP_DEFLATED
-    with created(path) as raw, zipfile.ZipFile(raw, "w", deflated, compresslevel=LEVEL) as file:
-        yield file
-
-
-def add(file: zipfile.ZipFile, name: str, source: BinaryIO, advance: Advance) -> Member:
+def _add(file: ZipFile, name: str, source: BinaryIO, advance: Advance) -> Member:
     digest, size = sha256(), 0
     with file.open(name, "w", force_zip64=True) as target:
         while block := source.read(BLOCK):
@@ -138,17 +131,10 @@ def add(file: zipfile.ZipFile, name: str, source: BinaryIO, advance: Advance) ->
     return Member(name=name, size=size, sha256=digest.hexdigest())
 
 
-def finish(file: zipfile.ZipFile, manifest: Manifest) -> None:
-    """Add the manifest, and its digest as the comment of the zip."""
-    data = manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
-    file.writestr(NAME, data)
-    file.comment = COMMENT + sha256(data).hexdigest().encode()
-
-
 class Archive:
     """An open archive. Make one with `opened`."""
 
-    def __init__(self, path: Path, file: zipfile.ZipFile) -> None:
+    def __init__(self, path: Path, file: ZipFile) -> None:
         self._path = path
         self._file = file
         self.manifest = _manifest_of(file)
@@ -164,7 +150,7 @@ class Archive:
         with _explained(path):
             if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait
                 raise ValueError("it is not a file")
-            file = zipfile.ZipFile(path)
+            file = ZipFile(path)
         with file:
             with _explained(path):
                 archive = cls(path, file)
@@ -185,13 +171,13 @@ class Archive:
             if left or digest.hexdigest() != member.sha256:
                 raise ValueError(f"{member.name} in it was changed")
 
-    def verify(self, advance: Advance = lambda _: None) -> None:
+    def verify(self, advance: Advance = noop) -> None:
         """Read all of it; ArchiveRefused if anything is not what was written."""
         for member in self.manifest.members:
             self.unpack(member, None, advance)
 
 
-def _manifest_of(file: zipfile.ZipFile) -> Manifest:
+def _manifest_of(file: ZipFile) -> Manifest:
     if not file.comment.startswith(COMMENT):
         raise ValueError("it is not an archive of this program")
     if file.getinfo(NAME).file_size > LARGEST_MANIFEST:
@@ -214,9 +200,9 @@ def _manifest_of(file: zipfile.ZipFile) -> Manifest:
 
 
 def _read(data: bytes) -> Manifest:
-    found = json.loads(data)
-    if isinstance(found, dict) and found.get("format", FORMAT) != FORMAT:
-        raise ValueError(f"it has format {found['format']}, from another version of this program")
+    fields = json.loads(data)
+    if isinstance(fields, dict) and fields.get("format", FORMAT) != FORMAT:
+        raise ValueError(f"it has format {fields['format']}, from another version of this program")
     try:
         manifest = Manifest.model_validate_json(data)
     except (ValidationError, Invalid) as fault:
@@ -294,7 +280,13 @@ def make_archive(
     archive is there at the end, on disk and read over once, or not at all: then it is
     refused, with ArchiveThere for a file that is there, unless it `is_forced`.
     """
-    target = _target(to, now)
+    target = Path(os.path.realpath(to))
+    if target.is_dir():
+        target = path_in(target, now)
+    elif target.exists() and not target.is_file():
+        raise BackupRefused(f"{target} is neither a file nor a folder.")
+    elif not target.parent.is_dir():
+        raise BackupRefused(f"There is no folder {target.parent}.")
     if target.exists() and not is_forced:
         raise ArchiveThere(f"{target} already exists.")
     folder = target.parent
@@ -320,17 +312,6 @@ def make_archive(
     return Archived(manifest=manifest, path=target, size=size)
 
 
-def _target(to: Path, now: datetime) -> Path:
-    target = Path(os.path.realpath(to))
-    if target.is_dir():
-        return path_in(target, now)
-    if target.exists() and not target.is_file():
-        raise BackupRefused(f"{target} is neither a file nor a folder.")
-    if not target.parent.is_dir():
-        raise BackupRefused(f"There is no folder {target.parent}.")
-    return target
-
-
 def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
     every = {tenant: tenant_file(path, tenant) for tenant in tenants_of(path)}
     for tenant in scope.tenants:
@@ -351,14 +332,20 @@ def _packed(
     now: datetime,
     advance: Advance,
 ) -> Manifest:
-    with written(draft) as file:
+    deflated = zipfile.ZIP_DEFLATED
+    with created(draft) as raw, ZipFile(raw, "w", deflated, compresslevel=LEVEL) as file:
         files = _other_files(settings, scope, now, draft.parent)
-        others = [add(file, name, source, lambda _: None) for name, source in files]
-        parts = [
-            _part(file, draft.with_name("snapshot.db"), tenant, path, advance)
-            for tenant, path in databases.items()
-            if path.exists() or scope.tenants  # else it was erased meanwhile
-        ]
+        others = [_add(file, name, source, noop) for name, source in files]
+        parts, copy = [], draft.with_name("snapshot.db")
+        for tenant, path in databases.items():
+            if not (path.exists() or scope.tenants):
+                continue  # it was erased meanwhile
+            contents = snapshot(path, copy, lambda: advance(0))
+            advance(copy.stat().st_size)
+            with copy.open("rb") as source:
+                member = _add(file, member_of(tenant), source, advance)
+            copy.unlink()
+            parts.append(TenantPart(tenant=tenant, **dict(member), **dict(contents)))
         manifest = Manifest(
             made_at=now,
             program=__version__,
@@ -366,28 +353,21 @@ def _packed(
             tenants=tuple(parts),
             others=tuple(others),
         )
-        finish(file, manifest)
+        data = manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
+        file.writestr(NAME, data)
+        file.comment = COMMENT + sha256(data).hexdigest().encode()
     return manifest
 
 
-def _part(file: ZipFile, draft: Path, tenant: TenantId, path: Path, advance: Advance) -> TenantPart:
-    found = snapshot(path, draft, lambda: advance(0))
-    advance(draft.stat().st_size)
-    with draft.open("rb") as source:
-        member = add(file, member_of(tenant), source, advance)
-    draft.unlink()
-    return TenantPart(tenant=tenant, **dict(member), **dict(found))
-
-
 def _other_files(
-    settings: Settings, scope: Scope, now: datetime, own: Path
+    settings: Settings, scope: Scope, now: datetime, folder: Path
 ) -> Iterator[tuple[str, BinaryIO]]:
     """The files by their names in an archive, each to be read before the next.
 
     The audit comes first: what it does not tell has happened after the archive was begun.
     """
     if settings.audit_file.exists():
-        with settings.audit_file.open("rb") as file, created(own / AUDIT) as copy:
+        with settings.audit_file.open("rb") as file, created(folder / AUDIT) as copy:
             copy.writelines(line for line in file if _is_of(line, scope))
             copy.seek(0)
             yield AUDIT, copy
@@ -397,7 +377,16 @@ def _other_files(
         if own_keys:
             yield KEYS, io.BytesIO(keys.written(replace(ring, keys=own_keys), now))
     if settings.redaction_file.exists():
-        yield REDACTION, io.BytesIO(_rules(settings.redaction_file, scope))
+        with settings.redaction_file.open("rb") as file:
+            rules = file.read(LARGEST)
+        if scope.tenants:
+            try:
+                own = {name: it for name, it in json.loads(rules).items() if scope.has(name)}
+            except (ValueError, AttributeError, RecursionError) as fault:
+                sentence = f"The redaction file {settings.redaction_file} cannot be used."
+                raise RedactionFileRefused(sentence) from fault
+            rules = json.dumps(own).encode()
+        yield REDACTION, io.BytesIO(rules)
     if not scope.without_seal and settings.seal_file.exists():
         yield SEAL, io.BytesIO(settings.seal_file.read_bytes())
 
@@ -409,18 +398,6 @@ def _is_of(line: bytes, scope: Scope) -> bool:
     with suppress(ValueError, AttributeError):
         return (tenant := json.loads(line).get("tenant")) is None or scope.has(tenant)
     return False
-
-
-def _rules(file: Path, scope: Scope) -> bytes:
-    with file.open("rb") as source:
-        data = source.read(LARGEST)
-    if not scope.tenants:
-        return data
-    try:
-        rules = json.loads(data).items()
-        return json.dumps({name: rule for name, rule in rules if scope.has(name)}).encode()
-    except (ValueError, AttributeError, RecursionError) as fault:
-        raise RedactionFileRefused(f"The redaction file {file} cannot be used.") from fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -472,7 +449,7 @@ def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
 
 def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
     """The newest first."""
-    dated = ((_stamp(path.name), path) for path in folder.iterdir())
+    dated = ((_made_at(path.name), path) for path in folder.iterdir())
     for made_at, path in sorted(((at, path) for at, path in dated if at), reverse=True):
         with suppress(OSError):  # nobody knows whether one that cannot be read is ours
             if made_at > now or not path.is_file() or path.is_symlink():
@@ -490,7 +467,7 @@ def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
                 )
 
 
-def _stamp(name: str) -> datetime | None:
+def _made_at(name: str) -> datetime | None:
     with suppress(ValueError):
         made_at = datetime.strptime(name, STAMP).replace(tzinfo=UTC)
         if made_at.strftime(STAMP) == name:

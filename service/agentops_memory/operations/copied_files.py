@@ -50,8 +50,8 @@ class Table:
     @property
     def select(self) -> str:
         """The statement for its rows, each with its project at the end."""
-        found = (sql for column, sql in _PROJECTS.items() if column in self.columns)
-        return f"SELECT {self.names}, {next(found, 'NULL')} FROM {self.name} t ORDER BY 1"
+        projects = (sql for column, sql in _PROJECTS.items() if column in self.columns)
+        return f"SELECT {self.names}, {next(projects, 'NULL')} FROM {self.name} t ORDER BY 1"
 
     @property
     def names(self) -> str:
@@ -119,12 +119,12 @@ class FileRows:
     tables: Sequence[Table] = ()  # the database on the other side says which there are
 
     def read(self, table: Table) -> Iterator[Row]:
-        truths = [place for place, it in enumerate(table.types) if it == "boolean"]
+        truths = [number for number, it in enumerate(table.types) if it == "boolean"]
         try:
             for row in self.database.execute(table.select):
                 values = list(row)
-                for place in truths:
-                    values[place] = bool(values[place])
+                for number in truths:
+                    values[number] = bool(values[number])
                 yield tuple(values)
         except sqlite3.OperationalError as error:
             if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
@@ -142,9 +142,9 @@ class FileRows:
         return dict(self.database.execute("SELECT name, seq FROM sqlite_sequence"))
 
     def put(self, table: Table, rows: Iterable[Row]) -> None:
-        places = ", ".join("?" for _ in table.columns)
+        values = ", ".join("?" for _ in table.columns)
         self.database.executemany(
-            f"INSERT INTO {table.name} ({table.names}) VALUES ({places})", rows
+            f"INSERT INTO {table.name} ({table.names}) VALUES ({values})", rows
         )
 
     def finish(self, last_ids: Mapping[str, int], features: Features) -> None:

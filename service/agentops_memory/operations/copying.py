@@ -34,7 +34,7 @@ from .copied_files import CopyRefused, FileRows, Files, Row, Table, Tally
 from .files.audit import written_at
 from .files.service_lock import service_lock
 
-PATIENCE = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
+END_TIMEOUT = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
 WORDS = ["areas", "postings"]  # made from the texts
 FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes before all others
 
@@ -72,10 +72,11 @@ class DatabaseRows:
         self._connection = connection
         for setting in (*_SETTINGS, f'search_path TO "{schema}"'):
             self._execute(f"SET LOCAL {setting}")
-        found = {name: its for name, *its in self._execute(_CATALOG, WORDS).fetchall()}
-        order = TopologicalSorter({name: its[-1] for name, its in found.items()}).static_order()
+        catalog = {name: its for name, *its in self._execute(_CATALOG, WORDS).fetchall()}
+        order = TopologicalSorter({name: its[-1] for name, its in catalog.items()}).static_order()
         self.tables = [
-            Table(name=it, columns=tuple(found[it][0]), types=tuple(found[it][1])) for it in order
+            Table(name=it, columns=tuple(catalog[it][0]), types=tuple(catalog[it][1]))
+            for it in order
         ]
         names = (*(table.name for table in self.tables), *WORDS)
         self.names = ", ".join(f'"{schema}".{it}' for it in names)
@@ -96,8 +97,8 @@ class DatabaseRows:
         return {table: last for table, _, _, last in identities if last is not None}
 
     def is_empty(self) -> bool:
-        held = " OR ".join(f"EXISTS (SELECT FROM {it.name})" for it in self.tables)
-        return self._execute(f"SELECT {held}").fetchone() == (False,)
+        has_rows = " OR ".join(f"EXISTS (SELECT FROM {it.name})" for it in self.tables)
+        return self._execute(f"SELECT {has_rows}").fetchone() == (False,)
 
     def put(self, table: Table, rows: Iterable[Row]) -> None:
         # Its triggers would count what is counted already.
@@ -218,7 +219,7 @@ class Database:
 
 def _lock(connection: psycopg.Connection[Any], locks: Sequence[int]) -> None:
     with connection.transaction():
-        connection.execute(f"SET LOCAL lock_timeout = {PATIENCE // timedelta(milliseconds=1)}")
+        connection.execute(f"SET LOCAL lock_timeout = {END_TIMEOUT // timedelta(milliseconds=1)}")
         connection.execute("SELECT pg_advisory_lock(it) FROM unnest(%s::bigint[]) it", (locks,))
 
 
@@ -282,15 +283,20 @@ def to_files(
 def _all_copied(
     source: Side, target: Side, named: Sequence[TenantId], progress: Progress, at: datetime, by: By
 ) -> Iterator[Copied]:
-    chosen = _chosen(source, named)
-    there = [it for it in target.tenants() if it in chosen or not named]
-    held = [it for it in there if target.holds(it)]
-    if others := [it for it in held if it not in chosen]:
+    tenants = source.tenants()
+    if missing := [it for it in named if it not in tenants]:
+        raise CopyRefused(f"There is no tenant {missing[0]} {source.where}.")
+    if not tenants:
+        raise CopyRefused(f"There is no tenant {source.where}.")
+    chosen = list(dict.fromkeys(named)) or tenants
+    candidates = [it for it in target.tenants() if it in chosen or not named]
+    present = [it for it in candidates if target.holds(it)]
+    if others := [it for it in present if it not in chosen]:
         raise CopyRefused(
             f"The target has the tenant {others[0]}, which the source does not have; choose "
             "another target, or select the tenants to copy with --tenant."
         )
-    done = {it: _same(source, target, it) for it in held}
+    done = {it: _same(source, target, it) for it in present}
     if not named:
         _copy_audit(source, target)
     _copy_keys(source.keys, target.keys, named, at, by)
@@ -300,15 +306,6 @@ def _all_copied(
             with source.rows(tenant) as rows, target.filled(tenant) as new:
                 tally = _copied(rows, new, source.features, progress)
         yield Copied(tenant=tenant, tally=tally, was_there=tenant in done)
-
-
-def _chosen(source: Side, named: Sequence[TenantId]) -> Sequence[TenantId]:
-    there = source.tenants()
-    if missing := [it for it in named if it not in there]:
-        raise CopyRefused(f"There is no tenant {missing[0]} {source.where}.")
-    if not there:
-        raise CopyRefused(f"There is no tenant {source.where}.")
-    return list(dict.fromkeys(named)) or there
 
 
 def _copied(source: Rows, target: Rows, features: Features, progress: Progress) -> Tally:
@@ -353,10 +350,10 @@ def _copy_keys(
     ring = source.ring()
     source.require_kept(ring)
     keys = {it.id: it for it in ring.keys.values() if not named or it.tenant in named}
-    there = target.ring().keys
-    if any(keys.get(id_) != key for id_, key in there.items() if id_ in keys or not named):
+    present = target.ring().keys
+    if any(keys.get(id_) != key for id_, key in present.items() if id_ in keys or not named):
         raise CopyRefused("The target already has different keys; nothing was copied.")
-    if new := [it for it in keys.values() if it.id not in there]:
+    if new := [it for it in keys.values() if it.id not in present]:
         with target.changing() as (before, put):
             ring = reduce(KeyRing.with_key, new, before)
             put(ring, at, KEYS_COPIED, by, keys=[key.id for key in new])

@@ -33,11 +33,11 @@ from .files.seals import SealFile
 from .files.service_lock import holder
 
 
-def check_settings(found: UsableSettings) -> Iterator[Finding]:
-    for refusal in found.refusals:
+def check_settings(usable: UsableSettings) -> Iterator[Finding]:
+    for refusal in usable.refusals:
         remedy = "The service does not start; `agentops-memory serve --help-all` lists settings."
         yield failed("settings", refusal, remedy)
-    if not found.refusals:
+    if not usable.refusals:
         yield ok("settings", "All settings are valid.")
 
 
@@ -79,24 +79,20 @@ def findings_of(
 
     `progress` gets how many checks are done, of how many.
     """
-    shared, tenants, found = _shared(context), _tenants(context), list[Finding]()
+    shared, tenants, findings = _shared(context), _tenants(context), list[Finding]()
     of_tenant = 1 if context.settings.database_url else CHECKS_OF_FILE
     total = len(shared) + of_tenant * len(tenants)
     for done, (code, check) in enumerate(shared.items()):
         progress(done, total)
-        found += _safely(code, check)
+        findings += _safely(code, check)
     for number, tenant in enumerate(tenants):
         done = len(shared) + number * of_tenant
         progress(done, total)
-        tell = partial(_tell, progress, done, total)
+        tell = partial(lambda before, done: progress(before + done, total), done)
         check = partial(_check_tenant, context, tenant, tell)
-        found += [replace(it, tenant=tenant) for it in _safely("file", check)]
+        findings += [replace(it, tenant=tenant) for it in _safely("file", check)]
     progress(total, total)
-    return found
-
-
-def _tell(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
-    progress(before + done, total)
+    return findings
 
 
 def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
@@ -125,13 +121,14 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         from ..postgresql.tenants import check_server  # noqa: PLC0415 - an extra
 
         return {"database": lambda: check_server(url), **checks}
+    folder = settings.db_path.parent
     return checks | {
         "served": lambda: _check_holder(settings.db_path),
         "keys": lambda: files.check_keys(keys, context.now, settings.keys_file),
         "audit": lambda: files.check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
-        "file-system": lambda: _check_folder(settings.db_path),
-        "leftovers": lambda: _check_leftovers(settings),
+        "file-system": lambda: files.check_disk(settings.db_path) if folder.is_dir() else (),
+        "leftovers": lambda: [_check_leftovers(settings)] if folder.is_dir() else (),
         "backup": lambda: _check_backups(settings, context.now),
     }
 
@@ -150,15 +147,15 @@ def _safely(code: str, check: Check) -> list[Finding]:
 def _tenants(context: DoctorContext) -> list[TenantId]:
     if context.tenant is not None:
         return [context.tenant]
-    settings, there = context.settings, list[TenantId]()
+    settings, others = context.settings, list[TenantId]()
     with suppress(OSError, Refusal):
         if settings.database_url:
             from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
 
-            there = tenants_in(settings.database_url)
+            others = tenants_in(settings.database_url)
         else:
-            there = tenants_of(settings.db_path)
-    return list(dict.fromkeys([DEFAULT_TENANT, *there]))
+            others = tenants_of(settings.db_path)
+    return list(dict.fromkeys([DEFAULT_TENANT, *others]))
 
 
 def _check_tenant(
@@ -171,9 +168,9 @@ def _check_tenant(
         yield from check_schema(settings.database_url, tenant)
         return
     path = tenant_file(settings.db_path, tenant)
-    found = files.check_file(path)
-    yield found
-    if found.status is not Status.OK:
+    finding = files.check_file(path)
+    yield finding
+    if finding.status is not Status.OK:
         return
     path = Path(os.path.realpath(path))  # SQLite follows links; what it makes lies beside the file
     yield from files.check_access(path)
@@ -205,8 +202,8 @@ def _check_program() -> Iterator[Finding]:
 
 
 def _check_holder(path: Path) -> Iterator[Finding]:
-    found = holder(path)
-    yield ok("served", f"It is served by {found}." if found else "No service has it open.")
+    service = holder(path)
+    yield ok("served", f"It is served by {service}." if service else "No service has it open.")
 
 
 def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
@@ -232,15 +229,15 @@ def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
 
 
 def _check_tenants(path: Path) -> Iterator[Finding]:
-    there, unnamed = tenants_of(path), unnamed_in(path)
-    if unnamed:
+    tenants = tenants_of(path)
+    if unnamed := unnamed_in(path):
         yield note(
             "tenants",
             f"These file names are not valid tenant names: {', '.join(unnamed)}.",
             "The service ignores these files; move them elsewhere.",
         )
-    count = f"There are {len(there):,} databases."
-    if len(there) - 1 > MOST_OPEN:
+    count = f"There are {len(tenants):,} databases."
+    if len(tenants) - 1 > MOST_OPEN:
         yield note(
             "tenants",
             f"{count} Besides the default one, at most {MOST_OPEN} are open at a time.",
@@ -250,22 +247,14 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
         yield ok("tenants", count)
 
 
-def _check_folder(path: Path) -> Iterator[Finding]:
-    if path.parent.is_dir():
-        yield files.check_file_system(path)
-        yield files.check_space(path)
-
-
-def _check_leftovers(settings: Settings) -> Iterator[Finding]:
-    if not settings.db_path.parent.is_dir():
-        return
+def _check_leftovers(settings: Settings) -> Finding:
     endings = {
         settings.keys_file: KEYS_DRAFT,
         settings.audit_file: DRAFT,
         settings.seal_file: SEAL_DRAFT,
     }
     drafts = [file.with_name(f"{file.name}{ending}") for file, ending in endings.items()]
-    yield files.check_leftovers(settings.db_path, drafts)
+    return files.check_leftovers(settings.db_path, drafts)
 
 
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
@@ -286,14 +275,14 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
 
 
 def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Finding:
-    found = newest(folder, now)
+    backup = newest(folder, now)
     if not os.access(folder, os.W_OK | os.X_OK):
         return warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
-    if found is None:
+    if backup is None:
         return warn("backup", f"There is no backup in {folder}.", LOG)
-    newest_is = f"The newest backup was made at {found.made_at:%Y-%m-%d %H:%M} (UTC)"
-    if now - found.made_at > LATE * every:
+    newest_is = f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
+    if now - backup.made_at > LATE * every:
         return warn("backup", f"{newest_is}, longer ago than twice MEMORY_BACKUP_EVERY.", LOG)
-    if found.is_damaged:
+    if backup.is_damaged:
         return warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
     return ok("backup", f"{newest_is}.")

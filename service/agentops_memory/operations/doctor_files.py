@@ -56,74 +56,85 @@ def _check_names(path: Path, number: int) -> Finding:
             f"{REMEDY} The next start removes one that a killed restore left behind.",
         )
     real = Path(os.path.realpath(path))
-    if odd := [file for file in _beside(real) if _is_odd(file)]:
-        return failed(
-            "file",
-            f"{odd[0]} is not a regular file, as SQLite's own file there always is.",
-            "Another program put it there: stop the service and move it away.",
-        )
+    for file in _beside(real):
+        with suppress(FileNotFoundError):  # SQLite has just taken it away
+            if not stat.S_ISREG(file.lstat().st_mode):
+                return failed(
+                    "file",
+                    f"{file} is not a regular file, as SQLite's own file there always is.",
+                    "Another program put it there: stop the service and move it away.",
+                )
     return ok("file", f"{path} exists.")
-
-
-def _is_odd(file: Path) -> bool:
-    """Whether it is no ordinary file; one that SQLite has just taken away is none."""
-    try:
-        return not stat.S_ISREG(file.lstat().st_mode)
-    except FileNotFoundError:
-        return False
 
 
 def check_access(path: Path) -> Iterator[Finding]:
     """Who else may read it, whether it can be written, and what lies beside it."""
-    yield _check_mode(path)
-    yield _check_folder(path)
-    yield _check_owners(path)
+    files = [path, *_beside(path)]
+    if open_to_others := [file for file in files if _is_open_to_others(file)]:
+        yield warn(
+            "mode",
+            f"Every user of this machine can read {path}.",
+            "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`.",
+            fix=partial(close_to_others, open_to_others),
+        )
+    else:
+        yield ok("mode", f"No other user can read {path.name}.")
+    if shut := [it for it in (path.parent, *files) if not os.access(it, os.W_OK)]:
+        yield warn(
+            "folder",
+            f"The user {os.geteuid()} cannot write to {', '.join(map(str, shut))}.",
+            "If the service runs as that user, make it the owner of the folder: `chown -R`.",
+        )
+    else:
+        yield ok("folder", "The file and its folder are writable.")
+    owners = sorted({file.stat().st_uid for file in files})
+    if len(owners) > 1:
+        yield warn(
+            "owner",
+            f"{path} and the files beside it belong to several users: "
+            f"{', '.join(map(str, owners))}.",
+            "Give all of them to the user of the service: `chown`.",
+        )
+    else:
+        yield ok("owner", f"It belongs to the user {owners[0]}.")
     yield _check_open_files(path)
-    yield from _check_journal(path)
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.exists() and journal.stat().st_size:
+        yield warn(
+            "journal",
+            f"{journal} belongs to an unfinished transaction; these findings are about "
+            "a file in the middle of it.",
+            "Keep both files together: starting the service rolls the transaction back.",
+        )
     yield _check_copies(path)
 
 
-def _check_mode(path: Path) -> Finding:
-    files = [file for file in (path, *_beside(path)) if _is_open_to_others(file)]
-    if not files:
-        return ok("mode", f"No other user can read {path.name}.")
-    return warn(
-        "mode",
-        f"Every user of this machine can read {path}.",
-        "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`.",
-        fix=partial(close_to_others, files),
-    )
-
-
-def check_file_system(path: Path) -> Finding:
-    kind = file_system(path)
+def check_disk(path: Path) -> Iterator[Finding]:
+    kind, status = file_system(path), os.statvfs(path.parent)
     if kind is not None and is_network(kind):
-        return warn(
+        yield warn(
             "file-system",
             f"{path.parent} is on a network file system ({kind}), where two machines can "
             "damage a database.",
             "Put it on a disk of this machine; the service does not start there unless "
             "MEMORY_ALLOW_NETWORK_FS=1.",
         )
-    if os.statvfs(path.parent).f_flag & os.ST_RDONLY:
-        return failed(
+    elif status.f_flag & os.ST_RDONLY:
+        yield failed(
             "file-system",
             f"The file system of {path.parent} is read-only.",
             "Mount it writable; the kernel log shows whether an error made it read-only.",
         )
-    return ok("file-system", f"The file system is {kind or 'of an unknown type'}.")
-
-
-def check_space(path: Path) -> Finding:
-    found = os.statvfs(path.parent)
-    free, inodes = found.f_bavail * found.f_frsize, found.f_favail
-    has_inodes = found.f_files > 0  # some file systems count none
+    else:
+        yield ok("file-system", f"The file system is {kind or 'of an unknown type'}.")
+    free, inodes = status.f_bavail * status.f_frsize, status.f_favail
+    has_inodes = status.f_files > 0  # some file systems count none
     room = f"There are {free / MIB:,.0f} MiB free, and {inodes:,} inodes."
     if free >= LITTLE and (inodes >= FEW or not has_inodes):
-        return ok("space", room)
-    is_out = free < NOTHING or (has_inodes and inodes == 0)
-    finding = failed if is_out else warn
-    return finding("space", room, MAKE_ROOM)
+        yield ok("space", room)
+    else:
+        is_out = free < NOTHING or (has_inodes and inodes == 0)
+        yield (failed if is_out else warn)("space", room, MAKE_ROOM)
 
 
 def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
@@ -133,40 +144,25 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     if not drafts:
         return ok("leftovers", "No killed process left files behind.")
     names = ", ".join(file.name for file in drafts)
+
+    def remove() -> str:
+        unused = [file for file in files if _is_left_over(file)]
+        for file in unused:
+            file.unlink(missing_ok=True)
+        names = ", ".join(file.name for file in (*unused, *remove_leftovers(path.parent)))
+        return f"Removed {names or 'nothing: the files are in use again'}."
+
     return warn(
         "leftovers",
         f"A killed process left {names} in {path.parent}.",
         "`agentops-memory doctor --fix` removes what it left.",
-        fix=partial(_removed, files, path.parent),
+        fix=remove,
     )
 
 
 def _no_file(sentence: str) -> Finding:
     remedy = "Check the path (--db, MEMORY_DB_PATH), the volume and the user."
     return failed("file", sentence, remedy)
-
-
-def _check_folder(path: Path) -> Finding:
-    shut = [it for it in (path.parent, path, *_beside(path)) if not os.access(it, os.W_OK)]
-    if not shut:
-        return ok("folder", "The file and its folder are writable.")
-    return warn(
-        "folder",
-        f"The user {os.geteuid()} cannot write to {', '.join(map(str, shut))}.",
-        "If the service runs as that user, make it the owner of the folder: `chown -R`.",
-    )
-
-
-def _check_owners(path: Path) -> Finding:
-    owners = {file.stat().st_uid for file in (path, *_beside(path))}
-    if len(owners) == 1:
-        return ok("owner", f"It belongs to the user {owners.pop()}.")
-    return warn(
-        "owner",
-        f"{path} and the files beside it belong to several users: "
-        f"{', '.join(map(str, sorted(owners)))}.",
-        "Give all of them to the user of the service: `chown`.",
-    )
 
 
 def _check_open_files(path: Path) -> Finding:
@@ -180,17 +176,6 @@ def _check_open_files(path: Path) -> Finding:
         f"A process has {' and '.join(gone)} open after it was removed or replaced.",
         "Restart the service with SIGTERM; until then it refuses writes that it cannot keep.",
     )
-
-
-def _check_journal(path: Path) -> Iterator[Finding]:
-    journal = path.with_name(f"{path.name}-journal")
-    if journal.exists() and journal.stat().st_size:
-        yield warn(
-            "journal",
-            f"{journal} belongs to an unfinished transaction; these findings are about "
-            "a file in the middle of it.",
-            "Keep both files together: starting the service rolls the transaction back.",
-        )
 
 
 def _check_copies(path: Path) -> Finding:
@@ -239,11 +224,9 @@ def _of_open_files(look: Callable[[Path], T]) -> Iterator[T]:
 
 def _is_open_to_others(file: Path) -> bool:
     """Whether its mode lets others in, and its folder lets them come so far."""
-    status = file.lstat()
-    if not stat.S_ISREG(status.st_mode):
-        return False
+    mode = file.lstat().st_mode
     folder = os.stat(os.path.realpath(file.parent)).st_mode  # noqa: PTH116 - of the real folder
-    return bool(status.st_mode & OTHERS and folder & stat.S_IXOTH)
+    return stat.S_ISREG(mode) and bool(mode & OTHERS and folder & stat.S_IXOTH)
 
 
 def close_to_others(files: Iterable[Path]) -> str:
@@ -252,14 +235,6 @@ def close_to_others(files: Iterable[Path]) -> str:
         with opened(file, os.O_NOFOLLOW) as descriptor:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~OTHERS)
     return f"Other users can no longer read {', '.join(file.name for file in files)}."
-
-
-def _removed(drafts: Iterable[Path], folder: Path) -> str:
-    still = [file for file in drafts if _is_left_over(file)]
-    for file in still:
-        file.unlink(missing_ok=True)
-    names = ", ".join(file.name for file in (*still, *remove_leftovers(folder)))
-    return f"Removed {names or 'nothing: the files are in use again'}."
 
 
 SOON = timedelta(days=7)  # in which an old secret of a key ends

@@ -115,8 +115,8 @@ class Restore:
         `without_receipts`: what was erased must not come back unnoticed.
         """
         to_do = [it for it in self.replacements if not it.is_done]
-        if not is_forced and (there := [str(it.path) for it in to_do if it.is_there]):
-            raise DatabaseThere(f"A database already exists: {', '.join(there)}.")
+        if not is_forced and (existing := [str(it.path) for it in to_do if it.is_there]):
+            raise DatabaseThere(f"A database already exists: {', '.join(existing)}.")
         unknown = [it.part.tenant for it in to_do if it.now and not it.is_all_erased]
         if unknown and not without_receipts:
             raise DatabaseThere(
@@ -159,18 +159,18 @@ def prepared(
     Inside no service can begin on the database, unless it `is_dry`. Refused where a
     service has it, where the archive is not whole, and where it needs a newer program.
     """
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with os_errors_as(RestoreRefused, f"{archive} cannot be restored"):
-            source = held.enter_context(Archive.opened(archive))
+            source = stack.enter_context(Archive.opened(archive))
             if not is_dry:
-                held.enter_context(service_lock(settings.db_path))
-            restore = _planned(settings, archive, source, with_keys, progress, held)
+                stack.enter_context(service_lock(settings.db_path))
+            restore = _planned(settings, archive, source, with_keys, progress, stack)
         yield restore
 
 
 def _planned(
     settings: Settings, path: Path, archive: Archive, with_keys: bool, progress: Progress | None,
-    held: ExitStack,
+    stack: ExitStack,
 ) -> Restore:  # fmt: skip
     manifest = archive.manifest
     total = sum(member.size for member in manifest.members)
@@ -178,17 +178,26 @@ def _planned(
     folders: dict[Path, Path] = {}
 
     def unpacked(member: Member, near: Path) -> Path:
-        """The member in a draft on the disk of a path, gone when `held` ends."""
+        """The member in a draft on the disk of a path, gone when the stack ends."""
         folder = next(it for it in near.absolute().parents if it.is_dir())
         if folder not in folders:
             require_space(folder, total, RestoreRefused)
-            folders[folder] = held.enter_context(drafts(folder))
+            folders[folder] = stack.enter_context(drafts(folder))
         draft = folders[folder] / member.name.replace("/", "-")
         with created(draft) as into:
             archive.unpack(member, into, advance)
         return draft
 
-    put_back = _missing(settings, manifest)
+    # Of the files beside databases those that are missing now. Those of an archive of some tenants
+    # would be of these alone; but seal keys are of all.
+    paths = {SEAL: settings.seal_file}
+    if manifest.is_of_all:
+        paths |= {AUDIT: settings.audit_file, REDACTION: settings.redaction_file}
+    put_back = {
+        it.name: paths[it.name]
+        for it in manifest.others
+        if it.name in paths and not os.path.lexists(paths[it.name])
+    }
     near = {**put_back, SEAL: settings.db_path}  # only what is moved as it is needs the same disk
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
     with files[AUDIT].open("rb") if AUDIT in files else nullcontext(()) as lines:
@@ -206,9 +215,31 @@ def _planned(
         database = Path(os.path.realpath(tenant_file(settings.db_path, part.tenant)))
         require_files(database)
         draft = unpacked(part, database)
-        _verify(part, draft)
+        try:
+            contents = verified(draft)
+        except SnapshotRefused as refusal:
+            sentence = f"The database of the tenant {part.tenant} in the archive is damaged."
+            raise ArchiveRefused(sentence) from refusal
+        if (contents.format, contents.counts) != (part.format, part.counts):
+            raise ArchiveRefused(
+                f"The database of the tenant {part.tenant} does not match what the archive's "
+                "manifest says."
+            )
         advance(part.size)
-        replacements.append(_replacement(part, database, draft))
+        # Before anybody opens it: whether the file is the archive's, to the byte.
+        is_done = files_of(database) == [database] and database.stat().st_size == part.size
+        if is_done:
+            with database.open("rb") as file:
+                is_done = file_digest(file, "sha256").hexdigest() == part.sha256
+        is_there = database.exists()
+        known, _ = erasures_at(draft)
+        present, is_all = erasures_at(database) if is_there else ({}, True)
+        replacements.append(Replacement(
+            part=part, path=database, draft=draft, is_there=is_there, is_done=is_done,
+            size=size_of(database), now=contents_at(database) if is_there else None,
+            erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
+            is_all_erased=is_all,
+        ))  # fmt: skip
     archived = {it.tenant for it in manifest.tenants}
     return Restore(
         settings=settings, archive=path, manifest=manifest, files=files,
@@ -218,51 +249,6 @@ def _planned(
         is_known=after.is_known, put_back=tuple(put_back),
         keys=_keys_plan(settings, files, after) if with_keys else None,
     )  # fmt: skip
-
-
-def _missing(settings: Settings, manifest: Manifest) -> dict[str, Path]:
-    """The files beside databases that the archive has, and that are not there now.
-
-    Those of an archive of some tenants would be of these alone; but seal keys are of all.
-    """
-    paths = {SEAL: settings.seal_file}
-    if manifest.is_of_all:
-        paths |= {AUDIT: settings.audit_file, REDACTION: settings.redaction_file}
-    names = [it.name for it in manifest.others if it.name in paths]
-    return {name: paths[name] for name in names if not os.path.lexists(paths[name])}
-
-
-def _verify(part: TenantPart, draft: Path) -> None:
-    try:
-        found = verified(draft)
-    except SnapshotRefused as refusal:
-        sentence = f"The database of the tenant {part.tenant} in the archive is damaged."
-        raise ArchiveRefused(sentence) from refusal
-    if (found.format, found.counts) != (part.format, part.counts):
-        raise ArchiveRefused(
-            f"The database of the tenant {part.tenant} does not match what the archive's "
-            "manifest says."
-        )
-
-
-def _replacement(part: TenantPart, path: Path, draft: Path) -> Replacement:
-    is_there = path.exists()
-    is_done = is_there and _is_same(part, path)  # before anybody opens it
-    known, _ = erasures_at(draft)
-    present, is_all = erasures_at(path) if is_there else ({}, True)
-    return Replacement(
-        part=part, path=path, draft=draft, is_there=is_there, is_done=is_done, size=size_of(path),
-        now=contents_at(path) if is_there else None, is_all_erased=is_all,
-        erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
-    )  # fmt: skip
-
-
-def _is_same(part: TenantPart, path: Path) -> bool:
-    """Whether the file is the archive's, to the byte."""
-    if files_of(path) != [path] or path.stat().st_size != part.size:
-        return False
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest() == part.sha256
 
 
 def _keys_plan(settings: Settings, files: Mapping[str, Path], after: Since) -> KeysPlan:

@@ -80,7 +80,7 @@ class ScanPage:
 class Record:
     """What is scanned at once: its texts, which can be redacted, and its names, which cannot."""
 
-    place: SecretFinding
+    finding: SecretFinding  # where it stands
     clean: Callable[[Redactor], Any]  # the texts without secrets
     write: Callable[[Any, Redactor], int | None]  # stores them; how many revisions it changed
     name: Callable[[Redactor], object] = noop
@@ -152,18 +152,18 @@ def scan_page(
     With a list of what is `done` the secrets are taken out, and added to it.
     """
     room, rows, findings, last = MAX_PAGE_SIZE, 0, [], None
-    for place, it in records(tx, after):
+    for key, it in records(tx, after):
         redactor, names = Redactor(rules), Redactor(rules)
         clean = it.clean(redactor)
         it.name(names)
         if redactor.count or names.count:
-            found = replace(
-                it.place, kinds=redactor.kinds, in_names=names.kinds, numbers=it.numbers(clean)
+            finding = replace(
+                it.finding, kinds=redactor.kinds, in_names=names.kinds, numbers=it.numbers(clean)
             )
-            findings.append(found)
+            findings.append(finding)
             if done is not None and redactor.count:
-                done.append((found, it.write(clean, Redactor(rules)) or 0))
-        last, rows, room = place, rows + it.rows, room - it.size
+                done.append((finding, it.write(clean, Redactor(rules)) or 0))
+        last, rows, room = key, rows + it.rows, room - it.size
         if room < 0:
             break
     return None if last is None else (last, ScanPage(rows=rows, findings=tuple(findings)))
@@ -177,12 +177,12 @@ def redact_page(
     page = scan_page(tx, records, after, rules, done)
     done.sort(key=lambda it: it[0].project)
     for project, group in groupby(done, key=lambda it: it[0].project):
-        places, revisions = zip(*group, strict=True)
-        memories = tuple(it.memory for it in places if it.memory is not None)
+        findings, revisions = zip(*group, strict=True)
+        memories = tuple(it.memory for it in findings if it.memory is not None)
         tx[ReceiptTable].add(Erasure(
             id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=project,
             memories=memories, observations=len(memories), revisions=sum(revisions),
-            sessions=sum(it.session is not None for it in places), erased_at=tx.now,
+            sessions=sum(it.session is not None for it in findings), erased_at=tx.now,
         ))  # fmt: skip
     return page
 
@@ -206,35 +206,31 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
     nameless = replace(memory, text=text, session=SessionId(""), space=space)
 
     def clean(redactor: Redactor) -> tuple[Memory, list[tuple[int, Text]]]:
-        said = redactor.memory(nameless)
+        redacted_memory = redactor.memory(nameless)
         clean = [(number, text, redactor.words(text)) for number, text in earlier]
-        return said, [(number, now) for number, before, now in clean if now != before]
+        return redacted_memory, [(number, now) for number, before, now in clean if now != before]
 
     def write(clean: tuple[Memory, list[tuple[int, Text]]], again: Redactor) -> int:
-        said, changed = clean
+        redacted_memory, changed = clean
         for number, text in changed:
             tx[RevisionTable].put_text(memory.id, number, text, is_own=True)
         if entry:
             redact_entry(tx, entry, again)
             tx[MemoryTable].must_scrub(memory.id)
         else:
-            said = replace(said, session=memory.session, space=memory.space)
-            _replace(tx, memory, _without_taken_key(tx, memory, said))
+            it = replace(redacted_memory, session=memory.session, space=memory.space)
+            if it.key not in (None, memory.key) and not memory.lifecycle.is_expired(tx.now):
+                # Without its key if another has it: keys may differ in secrets alone.
+                holder = at_key(tx, it.space, it.key or "")
+                it = it if holder is None or holder.id == memory.id else replace(it, key=None)
+            _replace(tx, memory, it)
         return len(changed)
 
     return Record(
-        place=SecretFinding(project=memory.space.project, memory=memory.id), clean=clean,
+        finding=SecretFinding(project=memory.space.project, memory=memory.id), clean=clean,
         write=write, name=lambda names: names.text(memory.space.scope, MAX_SCOPE),
         size=sum(len(it.content) for it in (text, *(text for _, text in earlier))),
     )  # fmt: skip
-
-
-def _without_taken_key(tx: Transaction, memory: Memory, clean: Memory) -> Memory:
-    """The clean memory, without its key if another has it: keys may differ in secrets alone."""
-    if clean.key is None or clean.key == memory.key or memory.lifecycle.is_expired(tx.now):
-        return clean
-    held = at_key(tx, clean.space, clean.key)
-    return clean if held is None or held.id == memory.id else replace(clean, key=None)
 
 
 def _replace(tx: Transaction, memory: Memory, clean: Memory) -> None:
@@ -257,7 +253,7 @@ def _ref_entry(tx: Transaction, memory: Memory) -> Record:
         screen_tags(tx, memory.id, Screen(again))
 
     return Record(
-        place=SecretFinding(memory=memory.id), clean=clean, write=write,
+        finding=SecretFinding(memory=memory.id), clean=clean, write=write,
         size=len(memory.text.content),
     )  # fmt: skip
 
@@ -277,8 +273,8 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
         _replace(tx, memory, clean)
 
     return Record(
-        place=SecretFinding(memory=memory.id, store=store, entry=EntryId(memory.uid)), clean=clean,
-        write=write, name=lambda names: names.whole(memory.text.title),
+        finding=SecretFinding(memory=memory.id, store=store, entry=EntryId(memory.uid)),
+        clean=clean, write=write, name=lambda names: names.whole(memory.text.title),
         size=len(memory.text.content),
     )  # fmt: skip
 
@@ -306,8 +302,9 @@ def _earlier_versions(tx: Transaction, versions: Sequence[Past]) -> Record:
         return len(clean)
 
     return Record(
-        place=SecretFinding(memory=first.memory, store=first.store, entry=first.entry), clean=clean,
-        write=write, numbers=lambda clean: tuple(number for number, _ in clean), rows=0,
+        finding=SecretFinding(memory=first.memory, store=first.store, entry=first.entry),
+        clean=clean, write=write, rows=0,
+        numbers=lambda clean: tuple(number for number, _ in clean),
     )  # fmt: skip
 
 
@@ -328,12 +325,12 @@ def _session(tx: Transaction, session: Session) -> Record:
     transcript = tx[TranscriptTable].get(session.id) or Transcript()
 
     def write(clean: tuple[Session, Transcript], _: Redactor) -> None:
-        ended, said = clean
+        ended, rewritten = clean
         tx[SessionTable].close(ended)
-        tx[TranscriptTable].rewrite(session.id, said)  # of one that there is
+        tx[TranscriptTable].rewrite(session.id, rewritten)  # of one that there is
 
     return Record(
-        place=SecretFinding(project=session.project, session=session.id),
+        finding=SecretFinding(project=session.project, session=session.id),
         clean=lambda redactor: (redactor.summary(session), redactor.transcript(transcript)),
         write=write,
         name=lambda names: (names.session_id(session.id), names.whole(session.project)),
@@ -348,7 +345,7 @@ def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, R
         # An id that is not UTF-8 reads as another one, after which it may come again.
         if after is None or store.id < after:
             clean = partial(_redacted_store, store)
-            yield store.id, Record(place=SecretFinding(store=store.id), clean=clean, write=write)
+            yield store.id, Record(finding=SecretFinding(store=store.id), clean=clean, write=write)
 
 
 def _redacted_store(store: Store, redactor: Redactor) -> Store:
@@ -367,7 +364,7 @@ def _proposal(tx: Transaction, proposal: Proposal, size: int) -> Record:
     source = proposal.provenance
     names = (*source.source_run_ids, source.synthesizer_model or "")
     return Record(
-        place=SecretFinding(proposal=proposal.id),
+        finding=SecretFinding(proposal=proposal.id),
         clean=lambda redactor: redacted(Screen(redactor), proposal),
         write=lambda _, again: redact_proposal(tx, proposal.id, Screen(again)),
         name=lambda redactor: [Screen(redactor).text(name) for name in names],

@@ -11,27 +11,26 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
+from ..engine.engine import Outcome, outcome_of, settle
 from ..engine.maintenance import noop
 from ..errors import Busy, DamagedRow
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Known
-from ..recall.cache import Changes, NewMemory, Place, Token
+from ..recall.cache import Changes, NewMemory, Token
+from ..recall.cache import Place as Area
 from ..recall.features import ALL, Features
 from ..recall.stems import Stems
 from ..secrets.sanitizing import reason
 from .dialect import decoded, is_damage, primary_code, registered
-
-if TYPE_CHECKING:
-    pass
 
 T = TypeVar("T")
 
@@ -63,7 +62,7 @@ class Noted:
 
     def __init__(self, known: Known) -> None:
         self._known = known
-        self._areas: dict[MemoryId, set[Place]] = {}  # by memory; 0 for a space
+        self._areas: dict[MemoryId, set[Area]] = {}  # by memory; 0 for a space
         self._projects: set[str] = set()
 
     def clear(self) -> None:
@@ -86,7 +85,7 @@ class Noted:
 
     def changes(self, new: Iterable[NewMemory]) -> Changes:
         """All of them, with the new memories."""
-        areas = set[Place]().union(*self._areas.values())
+        areas = set[Area]().union(*self._areas.values())
         return Changes(areas=areas, new=list(new), projects=set(self._projects))
 
 
@@ -237,8 +236,7 @@ def carried() -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        carriable_error = carriable(error)
-        if carriable_error is error:
+        if (carriable_error := carriable(error)) is error:
             raise
         raise carriable_error from None
 
@@ -308,56 +306,33 @@ def _commit(database: sqlite3.Connection) -> None:
         raise
 
 
-_TRIGGERS = """
-    CREATE TEMP TRIGGER note_update
-    AFTER UPDATE OF space_id, session_id, key, type, title, content, tags, created_at, deleted_at
-    ON main.memories BEGIN
-        SELECT note_change(partition, area, NEW.id) FROM spaces
-         WHERE id IN (OLD.space_id, NEW.space_id);
-    END;
-    CREATE TEMP TRIGGER note_delete AFTER DELETE ON main.memories BEGIN
-        SELECT note_change(partition, area, OLD.id) FROM spaces WHERE id = OLD.space_id;
-    END;
-    CREATE TEMP TRIGGER note_lifecycle_insert AFTER INSERT ON main.lifecycles BEGIN
-        SELECT note_change(partition, area, NEW.memory_id) FROM spaces WHERE id = NEW.space_id;
-    END;
-    CREATE TEMP TRIGGER note_lifecycle_update
-    AFTER UPDATE OF space_id, held_key, expires_at, pinned_at, is_swept ON main.lifecycles BEGIN
-        SELECT note_change(partition, area, NEW.memory_id) FROM spaces
-         WHERE id IN (OLD.space_id, NEW.space_id);
-    END;
-    CREATE TEMP TRIGGER note_lifecycle_delete AFTER DELETE ON main.lifecycles BEGIN
-        SELECT note_change(partition, area, OLD.memory_id) FROM spaces WHERE id = OLD.space_id;
-    END;
-    CREATE TEMP TRIGGER note_supersession AFTER INSERT ON main.supersessions BEGIN
-        SELECT note_change(partition, area, NEW.older_id) FROM spaces
-         WHERE id = (SELECT space_id FROM memories WHERE id = NEW.older_id);
-    END;
-    CREATE TEMP TRIGGER note_supersession_end AFTER DELETE ON main.supersessions BEGIN
-        SELECT note_change(partition, area, OLD.older_id) FROM spaces
-         WHERE id = (SELECT space_id FROM memories WHERE id = OLD.older_id);
-    END;
-    CREATE TEMP TRIGGER note_space AFTER UPDATE OF project, scope, area, partition
-    ON main.spaces BEGIN
-        SELECT note_change(OLD.partition, OLD.area, 0), note_change(NEW.partition, NEW.area, 0);
-    END;
-    CREATE TEMP TRIGGER note_space_end AFTER DELETE ON main.spaces BEGIN
-        SELECT note_change(OLD.partition, OLD.area, 0);
-    END;
-    CREATE TEMP TRIGGER note_ref AFTER UPDATE OF ref ON main.refs BEGIN
-        SELECT note_change(partition, area, 0) FROM spaces WHERE id = NEW.space_id;
-    END;
-    CREATE TEMP TRIGGER note_session AFTER INSERT ON main.sessions WHEN NEW.summary <> '' BEGIN
-        SELECT note_summary(CAST(NEW.project AS BLOB));
-    END;
-    CREATE TEMP TRIGGER note_session_update AFTER UPDATE OF project, started_at, summary
-    ON main.sessions BEGIN
-        SELECT note_summary(CAST(OLD.project AS BLOB)), note_summary(CAST(NEW.project AS BLOB));
-    END;
-    CREATE TEMP TRIGGER note_session_end AFTER DELETE ON main.sessions BEGIN
-        SELECT note_summary(CAST(OLD.project AS BLOB));
-    END;
-"""
+# What each trigger notes: a change of a memory (0 for none) in the spaces of these ids.
+_AREAS = "SELECT note_change(partition, area, {}) FROM spaces WHERE id IN ({})".format
+_SPACE_OF = "SELECT space_id FROM memories WHERE id = {}".format
+_SUMMARY = "note_summary(CAST({}.project AS BLOB))".format
+_SPACE = "note_change({0}.partition, {0}.area, 0)".format
+_TRIGGERS = {
+    "UPDATE OF space_id, session_id, key, type, title, content, tags, created_at, deleted_at "
+    "ON main.memories": _AREAS("NEW.id", "OLD.space_id, NEW.space_id"),
+    "DELETE ON main.memories": _AREAS("OLD.id", "OLD.space_id"),
+    "INSERT ON main.lifecycles": _AREAS("NEW.memory_id", "NEW.space_id"),
+    "UPDATE OF space_id, held_key, expires_at, pinned_at, is_swept ON main.lifecycles": _AREAS(
+        "NEW.memory_id", "OLD.space_id, NEW.space_id"
+    ),
+    "DELETE ON main.lifecycles": _AREAS("OLD.memory_id", "OLD.space_id"),
+    "INSERT ON main.supersessions": _AREAS("NEW.older_id", _SPACE_OF("NEW.older_id")),
+    "DELETE ON main.supersessions": _AREAS("OLD.older_id", _SPACE_OF("OLD.older_id")),
+    "UPDATE OF project, scope, area, partition ON main.spaces": (
+        f"SELECT {_SPACE('OLD')}, {_SPACE('NEW')}"
+    ),
+    "DELETE ON main.spaces": f"SELECT {_SPACE('OLD')}",
+    "UPDATE OF ref ON main.refs": _AREAS("0", "NEW.space_id"),
+    "INSERT ON main.sessions WHEN NEW.summary <> ''": f"SELECT {_SUMMARY('NEW')}",
+    "UPDATE OF project, started_at, summary ON main.sessions": (
+        f"SELECT {_SUMMARY('OLD')}, {_SUMMARY('NEW')}"
+    ),
+    "DELETE ON main.sessions": f"SELECT {_SUMMARY('OLD')}",
+}
 
 
 def note_changes(database: sqlite3.Connection) -> None:
@@ -365,7 +340,8 @@ def note_changes(database: sqlite3.Connection) -> None:
     noted = ours(database).noted
     database.create_function("note_change", 3, noted.note)
     database.create_function("note_summary", 1, noted.note_summary)
-    database.executescript(_TRIGGERS)
+    for number, (event, noting) in enumerate(_TRIGGERS.items()):
+        database.execute(f"CREATE TEMP TRIGGER note_{number} AFTER {event} BEGIN {noting}; END")
 
 
 def token_of(database: sqlite3.Connection) -> Token:
@@ -405,7 +381,8 @@ class Threads:
         self._check = check
         self._afterwards = afterwards
         self._timeout = timeout
-        self._queue: SimpleQueue[tuple[Future[Any], Callable[..., Any]] | None] = SimpleQueue()
+        self._queue: SimpleQueue[_Call | None] = SimpleQueue()
+        self._running = 0  # or waiting
         self._places: SimpleQueue[None] = SimpleQueue()  # of work that is ahead
         for _ in range(AHEAD):
             self._places.put(None)
@@ -418,28 +395,23 @@ class Threads:
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What work answers. A cancelled caller leaves; work that has begun continues."""
-        future: Future[T] = Future()
-        loop, timer = asyncio.get_running_loop(), None
-        self._queue.put((future, work))
-        if self._timeout is not None:
-            timer = loop.call_later(self._timeout.total_seconds(), future.cancel)
+        call, is_withdrawn = _Call(work), False
+        self._running += 1
+        self._queue.put(call)
         try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if timer is None or loop.time() < timer.when() or not future.cancelled():
-                raise
-            raise Busy("Too many reads are waiting; try again.") from None
+            if self._timeout is not None and self._running > len(self.connections):
+                await asyncio.wait((call.answer,), timeout=self._timeout.total_seconds())
+                if is_withdrawn := call.take():
+                    raise Busy("Too many reads are waiting; try again.")
+            return cast("T", await call.answer)
         finally:
-            if timer is not None:
-                timer.cancel()
-            if not future.cancel():  # it has begun
+            if is_withdrawn or call.take():
+                self._running -= 1
+            else:  # it has begun
                 self._places.put(None)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Finish what was accepted, and close the connections."""
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
@@ -456,23 +428,34 @@ class Threads:
 
     def _serve_next(self, connection: sqlite3.Connection) -> bool:
         """Whether there was one; nothing of it is held afterwards, or while the next is awaited."""
-        queued = self._queue.get()
-        if queued is None:
-            return False
-        future, work = queued
-        if future.set_running_or_notify_cancel():
+        call = self._queue.get()
+        if call is not None and call.take():
             self._places.get()
-            try:
-                try:
-                    answer = work(connection)
-                finally:  # whatever it has met: without a log of its own that need be no damage
-                    self._check()
-            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                future.set_exception(error)
-                del queued, future, work  # which the error would hold
-            else:
-                future.set_result(answer)
-        return True
+            outcome = outcome_of(partial(self._checked, call.work, connection))
+            call.loop.call_soon_threadsafe(self._settle, call.answer, outcome)
+        return call is not None
+
+    def _checked(self, work: Callable[..., T], connection: sqlite3.Connection) -> T:
+        try:
+            return work(connection)
+        finally:  # whatever it has met: without a log of its own that need be no damage
+            self._check()
+
+    def _settle(self, answer: asyncio.Future[Any], outcome: Outcome) -> None:
+        self._running -= 1
+        settle(answer, outcome)
+
+
+class _Call:
+    def __init__(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+        self.work = work
+        self.loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = self.loop.create_future()
+        self._free = threading.Lock()
+
+    def take(self) -> bool:
+        """Whether nobody has taken it before: a thread to run it, or its caller to leave."""
+        return self._free.acquire(blocking=False)
 
 
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
@@ -538,6 +521,13 @@ def log_size(path: Path) -> int | None:
     except OSError:
         return None
     return size if size or index.exists() else None
+
+
+def sizes_of(database: sqlite3.Connection) -> tuple[int, int]:
+    """The bytes of the pages of a database, and of those among them that nothing uses."""
+    names = ("page_size", "page_count", "freelist_count")
+    size, count, free = (database.execute(f"PRAGMA {it}").fetchone()[0] for it in names)
+    return size * count, size * free
 
 
 def is_readable(database: sqlite3.Connection, table: str) -> bool:

@@ -13,12 +13,12 @@ from .migrate import tables
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
     """The first of the damaged rows in a file of ours, table by table."""
     with undecoded(database):
-        found = (
+        rows = (
             row
             for check in checks(database)
             for row in check.found(database.execute(selecting(check)))
         )
-        return list(islice(found, most))
+        return list(islice(rows, most))
 
 
 def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:

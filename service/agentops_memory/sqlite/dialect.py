@@ -136,10 +136,6 @@ def read_text(text: bytes) -> str | NotText:
         return NotText(text)
 
 
-def _read_row(_: sqlite3.Cursor, row: tuple[Any, ...]) -> tuple[Any, ...]:
-    return _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
-
-
 class Decoding:
     """Inside, a text that the connection cannot decode is Undecodable; entered by each read."""
 
@@ -154,7 +150,10 @@ class Decoding:
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         # Python's own errors, of decoding, have no code of SQLite.
         if isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode"):
-            self._database.text_factory, self._database.row_factory = read_text, _read_row
+            self._database.text_factory = read_text
+            self._database.row_factory = lambda _, row: (
+                _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
+            )
             raise Undecodable from error
 
 
@@ -226,7 +225,12 @@ def registered(database: sqlite3.Connection, features: Features = ALL) -> None:
         "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
         "borrows": (1, lambda content: borrows(decoded(content), features)),
         "borrowed": (2, lambda *texts: context((End(decoded(it)) for it in texts if it), features)),
-        "fingerprint_of": (4, _fingerprint),
+        "fingerprint_of": (
+            4,
+            lambda key, *texts: fingerprint(
+                None if key is None else decoded(key), *map(decoded, texts)
+            ),
+        ),
         "acted_on": (2, _acted_on),
     }
     prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
@@ -237,10 +241,6 @@ def registered(database: sqlite3.Connection, features: Features = ALL) -> None:
     functions["own_features"] = 0, lambda: names
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)
-
-
-def _fingerprint(key: bytes | None, *said: bytes) -> int:
-    return fingerprint(None if key is None else decoded(key), *map(decoded, said))
 
 
 def _acted_on(names: str, project: bytes | None) -> bool:

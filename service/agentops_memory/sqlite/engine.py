@@ -51,12 +51,12 @@ from .connection import (
 from .damage import damaged
 from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
 from .index import STEMMED, Index
-from .migrate import OnUpgrade, has_newest_format, migrated, tables
+from .migrate import OnUpgrade, migrated, newest_format, tables, version_of
 from .open_files import OpenFiles, checkpointed, copies_of, file_id, in_use, protect_log, size_at
 from .partitions import Purge
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
-from .transaction import SqliteTransaction, Work, held_reads, readers
+from .transaction import SqliteTransaction, Work, cached_reads, readers
 from .writer import OnCommit, Writer, serving
 
 P = ParamSpec("P")
@@ -81,14 +81,14 @@ async def opened_file(
     Raises StartRefused when the file cannot be used as it is. A cancelled
     opening leaves at once; what it began on the file is undone by the next.
     """
-    with ExitStack() as held:
-        held.enter_context(in_use(file_id(path)))
+    with ExitStack() as stack:
+        stack.enter_context(in_use(file_id(path)))
         await run_in_thread(partial(migrated, path, now, features, on_upgrade))
-        held.enter_context(in_use(file := file_id(path)))  # a new one
+        stack.enter_context(in_use(file := file_id(path)))  # a new one
         opening = partial(connect, path, features=features, one_thread=False, is_strict=True)
         writer = Threads([await asyncio.to_thread(opening)])
         try:
-            files = await writer.run(partial(OpenFiles.of, path, file))
+            files = await writer.run(partial(OpenFiles, path, file))
             await writer.run(note_changes)
             try:
                 yield writer, files
@@ -96,17 +96,16 @@ async def opened_file(
                 if files.has_another_log():
                     protect_log(files)
                 else:
-                    await writer.run(_checkpoint)
+                    await writer.run(_empty_log)
         finally:
-            await writer.close()
+            await asyncio.to_thread(writer.close)
 
 
-def _checkpoint(database: sqlite3.Connection) -> None:
-    is_done = False
+def _empty_log(database: sqlite3.Connection) -> None:
     with suppress(sqlite3.Error):
-        is_done = checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT)
-    if not is_done:
-        log.warning("the write-ahead log could not be emptied; the next start reads it")
+        if checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT):
+            return
+    log.warning("the write-ahead log could not be emptied; the next start reads it")
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
@@ -175,7 +174,7 @@ class SqliteMaintenance(ABC):
 
     @abstractmethod
     def used(
-        self, caller: Caller, *, in_passing: bool = False
+        self, caller: Caller, *, only_open: bool = False
     ) -> AbstractAsyncContextManager["SqliteEngine"]:
         """The database, which stays open inside; an observer opens none, and keeps none open."""
 
@@ -228,9 +227,11 @@ class SqliteMaintenance(ABC):
                 break
             moved += 1
         for number in await self._partitions(caller):
-            goes_on = await self.read(caller, lambda tx, one: tx.segments.are_many(one), number)
+            levels = await self.read(caller, lambda tx, one: tx.partitions.levels(one), number)
+            # Whether a level has more than one segment, or a merge is not at its end.
+            goes_on = any(segments > 1 or merging for merging, segments in levels)
             while goes_on:
-                goes_on = await self.write(caller, lambda tx, one: tx.segments.merge(one), number)
+                goes_on = await self.write(caller, lambda tx, one: tx.partitions.merge(one), number)
         return Tidied(
             parts=len(drifts),
             drift=sum(drifts.values()),
@@ -267,7 +268,7 @@ class SqliteMaintenance(ABC):
         )
 
     async def count(self, caller: Caller) -> RowCounts:
-        async with self.used(caller, in_passing=True) as database:
+        async with self.used(caller, only_open=True) as database:
             return await database.read(caller, lambda tx: tx[projects.ProjectTable].rows())
 
     def copies(self, caller: Caller) -> list[str]:
@@ -356,7 +357,7 @@ class SqliteEngine(SqliteMaintenance):
     _clock: Callable[[], datetime]
     _transaction: Callable[..., SqliteTransaction]
     _index: DatabaseIndex
-    held: HeldReads
+    cached_reads: HeldReads
     is_damaged: bool = False  # as far as is known
     _storing: asyncio.Task[None] | None = None
 
@@ -390,15 +391,15 @@ class SqliteEngine(SqliteMaintenance):
             ) as reading,
             serving(Writer(database, files, QUEUE, QUEUE_TIMEOUT, committed, index)) as writer,
         ):
-            if not files.are_in_place():
+            if not files.are_same():
                 raise StartRefused(f"{path} was replaced while it was opened.")
             transactions = partial(
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
-            with closing(index), held_reads(path, index, files) as held:
+            with closing(index), cached_reads(path, index, files) as reads:
                 yield cls(
                     path, KnownDamage(str(path)), writer, reading,
-                    partial(scrubbed, database, files), damaged, clock, transactions, index, held,
+                    partial(scrubbed, database, files), damaged, clock, transactions, index, reads,
                 )  # fmt: skip
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -479,7 +480,7 @@ class SqliteEngine(SqliteMaintenance):
         self,
         _: Caller,
         *,
-        in_passing: bool = False,  # noqa: ARG002 - it is open as long as this is
+        only_open: bool = False,  # noqa: ARG002 - it is open as long as this is
     ) -> AsyncIterator["SqliteEngine"]:
         yield self
 
@@ -492,7 +493,7 @@ class SqliteEngine(SqliteMaintenance):
         def again(database: sqlite3.Connection, _: Index) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
             database.execute(f"PRAGMA user_version = {version}")  # writes, and changes nothing
-            return has_newest_format(database)
+            return version_of(database) == newest_format()
 
         with translated():
             is_newest = await self._writer.write(again, BUSY_TIMEOUT)

@@ -16,13 +16,13 @@ from ..openintent.entries import SealTable
 from ..recall.stems import rules
 from ..secrets.sanitizing import reason
 from . import repair, upgrade
-from .connection import faults_of, log_size, open_read_only
+from .connection import faults_of, log_size, open_read_only, sizes_of
 from .damage import damaged
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .migrate import (
+    ERASED,
     difference,
-    has_newest_format,
     is_used,
     names_of_parts,
     newest_format,
@@ -153,11 +153,7 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
 
 
 def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
-    page, pages, free = (
-        database.execute(f"PRAGMA {name}").fetchone()[0]
-        for name in ("page_size", "page_count", "freelist_count")
-    )
-    total, unused = page * pages, page * free
+    total, unused = sizes_of(database)
     size = f"It has {total / MIB:.1f} MiB, {unused / MIB:.1f} of them unused."
     if unused > UNUSED and unused > total / 2:
         yield note("size", size, VACUUM)
@@ -336,7 +332,7 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
 def is_ours(database: sqlite3.Connection) -> bool:
     """Whether the file is of this program's newest format; false for one that is no database."""
     try:
-        return has_newest_format(database)
+        return version_of(database) == newest_format()
     except sqlite3.Error:
         return False
 
@@ -375,7 +371,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
 
 def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     schema = difference(database)
-    if schema.is_of_an_erased_tenant:
+    if any(kind == "trigger" and ERASED in sql for (kind, _), sql in schema.further.items()):
         yield failed(
             "schema",
             "The tenant was erased, but its files could not be removed; nothing can be saved "
@@ -388,7 +384,8 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
             f"Not made by the migrations: {names_of_parts(schema.further)}.",
             "Its creator may remove it; the service does not use it.",
         )
-    if indexes := schema.missing_indexes:
+    # Ordinary ones, with their statements.
+    if indexes := {name: sql for (kind, name), sql in schema.missing.items() if kind == "index"}:
         yield failed(
             "schema",
             f"Missing: {names_of_parts(('index', name) for name in indexes)}.",
@@ -431,7 +428,9 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         )
         return
     partitions = Partitions(database, is_alone=False)
-    numbers, broken = partitions.all(), difference(database).broken_partitions
+    numbers, schema = partitions.all(), difference(database)
+    parts = [partition_of(name) for _, name in (*schema.missing, *schema.changed)]
+    broken = {number for number in parts if number is not None}
     findings = [
         failed(
             "index",

@@ -392,7 +392,7 @@ class Index(SqliteTable):
         self.partitions.drop_all()
         self._execute("DELETE FROM memory_stems")  # which are by the rules of before
         self._execute("UPDATE spaces SET partition = NULL")
-        self._place_all()
+        self._assign_all()
         self.partitions.make_all()
 
     def settle(self) -> None:
@@ -401,7 +401,7 @@ class Index(SqliteTable):
         For spaces whose places in the index were damaged, and are known again.
         """
         self.require_own_rules()
-        self._place_all()
+        self._assign_all()
         used = self._scalars(
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL ORDER BY partition"
         )
@@ -429,7 +429,7 @@ class Index(SqliteTable):
             partition=partition,
         )
 
-    def _place_all(self) -> None:
+    def _assign_all(self) -> None:
         areas = self._execute(
             f"""SELECT DISTINCT area, kind, project
                   FROM spaces

@@ -150,14 +150,10 @@ def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
         migrated(copy, now, features)
         took = timedelta(seconds=time.monotonic() - begun)
         with closing(connect(copy, features=features)) as database:
-            found = database.execute("PRAGMA integrity_check(1)").fetchall()
-        if found != [("ok",)]:
-            raise Unavailable(f"A copy of {plan.path} was damaged after it: {found[0][0]}.")
+            ((fault,),) = database.execute("PRAGMA integrity_check(1)")
+        if fault != "ok":
+            raise Unavailable(f"A copy of {plan.path} was damaged after it: {fault}.")
         return took
-
-
-def has_newest_format(database: sqlite3.Connection) -> bool:
-    return version_of(database) == newest_format()
 
 
 def vacuum_remains(database: sqlite3.Connection, path: Path, on_rewrite: OnUpgrade = noop) -> bool:
@@ -257,19 +253,18 @@ def newest_format() -> int:
 @cache
 def scripts() -> tuple[str, ...]:
     """The migrations, in order; read once, as each probe asks how many there are."""
-    found = [script for script in MIGRATIONS.iterdir() if script.name.endswith(".sql")]
-    return tuple(script.read_text("utf-8") for script in sorted(found, key=lambda it: it.name))
+    return tuple(it.read_text("utf-8") for it in sorted(MIGRATIONS.glob("*.sql")))
 
 
 @cache
 def _split(script: str) -> Sequence[str]:
-    found, statement = [], ""
+    statements, statement = [], ""
     for line in script.splitlines(keepends=True):
         statement += line
         if sqlite3.complete_statement(statement):
-            found.append(statement)
+            statements.append(statement)
             statement = ""
-    return [*found, statement] if statement.strip() else found
+    return [*statements, statement] if statement.strip() else statements
 
 
 Part = tuple[str, str]
@@ -286,32 +281,17 @@ class Difference:
     changed: frozenset[Part]
     further: Mapping[Part, str]
 
-    @property
-    def missing_indexes(self) -> dict[str, str]:
-        """Ordinary indexes that are to be made, with their statements."""
-        return {name: sql for (kind, name), sql in self.missing.items() if kind == "index"}
-
-    @property
-    def is_of_an_erased_tenant(self) -> bool:
-        return any(kind == "trigger" and ERASED in sql for (kind, _), sql in self.further.items())
-
-    @property
-    def broken_partitions(self) -> frozenset[int]:
-        """Partitions of the full-text index whose tables or views are not as they should be."""
-        names = (name for _, name in (*self.missing, *self.changed))
-        return frozenset(number for it in names if (number := partition_of(it)) is not None)
-
 
 def difference(database: sqlite3.Connection) -> Difference:
     """How the schema differs from that of the migrations, with the partitions that it names."""
-    there = _parts(database)
+    parts = _parts(database)
     due = _due(tuple(Partitions(database, is_alone=False).all()), scripts())
     return Difference(
-        missing={part: sql for part, sql in due.items() if part not in there},
+        missing={part: sql for part, sql in due.items() if part not in parts},
         changed=frozenset(
-            part for part in due.keys() & there.keys() if _plain(due[part]) != _plain(there[part])
+            part for part in due.keys() & parts.keys() if _plain(due[part]) != _plain(parts[part])
         ),
-        further={part: sql for part, sql in there.items() if part not in due},
+        further={part: sql for part, sql in parts.items() if part not in due},
     )
 
 

@@ -50,46 +50,47 @@ log = logging.getLogger(__name__)
 class OpenFiles:
     """The database file that connections have open, its log, and the log's shared memory."""
 
-    def __init__(self, path: Path, file: FileId | None) -> None:
-        self.path = path
-        real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
-        self._path, self.log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
-        found = {it: _identity(it) for it in (self._path, self.log, self._memory)}
-        self._opened = {name: identity for name, identity in found.items() if identity is not None}
-        if len(self._opened) < len(found) or self._opened[self._path][:2] != file:
-            raise StartRefused(f"{path} was replaced while it was opened.")
-        self.database = file
-        self._complaint = ""
-        self._is_rescued = False
-
-    @classmethod
-    def of(cls, path: Path, file: FileId | None, database: sqlite3.Connection) -> "OpenFiles":
+    def __init__(self, path: Path, file: FileId | None, database: sqlite3.Connection) -> None:
         """Those of a connection to the file, which has its log open from now on.
 
         StartRefused if they are not at their paths.
         """
         with refusing(path):
             database.execute("SELECT 1 FROM sqlite_schema").fetchone()
-        return cls(path, file)
+        self.path = path
+        real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
+        self._path, self.log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
+        names = (self._path, self.log, self._memory)
+        self._opened = {it: identity for it in names if (identity := _identity(it)) is not None}
+        if len(self._opened) < len(names) or self._opened[self._path][:2] != file:
+            raise StartRefused(f"{path} was replaced while it was opened.")
+        self.database = file
+        self._complaint = ""
+        self._is_rescued = False
 
     @property
-    def were_in_place(self) -> bool:
+    def were_same(self) -> bool:
         """Whether they were when that was last required."""
         return not self._complaint
 
-    def are_in_place(self) -> bool:
+    def are_same(self) -> bool:
         """Whether the paths lead to the files that are open, and none has another name by now."""
         return [*map(_identity, self._opened)] == [*self._opened.values()]
 
-    def require_in_place(self) -> None:
+    def require_same(self) -> None:
         """Refuse with Unavailable a change that the next process would not find.
 
         To be called before a commit, and again before it is acknowledged.
         """
-        if self.are_in_place():
+        if self.are_same():
             self._complaint, self._is_rescued = "", False
             return
-        fault = self._fault()
+        if file_id(self._path) != self.database:
+            fault = GONE
+        elif _identity(self._path) == self._opened[self._path]:
+            fault = LOG_GONE
+        else:
+            fault = LINKED
         if fault != self._complaint:
             log.error("saves are refused: %s", fault, extra={"path": self._path})
         self._complaint = fault
@@ -126,13 +127,8 @@ class OpenFiles:
             log.warning("all commits were copied into the database file", extra=fields)
 
     def _is_replaced(self, name: str) -> bool:
-        found = _identity(name)
-        return found is not None and found[:2] != self._opened[name][:2]
-
-    def _fault(self) -> str:
-        if file_id(self._path) != self.database:
-            return GONE
-        return LOG_GONE if _identity(self._path) == self._opened[self._path] else LINKED
+        file = file_id(name)
+        return file is not None and file != self._opened[name][:2]
 
 
 @dataclass(slots=True, eq=False)
@@ -148,21 +144,21 @@ class WriteAheadLog:
     _writer: Threads
     _files: OpenFiles
     _batches: int = 0
-    _held_at: int = 0  # pages at which it could not be restarted
+    _stuck_at: int = 0  # pages at which it could not be restarted
 
     async def after_batch(self) -> None:
         """To be called after each batch. A log whose file is gone is copied while that is safe."""
-        if not self._files.were_in_place:
+        if not self._files.were_same:
             await self._writer.run(self._files.rescue)
             return
         self._batches += 1
         if self._batches % EVERY:
             return
         pages = await self._writer.run(_pages)
-        if pages < self._held_at:
-            self._held_at = 0  # another process has restarted it
-        if pages >= self._held_at + LONG:
-            self._held_at = 0 if await self._writer.run(restarted) else pages
+        if pages < self._stuck_at:
+            self._stuck_at = 0  # another process has restarted it
+        if pages >= self._stuck_at + LONG:
+            self._stuck_at = 0 if await self._writer.run(restarted) else pages
 
 
 def _pages(database: sqlite3.Connection) -> int:
@@ -193,10 +189,10 @@ def file_id(path: str | Path) -> FileId | None:
 
 def _identity(name: str | Path) -> tuple[int, int, int] | None:
     try:
-        found = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
+        status = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_nlink
+    return status.st_dev, status.st_ino, status.st_nlink
 
 
 def size_at(name: str | Path) -> int:
@@ -231,8 +227,8 @@ def descriptor_of(files: OpenFiles) -> int:
     with _guard:
         if not _descriptors[files.database]:
             descriptor = os.open(files.path, os.O_RDWR | os.O_CLOEXEC)
-            found = os.fstat(descriptor)
-            _descriptors[found.st_dev, found.st_ino].append(descriptor)
+            status = os.fstat(descriptor)
+            _descriptors[status.st_dev, status.st_ino].append(descriptor)
         for descriptor in _descriptors[files.database]:
             return descriptor
     raise Unavailable(GONE)
@@ -276,8 +272,22 @@ def kept_copy(
     draft = draft_of(path)
     draft.unlink(missing_ok=True)  # a process that was killed left it
     try:
-        _copy(path, draft, contents)
-        return _kept(draft, path.with_name(f"{path.name}.{suffix}"))
+        # The backup API reads the WAL too, which a plain copy of the file would miss.
+        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as target:
+            source.backup(target)
+            # The copy is one file, whatever the journal mode of the original.
+            target.execute("PRAGMA journal_mode = DELETE")
+            if contents(source) != contents(target):
+                raise StartRefused(f"A copy of {path} could not be made; nothing was changed.")
+        shutil.copymode(path, draft)
+        sync(draft)
+        copies = numbered(path.with_name(f"{path.name}.{suffix}"))
+        while os.path.lexists(copy := next(copies)):
+            if copy.is_file() and cmp(copy, draft, shallow=False):
+                return copy
+        draft.rename(copy)
+        sync(copy.parent)
+        return copy
     finally:
         draft.unlink(missing_ok=True)
 
@@ -300,14 +310,13 @@ def kept_name(path: Path) -> Path:
 
     The file is under both names then, and on disk under the second.
     """
-    for name in numbered(path.with_name(f"{path.name}.{RESTORED}")):
-        if not os.path.lexists(name):
-            name.hardlink_to(path)
-        elif not name.samefile(path):  # else a process was killed before it went on
-            continue
-        sync(path.parent)
-        return name
-    raise AssertionError("There is always a further name.")
+    names = numbered(path.with_name(f"{path.name}.{RESTORED}"))
+    while os.path.lexists(name := next(names)) and not name.samefile(path):
+        pass
+    if not os.path.lexists(name):  # else a process was killed before it went on
+        name.hardlink_to(path)
+    sync(path.parent)
+    return name
 
 
 def numbered(name: Path) -> Iterator[Path]:
@@ -330,48 +339,21 @@ def require_one_name(path: Path) -> None:
     """
     if names_of(path) <= 1:
         return
-    _remove_leftovers(Path(os.path.realpath(path)))
+    real = Path(os.path.realpath(path))
+    remove_leftovers(real.parent)  # a draft that has its name already
+    if any(_second_names(real)):
+        # A restore that runs has the file locked until the second name is the only one.
+        timeout = LINKED_TIMEOUT.total_seconds()
+        with (
+            suppress(sqlite3.Error),
+            closing(sqlite3.connect(real, isolation_level=None, timeout=timeout)) as database,
+        ):
+            database.execute("BEGIN IMMEDIATE")
+            for name in _second_names(real):
+                name.unlink()
+            sync(real.parent)
     if (names := names_of(path)) > 1:
         raise StartRefused(f"{path} has {names} names (hard links). {REMEDY}")
-
-
-def _copy(path: Path, draft: Path, contents: Callable[[sqlite3.Connection], object]) -> None:
-    # The backup API reads the WAL too, which a plain copy of the file would miss.
-    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as target:
-        source.backup(target)
-        # The copy is one file, whatever the journal mode of the original.
-        target.execute("PRAGMA journal_mode = DELETE")
-        if contents(source) != contents(target):
-            raise StartRefused(f"A copy of {path} could not be made; nothing was changed.")
-    shutil.copymode(path, draft)
-    sync(draft)
-
-
-def _kept(draft: Path, name: Path) -> Path:
-    for copy in numbered(name):
-        if not os.path.lexists(copy):
-            draft.rename(copy)
-            sync(copy.parent)
-            return copy
-        if copy.is_file() and cmp(copy, draft, shallow=False):
-            return copy
-    raise AssertionError("There is always a further name.")
-
-
-def _remove_leftovers(path: Path) -> None:
-    remove_leftovers(path.parent)  # a draft that has its name already
-    if not any(_second_names(path)):
-        return
-    # A restore that runs has the file locked until the second name is the only one.
-    timeout = LINKED_TIMEOUT.total_seconds()
-    with (
-        suppress(sqlite3.Error),
-        closing(sqlite3.connect(path, isolation_level=None, timeout=timeout)) as database,
-    ):
-        database.execute("BEGIN IMMEDIATE")
-        for name in _second_names(path):
-            name.unlink()
-        sync(path.parent)
 
 
 def _second_names(path: Path) -> Iterator[Path]:

@@ -104,7 +104,16 @@ class Partitions(SqliteTable, Groups):
     def of_area(self, area: int) -> list[int]:
         """Those in which an area lies, made if there are none."""
         if area not in self._by_area:
-            self._by_area[area] = self._of_area(area)
+            if area == GLOBAL_AREA:
+                numbers = self.of_projects()
+            elif area == UNINDEXED_AREA:
+                numbers = []
+            else:
+                numbers = [self._of_one(area)]
+                if not self.is_made(numbers[0]):
+                    self._require_new(area)
+                    self.make(numbers[0])
+            self._by_area[area] = numbers
         return self._by_area[area]
 
     def forget(self) -> None:
@@ -112,7 +121,7 @@ class Partitions(SqliteTable, Groups):
         self._by_area.clear()
 
     def assign(self, area: int, number: int) -> None:
-        self._by_area.clear()
+        self.forget()
         self._execute(
             "UPDATE spaces SET partition = :number WHERE area = :area", number=number, area=area
         )
@@ -200,35 +209,64 @@ class Partitions(SqliteTable, Groups):
         self._execute("DELETE FROM partitions")
 
     def _purged(self, number: int, begun: "Purge | None") -> "Purge | None":
-        segments = Segments(self._connection)
         if begun is not None:
-            segments.merge(number)
-            if segments.is_merging(number, begun):
-                return begun
-            if begun.is_last:
-                return None
+            self.merge(number)
         # Again at once, for a later save may put the result of a small merge back where it was.
-        for _ in range(MERGES_OF_A_PURGE):
-            if segments.are_last(number):
-                return None
-            begun = segments.begin_purge(number)
-            if segments.is_merging(number, begun):
-                return begun
-            if begun.is_last:
-                return None
+        for merges in range(MERGES_OF_A_PURGE + 1):
+            levels = self.levels(number)
+            if begun is not None:
+                if any(merging for merging, _ in levels[begun.level :]):
+                    return begun
+                if begun.is_last:
+                    return None
+            counts = [segments for _, segments in levels]
+            if sum(counts) == sum(counts[-1:]) <= 1:
+                return None  # one on the last level has nothing deleted
+            if merges < MERGES_OF_A_PURGE:
+                begun = self._begin_purge(number)
         self.rebuild(number)  # so small that FTS5 moves each result to and fro
         return None
 
-    def _of_area(self, area: int) -> list[int]:
-        if area == GLOBAL_AREA:
-            return self.of_projects()
-        if area == UNINDEXED_AREA:
-            return []
-        number = self._of_one(area)
-        if not self.is_made(number):
-            self._require_new(area)
-            self.make(number)
-        return [number]
+    def levels(self, number: int) -> "list[Level]":
+        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
+        read = numbers(record[COOKIE:])
+        count, _, _ = (next(read) for _ in range(3))
+        levels = []
+        for _ in range(count):
+            merging, segments = next(read), next(read)
+            for _ in range(3 * segments):  # its id, its first and its last page
+                next(read)
+            levels.append((merging, segments))
+        return levels
+
+    def _begin_purge(self, number: int) -> "Purge":
+        """Merge some pages of all segments, or continue where all but one are being merged."""
+        name, levels = table(number), self.levels(number)
+        if sum(segments for _, segments in levels) == 1:  # FTS5 merges no segment alone
+            self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
+            self._execute(
+                f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')"
+            )
+            levels = self.levels(number)
+        total, top = sum(segments for _, segments in levels), len(levels) - 1
+        purge = Purge(level=len(levels), is_last=True)  # FTS5 puts all on a new level
+        for level, (merging, segments) in enumerate(levels):
+            if segments == total:
+                purge = Purge(level=level, is_last=level >= top - 1)
+            elif segments == merging == total - 1:
+                purge = Purge(level=level, is_last=level == top - 1)
+        self.merge(number, of_all=True)
+        return purge
+
+    def merge(self, number: int, *, of_all: bool = False) -> bool:
+        """Merge some pages of a level with two segments or more; false if there is none.
+
+        Or of all segments, which are put on one level first.
+        """
+        name, before = table(number), self._connection.total_changes
+        pages = -PAGES if of_all else PAGES
+        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
+        return self._connection.total_changes - before > 1  # the statement itself is one
 
     def require_places(self) -> None:
         """DamagedRow unless each space says where its words are: a rebuild would lose them."""
@@ -256,18 +294,16 @@ class Partitions(SqliteTable, Groups):
             "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
         )
         if len(numbers) != 1 or not is_partition(numbers[0]) or area > LAST_AREA:
-            self._require_one(area)
+            spaces = self._execute(
+                "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id",
+                area=area,
+            ).fetchall()
+            sound = [number for _, number, _ in spaces if is_partition(number)]
+            for space, number, project in spaces:  # DamagedRow for the first that is not sound
+                require_place(space, area, number, project)
+                if number != sound[0]:
+                    raise DamagedRow("spaces", space, "partition", project_or_this(project))
         return int(numbers[0])
-
-    def _require_one(self, area: int) -> None:
-        spaces = self._execute(
-            "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id", area=area
-        ).fetchall()
-        sound = [number for _, number, _ in spaces if is_partition(number)]
-        for space, number, project in spaces:
-            require_place(space, area, number, project)
-            if number != sound[0]:
-                raise DamagedRow("spaces", space, "partition", project_or_this(project))
 
     def _make(self, number: int) -> None:
         """Make a partition, with the rows of the prior behind those of its memories.
@@ -332,62 +368,6 @@ class Purge:
 
     level: int
     is_last: bool
-
-
-class Segments(SqliteTable):
-    def levels(self, number: int) -> list[Level]:
-        ((record,),) = self._execute(f"SELECT block FROM {table(number)}_data WHERE id = 10")
-        read = numbers(record[COOKIE:])
-        count, _, _ = (next(read) for _ in range(3))
-        return [_level(read) for _ in range(count)]
-
-    def are_many(self, number: int) -> bool:
-        """Whether a level has more than one, or a merge is not at its end."""
-        return any(segments > 1 or merging for merging, segments in self.levels(number))
-
-    def are_last(self, number: int) -> bool:
-        """Whether there is none, or one on the last level, which has nothing deleted."""
-        counts = [segments for _, segments in self.levels(number)]
-        return sum(counts) == sum(counts[-1:]) <= 1
-
-    def is_merging(self, number: int, purge: Purge) -> bool:
-        return any(merging for merging, _ in self.levels(number)[purge.level :])
-
-    def begin_purge(self, number: int) -> Purge:
-        """Merge some pages of all segments, or continue where all but one are being merged."""
-        name, levels = table(number), self.levels(number)
-        if sum(segments for _, segments in levels) == 1:  # FTS5 merges no segment alone
-            self._execute(f"INSERT INTO {name} (rowid, title) VALUES ({NO_ROW}, 'x')")
-            self._execute(
-                f"INSERT INTO {name} ({name}, rowid, title) VALUES ('delete', {NO_ROW}, 'x')"
-            )
-            levels = self.levels(number)
-        total, top = sum(segments for _, segments in levels), len(levels) - 1
-        purge = Purge(level=len(levels), is_last=True)  # FTS5 puts all on a new level
-        for level, (merging, segments) in enumerate(levels):
-            if segments == total:
-                purge = Purge(level=level, is_last=level >= top - 1)
-            elif segments == merging == total - 1:
-                purge = Purge(level=level, is_last=level == top - 1)
-        self.merge(number, of_all=True)
-        return purge
-
-    def merge(self, number: int, *, of_all: bool = False) -> bool:
-        """Merge some pages of a level with two segments or more; false if there is none.
-
-        Or of all segments, which are put on one level first.
-        """
-        name, before = table(number), self._connection.total_changes
-        pages = -PAGES if of_all else PAGES
-        self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
-        return self._connection.total_changes - before > 1  # the statement itself is one
-
-
-def _level(read: Iterator[int]) -> Level:
-    merging, segments = next(read), next(read)
-    for _ in range(3 * segments):  # its id, its first and its last page
-        next(read)
-    return merging, segments
 
 
 def numbers(record: bytes) -> Iterator[int]:

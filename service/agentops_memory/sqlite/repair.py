@@ -34,7 +34,7 @@ from .index import Index
 from .migrate import ordinary_indexes, tables, vacuum_remains
 from .open_files import MENDED, QUARANTINE, kept_copy
 
-PLACE = {"area", "partition"}  # of a space in the index, which is made again
+POSITION = {"area", "partition"}  # of a space in the index, which is made again
 
 # Of what lies beside another row, that row goes too: it would be read as another kind of thing, or
 # without the restriction that the damaged row has held.
@@ -106,7 +106,7 @@ class Quarantine:
         for namespace in self._closed:
             self._close(namespace)
         if self.is_placed_anew:
-            database.execute(_PLACES)
+            database.execute(_POSITIONS)
         run(database, [*_COUNTS, *triggers.values()])
 
     def write(self, path: Path) -> Path:
@@ -122,11 +122,10 @@ class Quarantine:
 
     def _take_damaged(self, check: TableCheck) -> None:
         for key, *values in self._database.execute(selecting(check)).fetchall():
-            wrong = check.damaged(values)
-            if not wrong:
+            if not (wrong := check.damaged(values)):
                 continue
             self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
-            if check.table == "spaces" and PLACE.issuperset(wrong):
+            if check.table == "spaces" and POSITION.issuperset(wrong):
                 self.is_placed_anew = True
             elif keys := self._keys(check.table):
                 # Without its type a column finds what has been stored, and not what it becomes.
@@ -185,7 +184,7 @@ class Quarantine:
 
 # As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
 # each. What another row says of it would have to be believed of one that is damaged.
-_PLACES = f"""
+_POSITIONS = f"""
     UPDATE spaces
        SET partition = NULL,
            area = CASE WHEN scope = '{GLOBAL_SCOPE}' THEN {GLOBAL_AREA}
@@ -228,12 +227,12 @@ class Strays:
 
 
 def strays_of(database: sqlite3.Connection) -> list[str]:
-    found = []
+    strays = []
     for it in _STRAYS:
         ((count,),) = database.execute(f"SELECT count(*) FROM {it.table} WHERE {it.where}")
         if count:
-            found.append(f"{count:,} {it.what}")
-    return found
+            strays.append(f"{count:,} {it.what}")
+    return strays
 
 
 def _not_of(newer: str, older: str, may_be_linked: str) -> str:
@@ -330,12 +329,6 @@ def reindex(path: Path, features: Features) -> str:
     return "All ordinary indexes were rebuilt."
 
 
-def _mended_copy(path: Path) -> Path:
-    from .snapshots import contents  # noqa: PLC0415 - models, which no other start needs
-
-    return kept_copy(path, contents, MENDED)
-
-
 def quarantine(path: Path, features: Features, now: datetime) -> str:
     """Take damaged rows out of the file, into another one; of the file as it was a copy is kept."""
     with _repairing(path, features) as database:
@@ -357,10 +350,10 @@ def put_right(path: Path, features: Features) -> str:
     """Remove or correct what lies beside the memories and cannot be; a copy is kept."""
     with _repairing(path, features) as database:
         copy = _mended_copy(path)
-        found = strays_of(database)
+        corrected = strays_of(database)
         for strays in _STRAYS:
             database.execute(strays.repair.format(strays.table, strays.where))
-    return f"Corrected: {'; '.join(found)}. A copy of the file as it was before is {copy}."
+    return f"Corrected: {'; '.join(corrected)}. A copy of the file as it was before is {copy}."
 
 
 def write_anew(path: Path, features: Features) -> str:
@@ -394,6 +387,12 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
             return Index(database).is_exact(number)
         finally:
             database.execute("ROLLBACK")
+
+
+def _mended_copy(path: Path) -> Path:
+    from .snapshots import contents  # noqa: PLC0415 - models, which no other start needs
+
+    return kept_copy(path, contents, MENDED)
 
 
 @contextmanager

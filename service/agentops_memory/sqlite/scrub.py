@@ -37,7 +37,14 @@ _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind
 
 async def scrubbed(writer: Threads, files: OpenFiles) -> bool:
     """Zero the free space and truncate the log; false while something holds that back."""
-    if not await writer.run(lambda _: files.are_in_place() and _is_without_remains(files.path)):
+
+    def is_without_remains() -> bool:
+        # Not on the writer's own connection: a vacuum sets where temporary files lie, and with
+        # that its temporary triggers would go.
+        with closing(connect(files.path, busy_timeout=WRITES)) as own:
+            return vacuum_remains(own, files.path)
+
+    if not await writer.run(lambda _: files.are_same() and is_without_remains()):
         return False
     walk, tries = Walk(files), TRIES
     while tries:
@@ -49,13 +56,6 @@ async def scrubbed(writer: Threads, files: OpenFiles) -> bool:
         else:
             tries = TRIES
     return False
-
-
-def _is_without_remains(path: Path) -> bool:
-    # Not on the writer's own connection: a vacuum sets where temporary files lie, and with that
-    # its temporary triggers would go.
-    with closing(connect(path, busy_timeout=WRITES)) as own:
-        return vacuum_remains(own, path)
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +77,7 @@ class Walk:
 
         Once it is done, what was deleted before this step is neither in the file nor its log.
         """
-        if not self._files.are_in_place():
+        if not self._files.are_same():
             return False
         log, changed = _logged(self._files.log)
         if log == self._log:
@@ -98,7 +98,7 @@ class Walk:
                 self._begin_again()
                 self._version = version
             log, _ = _logged(self._files.log)
-            if log or not self._files.are_in_place():
+            if log or not self._files.are_same():
                 return False  # another process was quicker
             if not self._scrub(database):
                 return False
@@ -141,11 +141,11 @@ def _logged(name: str) -> tuple[bytes, set[int]]:
 
 def _zero(file: int, size: int, pages: Iterable[int]) -> None:
     is_changed = False
-    for place in (size * (page - 1) for page in pages):
-        content = os.pread(file, size, place)
+    for offset in (size * (page - 1) for page in pages):
+        content = os.pread(file, size, offset)
         for start, end in _free(content):
             if content[start:end].strip(b"\0"):
-                os.pwrite(file, bytes(end - start), place + start)
+                os.pwrite(file, bytes(end - start), offset + start)
                 is_changed = True
     if is_changed:
         os.fsync(file)

@@ -24,7 +24,7 @@ from ..secrets.sanitizing import reason
 from .connection import CHANGING, connect, faults_of
 from .damage import damaged
 from .dialect import primary_code
-from .migrate import version_of
+from .migrate import is_used, version_of
 from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
 from .upgrade import is_original
 
@@ -55,10 +55,22 @@ def contents(database: sqlite3.Connection) -> Contents:
     for noun, table, rows in _COUNTS:
         if table in tables:
             counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
+    latest = None
+    if "memories" in tables:
+        ((latest,),) = database.execute(
+            """SELECT max(at)
+                 FROM (SELECT max(last_seen_at) AS at FROM memories
+                        UNION ALL SELECT max(updated_at) FROM memories
+                        UNION ALL SELECT max(deleted_at) FROM memories
+                        UNION ALL SELECT max(started_at) FROM sessions
+                        UNION ALL SELECT max(ended_at) FROM sessions)
+                WHERE at <= :last""",  # one of a damaged row may be later
+            {"last": LAST},
+        )
     return Contents(
         format=version_of(database),
         counts=Counts(**counted),
-        changed_at=_changed_at(database, tables),
+        changed_at=None if latest is None else instant(latest),
     )
 
 
@@ -75,33 +87,14 @@ def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
     """The receipts in the database at the path, the oldest first, and whether these are all."""
     try:
         with closing(connect(path, mode=CHANGING)) as database:
-            found, damaged = receipts(database)
-            return found, not damaged and not _are_moved(path)
+            erasures, damaged = receipts(database)
+            # Damaged ones may have been moved out of the database.
+            file = path.with_name(f"{path.name}.{QUARANTINE}")
+            moved = file.read_text(errors="replace") if file.exists() else ""
+            are_moved = '"table": "erasures"' in moved or '"table": "erased"' in moved
+            return erasures, not (damaged or are_moved)
     except UNREADABLE:
         return {}, False
-
-
-def _are_moved(path: Path) -> bool:
-    """Whether damaged receipts were moved out of the database."""
-    file = path.with_name(f"{path.name}.{QUARANTINE}")
-    tables = ('"table": "erasures"', '"table": "erased"')
-    return file.exists() and any(it in file.read_text(errors="replace") for it in tables)
-
-
-def _changed_at(database: sqlite3.Connection, tables: set[str]) -> datetime | None:
-    if "memories" not in tables:
-        return None
-    ((latest,),) = database.execute(
-        """SELECT max(at)
-             FROM (SELECT max(last_seen_at) AS at FROM memories
-                    UNION ALL SELECT max(updated_at) FROM memories
-                    UNION ALL SELECT max(deleted_at) FROM memories
-                    UNION ALL SELECT max(started_at) FROM sessions
-                    UNION ALL SELECT max(ended_at) FROM sessions)
-            WHERE at <= :last""",  # one of a damaged row may be later
-        {"last": LAST},
-    )
-    return None if latest is None else instant(latest)
 
 
 _COUNTS = (
@@ -160,13 +153,17 @@ def verified(path: Path) -> Contents:
     """What a database holds that nobody else uses; SnapshotRefused if it is damaged."""
     try:
         with closing(_opened(path)) as database:
-            found = contents(database)
-            is_used = database.execute("SELECT 1 FROM sqlite_schema").fetchone()
-            if is_used and not found.format and not is_original(database):
+            its = contents(database)
+            if is_used(database) and not its.format and not is_original(database):
                 raise SnapshotRefused(f"{path} is a database of another program.")
-            _require_sound(database, found, path)
-            values = damaged(database) if found.format else ()
-            return found.model_copy(update={"damaged": tuple(map(str, values))})
+            faults = faults_of(database, "integrity_check")
+            if its.format:  # the original kept to no references
+                strays = database.execute("PRAGMA foreign_key_check").fetchmany(1)
+                faults += [f"a row of {row[0]} without its parent" for row in strays]
+            if faults:
+                raise SnapshotRefused(f"The database {path} is damaged: {faults[0]}.")
+            values = damaged(database) if its.format else ()
+            return its.model_copy(update={"damaged": tuple(map(str, values))})
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
 
@@ -197,15 +194,6 @@ def _copy(database: sqlite3.Connection, target: Path, alive: Callable[[], object
         if raised:
             raise raised[0] from None
         raise
-
-
-def _require_sound(database: sqlite3.Connection, found: Contents, path: Path) -> None:
-    faults = faults_of(database, "integrity_check")
-    if found.format:  # the original kept to no references
-        strays = database.execute("PRAGMA foreign_key_check").fetchmany(1)
-        faults += [f"a row of {row[0]} without its parent" for row in strays]
-    if faults:
-        raise SnapshotRefused(f"The database {path} is damaged: {faults[0]}.")
 
 
 def _refusal(path: Path, error: sqlite3.Error) -> Refusal:

@@ -28,7 +28,7 @@ from ..memory.retention import Counted, Retentions, StorageStats
 from ..memory.space import in_a_session
 from ..recall.features import ALL, Features
 from ..recall.held_reads import HeldReads
-from .connection import change, connect
+from .connection import change, connect, sizes_of
 from .dialect import SQLITE, primary_code, translated
 from .engine import SqliteEngine, SqliteMaintenance
 from .migrate import migrated, tables
@@ -40,17 +40,17 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class InPassing:
+class OpenOnly:
     """Transactions that open no database, and keep none open; NotFound for one that is closed."""
 
     databases: "TenantsEngine"
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self.databases.used(caller, in_passing=True) as engine:
+        async with self.databases.used(caller, only_open=True) as engine:
             return await engine.read(caller, work, *args, **kwargs)
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self.databases.used(caller, in_passing=True) as engine:
+        async with self.databases.used(caller, only_open=True) as engine:
             return await engine.write(caller, work, *args, **kwargs)
 
     @property
@@ -155,18 +155,18 @@ class TenantsEngine(SqliteMaintenance):
             return await engine.write(caller, work, *args, **kwargs)
 
     @property
-    def in_passing(self) -> InPassing:
+    def in_passing(self) -> OpenOnly:
         """For what is done by the clock: it opens no database, and keeps none open."""
-        return InPassing(self)
+        return OpenOnly(self)
 
     def held(self, tenant: TenantId) -> HeldReads | None:
         """The reads of a tenant's database that memory answers, if it is open."""
         if tenant == DEFAULT_TENANT:
-            return self._default.held
+            return self._default.cached_reads
         database = self._open.get(tenant)
-        if database is None or not self._is_in_place(tenant, database):
+        if database is None or not self._is_same_file(tenant, database):
             return None
-        return database.engine.held
+        return database.engine.cached_reads
 
     @property
     def waiting(self) -> int:
@@ -174,7 +174,7 @@ class TenantsEngine(SqliteMaintenance):
 
     def callers(self) -> list[Caller]:
         """The operator of each tenant whose database is open, and was not erased."""
-        others = [it for it, database in self._open.items() if self._is_in_place(it, database)]
+        others = [it for it, database in self._open.items() if self._is_same_file(it, database)]
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *others)]
 
     def led(self) -> list[Caller]:
@@ -189,14 +189,12 @@ class TenantsEngine(SqliteMaintenance):
         return tenant_file(self._path, caller.tenant)
 
     @asynccontextmanager
-    async def used(
-        self, caller: Caller, *, in_passing: bool = False
-    ) -> AsyncIterator[SqliteEngine]:
+    async def used(self, caller: Caller, *, only_open: bool = False) -> AsyncIterator[SqliteEngine]:
         tenant = caller.tenant
         if tenant == DEFAULT_TENANT:
             yield self._default
             return
-        database = self._open.get(tenant) if in_passing else await self._database(tenant)
+        database = self._open.get(tenant) if only_open else await self._database(tenant)
         if database is None:
             raise NotFound("The tenant's database is not open.")
         database.users += 1
@@ -207,7 +205,7 @@ class TenantsEngine(SqliteMaintenance):
         finally:
             database.users -= 1
             loop = asyncio.get_running_loop()
-            if not in_passing:
+            if not only_open:
                 database.used_at = loop.time()
             if not database.users:
                 database.left.set()
@@ -234,12 +232,12 @@ class TenantsEngine(SqliteMaintenance):
                     task.add_done_callback(lambda it: it.cancelled() or it.exception())
                 # One who leaves does not stop the others' database from opening.
                 await asyncio.shield(self._opening[tenant])
-            elif not self._is_in_place(tenant, database):
+            elif not self._is_same_file(tenant, database):
                 self._forget(tenant, database)  # the tenant was erased, and perhaps made again
             else:
                 return database
 
-    def _is_in_place(self, tenant: TenantId, database: _Database) -> bool:
+    def _is_same_file(self, tenant: TenantId, database: _Database) -> bool:
         return database.file == file_id(tenant_file(self._path, tenant))
 
     def _engines_open(self) -> list[SqliteEngine]:
@@ -248,7 +246,7 @@ class TenantsEngine(SqliteMaintenance):
     async def _open_now(self, tenant: TenantId) -> None:
         path = tenant_file(self._path, tenant)
         try:
-            await self._take_place()
+            await self._take_slot()
             async with AsyncExitStack() as stack:
                 stack.callback(self._places.release)
                 # Looked at now: it may have waited long for its place.
@@ -267,7 +265,7 @@ class TenantsEngine(SqliteMaintenance):
         finally:  # here: a later check must not wait for a step that is over
             del self._opening[tenant]
 
-    async def _take_place(self) -> None:
+    async def _take_slot(self) -> None:
         if self._places.locked():
             idle = [item for item in self._open.items() if not item[1].users]
             if idle:
@@ -417,19 +415,14 @@ def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageSt
     with translated(), closing(connect(path)) as database:
         return StorageStats(
             database=path.stat().st_size,
-            free=_number(database, "PRAGMA freelist_count") * _number(database, "PRAGMA page_size"),
+            free=sizes_of(database)[1],
             index=sum(
-                _number(
-                    database,
-                    f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data",
-                )
+                database.execute(
+                    f"SELECT coalesce(sum(length(block)), 0) FROM memories_fts_{number}_data"
+                ).fetchone()[0]
                 for (number,) in database.execute("SELECT number FROM partitions").fetchall()
             ),
             log=size_at(path.with_name(f"{path.name}-wal")),
             copies=sum(map(size_at, copies_of(path))),
             held=held(database, SQLITE, retention, now),
         )
-
-
-def _number(database: sqlite3.Connection, statement: str) -> int:
-    return int(database.execute(statement).fetchone()[0])

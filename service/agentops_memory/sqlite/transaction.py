@@ -21,11 +21,11 @@ from ..recall.features import Features
 from ..recall.held_reads import HeldReads, Place, Stored
 from ..recall.instants import EPOCH
 from ..recall.visibility import Visibility
-from .connection import Check, Threads, connect, known_stems, read_only, token_of
+from .connection import Check, Threads, connect, known_stems, read_only, sizes_of, token_of
 from .dialect import SQLITE, NeedsTransactionOfItsOwn, SqliteTable, refusing, translated
 from .index import Index
 from .open_files import OpenFiles
-from .partitions import Partitions, Segments
+from .partitions import Partitions
 from .search import SqliteSearch
 
 P = ParamSpec("P")
@@ -63,9 +63,8 @@ class SqliteTransaction(Transaction):
     def _stored(self) -> int:
         """Pages that are free are none."""
         self._settle()
-        names = ("page_size", "page_count", "freelist_count")
-        size, count, free = (self._connection.execute(f"PRAGMA {it}").fetchone()[0] for it in names)
-        return int(size * (count - free))
+        total, unused = sizes_of(self._connection)
+        return total - unused
 
     @property
     def met_damage(self) -> bool:
@@ -89,8 +88,8 @@ class SqliteTransaction(Transaction):
             SQLITE,
             self._projects,
             self._moment,
-            self._partitions.of_projects,
-            self._partitions.is_made,
+            self.index.partitions.of_projects,
+            self.index.partitions.is_made,
         )
         return SqliteSearch(
             self._connection,
@@ -104,18 +103,7 @@ class SqliteTransaction(Transaction):
     @property
     def partitions(self) -> Partitions:
         self._flush()
-        return self._partitions
-
-    @cached_property
-    def _partitions(self) -> Partitions:
-        if self._batch is not None:
-            return self._batch.partitions
-        return Partitions(self._connection, is_alone=True)
-
-    @property
-    def segments(self) -> Segments:
-        self._flush()
-        return Segments(self._connection)
+        return self.index.partitions
 
     def _flush(self) -> None:
         """Put into the index what waits for the end of the batch: it is about to be read."""
@@ -154,7 +142,7 @@ async def readers(
     try:
         yield threads
     finally:
-        await threads.close()
+        await asyncio.to_thread(threads.close)
 
 
 def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
@@ -196,12 +184,12 @@ class SqliteStored(SqliteTable):
             return None
         return self._token
 
-    def place(self, project: Project) -> Place | None:
+    def area_of(self, project: Project) -> Place | None:
         with translated():
-            found = place_of(self._connection, project)
-            if found is None:
+            row = place_of(self._connection, project)
+            if row is None:
                 return None
-            area, group = found
+            area, group = row
             spaces = self._scalars(
                 f"SELECT id FROM spaces WHERE project = :project AND area = {GLOBAL_AREA}",
                 project=project,
@@ -218,11 +206,11 @@ class SqliteStored(SqliteTable):
 
 
 @contextmanager
-def held_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[HeldReads]:
+def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[HeldReads]:
     """The reads of a database that memory answers, over a connection of their own."""
     connection = connect(path, busy_timeout=NO_WAIT, one_thread=False, is_strict=True)
     with closing(connection):
         read_only(connection)
         it = SqliteStored(connection, files)
-        stored = Stored(it.token, it.place, it.summaries, it.texts)
+        stored = Stored(it.token, it.area_of, it.summaries, it.texts)
         yield HeldReads(index, stored, known_stems(connection))

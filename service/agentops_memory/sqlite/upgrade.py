@@ -5,6 +5,7 @@ import logging
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, 
 from ..recall.instants import parsed, uid_of
 from ..recall.text import clean, content_hash
 from ..secrets.sanitizing import reason
-from .connection import drop_statements, run
+from .connection import drop_statements, log_size, run
 from .open_files import kept_copy
 
 log = logging.getLogger(__name__)
@@ -28,8 +29,8 @@ ANY_NUMBER = -1  # of arguments
 def is_original(database: sqlite3.Connection) -> bool:
     """Whether the file holds the original's tables, with every column that is read."""
     for table, columns in _READ.items():
-        there = database.execute(f"SELECT name FROM pragma_table_info('{table}')")
-        if not columns <= {name for (name,) in there}:
+        rows = database.execute(f"SELECT name FROM pragma_table_info('{table}')")
+        if not columns <= {name for (name,) in rows}:
             return False
     return True
 
@@ -42,14 +43,33 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     pages that they took stay unused until `vacuum`.
     """
     log.warning("upgrading a database of the original service", extra={"path": str(path)})
-    _require_space(database, path)
+    size = path.stat().st_size + (log_size(path) or 0)
+    free = shutil.disk_usage(path.parent).free
+    least = needed(size, SPACE_NEEDED, projects_of(database))
+    if free < least:
+        raise StartRefused(
+            f"Upgrading {path} needs {least:,} bytes free in {path.parent}; "
+            f"there are {free:,}. Nothing was changed."
+        )
     copy = kept_copy(path, _contents)
-    _register(database, now)
+    _add_functions(database, now)
     run(database, drop_statements(["observations_fts"]))
-    sound = _is_sound(database)
+    sound = False
+    with suppress(sqlite3.DatabaseError):
+        sound = database.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
     run(database, [*_RENAME, *schema, *_CONVERT])
-    displaced = _displaced(database)
-    remains = _remains(database)
+    ((displaced,),) = database.execute(
+        """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
+                - (SELECT count(*) FROM key_holders)"""
+    )
+    rows = database.execute(
+        """SELECT name
+             FROM sqlite_schema
+            WHERE type = 'table'
+              AND (name IN ('original_observations', 'original_sessions')
+                   OR name GLOB 'observations_fts_*')"""
+    )
+    remains = [name for (name,) in rows]
     removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
     # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
     run(database, [*_TIDY, *removing])
@@ -91,18 +111,6 @@ def vacuum(database: sqlite3.Connection, path: Path) -> bool:
     return True
 
 
-def _require_space(database: sqlite3.Connection, path: Path) -> None:
-    wal = path.with_name(f"{path.name}-wal")
-    size = path.stat().st_size + (wal.stat().st_size if wal.exists() else 0)
-    free = shutil.disk_usage(path.parent).free
-    least = needed(size, SPACE_NEEDED, projects_of(database))
-    if free < least:
-        raise StartRefused(
-            f"Upgrading {path} needs {least:,} bytes free in {path.parent}; "
-            f"there are {free:,}. Nothing was changed."
-        )
-
-
 def _contents(database: sqlite3.Connection) -> list[tuple[object, ...]]:
     return [
         *database.execute("SELECT count(*), total(length(summary)) FROM sessions NOT INDEXED"),
@@ -113,40 +121,17 @@ def _contents(database: sqlite3.Connection) -> list[tuple[object, ...]]:
     ]
 
 
-def _is_sound(database: sqlite3.Connection) -> bool:
-    try:
-        return database.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
-    except sqlite3.DatabaseError:
-        return False
-
-
-def _remains(database: sqlite3.Connection) -> list[str]:
-    rows = database.execute(
-        """SELECT name
-             FROM sqlite_schema
-            WHERE type = 'table'
-              AND (name IN ('original_observations', 'original_sessions')
-                   OR name GLOB 'observations_fts_*')"""
-    )
-    return [name for (name,) in rows]
-
-
-def _displaced(database: sqlite3.Connection) -> int:
-    (count,) = database.execute(
-        """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
-                - (SELECT count(*) FROM key_holders)"""
-    ).fetchone()
-    return int(count)
-
-
-def _register(database: sqlite3.Connection, now: datetime) -> None:
+def _add_functions(database: sqlite3.Connection, now: datetime) -> None:
     """The functions that the statements call; each takes whatever a column may hold."""
     functions: dict[str, tuple[int, Callable[..., str | int | None]]] = {
         "as_text": (1, lambda value: None if value is None else _text(value)),
         "as_project": (1, lambda value: project_name(_text(value)) or UNKNOWN_PROJECT),
         "as_tags": (1, lambda value: tag_array(_tags(_text(value)))),
         "as_hash": (1, content_hash),
-        "as_micros": (ANY_NUMBER, lambda *values: _micros(map(_text, values), now)),
+        "as_micros": (
+            ANY_NUMBER,
+            lambda *values: micros(next(filter(None, map(parsed, map(_text, values))), now)),
+        ),
         "uid_at": (1, lambda value: uid_of(instant(value))),
     }
     for name, (arguments, function) in functions.items():
@@ -156,18 +141,14 @@ def _register(database: sqlite3.Connection, now: datetime) -> None:
 def _tags(array: str) -> list[str]:
     """The texts of an array that the original has written; none if it is no array."""
     try:
-        found = json.loads(array)
+        tags = json.loads(array)
     except (ValueError, RecursionError):
         return []
-    return [clean(tag) for tag in found if isinstance(tag, str)] if isinstance(found, list) else []
+    return [clean(tag) for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else []
 
 
 def _text(value: bytes | None) -> str:
     return "" if value is None else clean(value.decode("utf-8", "replace"))
-
-
-def _micros(texts: Iterable[str], now: datetime) -> int:
-    return micros(next(filter(None, map(parsed, texts)), now))
 
 
 def _of(function: str, *columns: str) -> str:

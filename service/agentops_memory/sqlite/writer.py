@@ -71,7 +71,7 @@ class Writer:
         self._places = asyncio.Semaphore(places)
         self._timeout = timeout.total_seconds()
         self._on_commit = on_commit
-        self._check = files.require_in_place
+        self._check = files.require_same
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
         self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
         self._wake_up = asyncio.Event()

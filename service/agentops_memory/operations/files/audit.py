@@ -86,7 +86,12 @@ def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> N
     """
     sentence = f"The audit file {path} cannot be written, so nothing was changed"
     with os_errors_as(Unavailable, sentence), locked(path, os.O_RDWR | os.O_APPEND) as file:
-        _append(file, line(at, action, by, **fields))
+        data, size = line(at, action, by, **fields), os.fstat(file).st_size
+        if size and os.pread(file, 1, size - 1) != b"\n":
+            data = b"\n" + data  # a full disk or a crash cut the last one short
+        if os.write(file, data) != len(data):
+            raise OSError(0, "the disk is full")
+        os.fsync(file)
 
 
 def line(at: datetime, action: str, by: By, **fields: object) -> bytes:
@@ -119,24 +124,25 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
         known[last := _digest(line)] += 1
     is_known, has_gap, were_reset = False, False, False
     ended, erased = set[KeyId](), set[TenantId]()
-    for line in _lines(audit):
-        digest = _digest(line)
-        is_known = is_known or digest == last
-        is_new = not known[digest]
-        known[digest] -= not is_new
-        match _entry(line):
-            case {"action": "key.revoked", "key": str(key)}:
-                ended.add(KeyId(key))
-            case {"action": "keys.revoked", "keys": [*keys]}:
-                ended.update(KeyId(str(key)) for key in keys)
-            case {"action": "key.rotated", "key": str(key)} if is_new:
-                ended.add(KeyId(key))
-            case {"action": action} if is_new and action == AUDIT_RESTORED:
-                has_gap = True
-            case {"action": action} if is_new and action == KEYS_RESET:
-                were_reset = True
-            case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
-                erased.add(TenantId(tenant))
+    with audit.open("rb") as file:
+        for line in file:
+            digest = _digest(line)
+            is_known = is_known or digest == last
+            is_new = not known[digest]
+            known[digest] -= not is_new
+            match _entry(line):
+                case {"action": "key.revoked", "key": str(key)}:
+                    ended.add(KeyId(key))
+                case {"action": "keys.revoked", "keys": [*keys]}:
+                    ended.update(KeyId(str(key)) for key in keys)
+                case {"action": "key.rotated", "key": str(key)} if is_new:
+                    ended.add(KeyId(key))
+                case {"action": action} if is_new and action == AUDIT_RESTORED:
+                    has_gap = True
+                case {"action": action} if is_new and action == KEYS_RESET:
+                    were_reset = True
+                case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
+                    erased.add(TenantId(tenant))
     return Since(
         is_known=is_known and not has_gap,
         ended=frozenset(ended),
@@ -158,7 +164,15 @@ class KeysMade:
 
     def is_known(self) -> bool:
         """Whether the note or the audit says that keys were made since the last reset."""
-        return self._note.exists() or _were_keys_made(self._audit)
+        if self._note.exists() or not self._audit.exists():
+            return self._note.exists()
+        were_made = False
+        with self._audit.open("rb") as lines:
+            for line in lines:
+                if b'"key' in line:  # to read all others as JSON would take long
+                    action = str(_entry(line).get("action"))
+                    were_made = action != KEYS_RESET and (were_made or action.startswith(OF_KEYS))
+        return were_made
 
     def note(self) -> None:
         if not self._note.exists():
@@ -168,15 +182,6 @@ class KeysMade:
 
     def forget(self) -> None:
         self._note.unlink(missing_ok=True)
-
-
-def _append(file: int, line: bytes) -> None:
-    size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
-        line = b"\n" + line  # a full disk or a crash cut the last one short
-    if os.write(file, line) != len(line):
-        raise OSError(0, "the disk is full")
-    os.fsync(file)
 
 
 def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
@@ -196,22 +201,6 @@ def written_at(line: bytes) -> datetime | None:
         at = datetime.fromisoformat(_entry(line)["at"])
         return at if at.tzinfo else None
     return None
-
-
-def _were_keys_made(audit: Path) -> bool:
-    if not audit.exists():
-        return False
-    are_there = False
-    for line in _lines(audit):
-        if b'"key' in line:  # to read all others as JSON would take long
-            action = str(_entry(line).get("action"))
-            are_there = action != KEYS_RESET and (are_there or action.startswith(OF_KEYS))
-    return are_there
-
-
-def _lines(audit: Path) -> Iterator[bytes]:
-    with audit.open("rb") as file:
-        yield from file
 
 
 def _digest(line: bytes) -> bytes:

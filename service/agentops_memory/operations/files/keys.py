@@ -232,10 +232,11 @@ class KeyFile(KeyRegistry):
     def read(self) -> tuple[Stamp, KeyRing]:
         """The keys, and the stamp of the file at the time or earlier."""
         with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be read"):
-            if (found := _contents(self._path)) is None:
-                return None, KeyRing()
+            stamp, data = _contents(self._path)
+        if stamp is None:
+            return None, KeyRing()
         try:
-            return found[0], read(found[1])
+            return stamp, read(data)
         except (ValueError, RecursionError) as fault:
             raise KeyFileRefused(f"The key file {self._path} cannot be used: {fault}.") from fault
 
@@ -274,15 +275,15 @@ class KeyFile(KeyRegistry):
         with self._locked():
             yield self.ring(), self._replace
 
-    def bring_back(self, keys: Iterable[Key], seen: Stamp, *, at: datetime, by: By) -> None:
+    def bring_back(self, keys: Iterable[Key], planned: Stamp, *, at: datetime, by: By) -> None:
         """Add those keys that the file does not know; the others stay as they are.
 
-        KeyFileRefused for a file that is not the one that was seen: all its keys may have been
-        reset since.
+        KeyFileRefused for a file with another stamp than was planned with: all its keys may have
+        been reset since.
         """
         with self._locked():
             stamp, ring = self.read()
-            if stamp != seen:
+            if stamp != planned:
                 raise KeyFileRefused("The keys were changed meanwhile; restore them again.")
             unknown = [key for key in keys if key.id not in ring.keys]
             for key in unknown:
@@ -364,7 +365,7 @@ class WatchedKeys:
         return ring
 
 
-def _contents(path: Path) -> tuple[Stamp, bytes] | None:
+def _contents(path: Path) -> tuple[Stamp, bytes]:
     try:
         with opened(path) as file:
             # The stamp first: a change while it is read shows at the next look.
@@ -375,7 +376,7 @@ def _contents(path: Path) -> tuple[Stamp, bytes] | None:
     except FileNotFoundError:
         if path.is_symlink():
             raise
-        return None
+        return None, b""
 
 
 def _write(draft: Path, document: bytes, *, like: Path) -> None:

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
+from ...engine.maintenance import noop
 from ...errors import StartRefused
 from ...recall.instants import parsed, rendered
 
@@ -60,10 +61,26 @@ async def service_lock_within(
     database: Path, wait: timedelta, on_wait: OnWait | None = None
 ) -> AsyncIterator[None]:
     """Inside, this service has the database alone; StartRefused when another keeps it too long."""
-    with ExitStack() as held:
-        await _wait_for_lock(held, database, wait, on_wait)
-        if on_wait is not None:
-            on_wait("")
+    loop, notify = asyncio.get_running_loop(), on_wait or noop
+    began, end = loop.time(), loop.time() + wait.total_seconds()
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(service_lock(database))
+                break
+            except InUse as refusal:
+                if loop.time() >= end:
+                    raise StartRefused(f"{refusal} {LONGER}") from refusal
+                if loop.time() - began < RETRY.total_seconds():
+                    log.warning(
+                        "another service has the database open; waiting for it to stop",
+                        extra={"holder": str(refusal.holder), "seconds": wait.total_seconds()},
+                    )
+                notify(
+                    f"Another service has the database: {refusal.holder}. This one waits for it."
+                )
+            await asyncio.sleep(min(RETRY.total_seconds(), end - loop.time()))
+        notify("")
         yield
 
 
@@ -74,16 +91,16 @@ def service_lock(database: Path) -> Iterator[None]:
     StartRefused if there can be no lock beside the file.
     """
     lock = _lock_of(database)
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
             lock.parent.mkdir(parents=True, exist_ok=True)
-            file = held.enter_context(private_file(lock, os.O_RDWR, like=lock.parent))
+            file = stack.enter_context(private_file(lock, os.O_RDWR, like=lock.parent))
             if not has_locked(file, fcntl.LOCK_EX, LOOKED_AT):
                 raise InUse(database, _record(file))
             if not is_at(lock, file):  # it was removed meanwhile, and another may be there
                 raise InUse(database, UNNAMED)
             _note(file)
-        held.callback(_forget, file)
+        stack.callback(_forget, file)
         yield
 
 
@@ -97,33 +114,9 @@ def holder(database: Path) -> Holder | None:
             return None if has_locked(file, fcntl.LOCK_SH) else _record(file)
 
 
-async def _wait_for_lock(
-    held: ExitStack, database: Path, wait: timedelta, on_wait: OnWait | None
-) -> None:
-    loop = asyncio.get_running_loop()
-    began, end = loop.time(), loop.time() + wait.total_seconds()
-    while True:
-        try:
-            return held.enter_context(service_lock(database))
-        except InUse as refusal:
-            if loop.time() >= end:
-                raise StartRefused(f"{refusal} {LONGER}") from refusal
-            if loop.time() - began < RETRY.total_seconds():
-                log.warning(
-                    "another service has the database open; waiting for it to stop",
-                    extra={"holder": str(refusal.holder), "seconds": wait.total_seconds()},
-                )
-            if on_wait is not None:
-                on_wait(
-                    f"Another service has the database: {refusal.holder}. This one waits for it."
-                )
-        await asyncio.sleep(min(RETRY.total_seconds(), end - loop.time()))
-
-
 def _lock_of(database: Path) -> Path:
     """Beside the file itself, whatever links lead to it."""
-    found = Path(os.path.realpath(database))
-    return found.with_name(f"{found.name}.lock")
+    return Path(f"{os.path.realpath(database)}.lock")
 
 
 def _note(file: int) -> None:
