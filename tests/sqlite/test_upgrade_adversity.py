@@ -113,7 +113,7 @@ def test_a_file_of_that_name_is_never_overwritten(path: Path) -> None:
 @pytest.mark.heavy
 def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None:
     filled(path)
-    killed_at(path, "_displaced")
+    killed_at(path, "content_hash")
     first = copy_of(path).read_bytes()
     with closing(sqlite3.connect(path, isolation_level=None)) as database:
         Original(database).observation("saved by the original in between")
@@ -130,7 +130,7 @@ def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None
 
 @pytest.mark.heavy
 @pytest.mark.parametrize(
-    "point", sampled(["kept_copy", "_register", "content_hash", "_displaced", "log"], 2)
+    "point", sampled(["kept_copy", "_add_functions", "content_hash", "uid_of", "log"], 2)
 )
 @pytest.mark.parametrize("journal_mode", ["WAL", pytest.param("DELETE", marks=pytest.mark.slow)])
 def test_a_process_killed_in_the_middle_leaves_a_file_that_the_next_start_upgrades(
