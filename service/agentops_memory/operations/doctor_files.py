@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from glob import iglob
 from pathlib import Path
 from typing import TypeVar
 
@@ -87,7 +88,7 @@ def check_access(path: Path) -> Iterator[Finding]:
         )
     else:
         yield ok("folder", "The file and its folder are writable.")
-    owners = sorted({file.stat().st_uid for file in files})
+    owners = sorted({file.stat().st_uid for file in (path, *_beside(path))})
     if len(owners) > 1:
         yield warn(
             "owner",
@@ -217,9 +218,10 @@ def _is_left_over(file: Path) -> bool:
 
 
 def _of_open_files(look: Callable[[Path], T]) -> Iterator[T]:
-    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+    # Not by pathlib, which raises when a process ends while it is looked at.
+    for descriptor in iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207
         with suppress(OSError):
-            yield look(descriptor)
+            yield look(Path(descriptor))
 
 
 def _is_open_to_others(file: Path) -> bool:

@@ -94,15 +94,13 @@ def connect(
     *,
     busy_timeout: timedelta = BUSY_TIMEOUT,
     features: Features = ALL,
-    one_thread: bool = True,
     mode: str = "",
     is_strict: bool = False,
 ) -> sqlite3.Connection:
     """An open connection with the settings and functions that every one of ours has.
 
-    Unless it is for one thread, another than that which uses it may close it. The mode is what
-    SQLite takes in the address of a file (https://sqlite.org/uri.html); without one, a file that
-    is not there is made.
+    The mode is what SQLite takes in the address of a file (https://sqlite.org/uri.html); without
+    one, a file that is not there is made.
 
     A text that is no UTF-8 is read with U+FFFD in the place of what cannot be decoded. With
     `is_strict` it is an error, and reading is faster: see `decoding`.
@@ -113,7 +111,7 @@ def connect(
         isolation_level=None,
         timeout=busy_timeout.total_seconds(),
         cached_statements=CACHED_STATEMENTS,
-        check_same_thread=one_thread,
+        check_same_thread=False,  # another thread than that which uses it may close it
         factory=Database,
     )
     if not is_strict:

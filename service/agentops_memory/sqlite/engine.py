@@ -85,7 +85,7 @@ async def opened_file(
         stack.enter_context(in_use(file_id(path)))
         await run_in_thread(partial(migrated, path, now, features, on_upgrade))
         stack.enter_context(in_use(file := file_id(path)))  # a new one
-        opening = partial(connect, path, features=features, one_thread=False, is_strict=True)
+        opening = partial(connect, path, features=features, is_strict=True)
         writer = Threads([await asyncio.to_thread(opening)])
         try:
             files = await writer.run(partial(OpenFiles, path, file))

@@ -149,7 +149,7 @@ def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
     with refusing(path), ExitStack() as opened:
         connections = []
         for _ in range(READERS):
-            database = connect(path, features=features, one_thread=False, is_strict=True)
+            database = connect(path, features=features, is_strict=True)
             opened.callback(database.close)
             read_only(database)
             database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too
@@ -208,7 +208,7 @@ class SqliteStored(SqliteTable):
 @contextmanager
 def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[HeldReads]:
     """The reads of a database that memory answers, over a connection of their own."""
-    connection = connect(path, busy_timeout=NO_WAIT, one_thread=False, is_strict=True)
+    connection = connect(path, busy_timeout=NO_WAIT, is_strict=True)
     with closing(connection):
         read_only(connection)
         it = SqliteStored(connection, files)
