@@ -337,8 +337,8 @@ def backed_up(folder: Path, clock: Clock | None = None, **variables: str) -> Ite
 def to_make(folder: Path, every: timedelta = timedelta(days=1)) -> Backups:
     """Backups of the database beside the folder, made when they are told to keep up."""
     variables = {
-        "MEMORY_DB_PATH": str(folder.parent / "memory.db"), "MEMORY_BACKUP_KEEP": "1",
-        "MEMORY_BACKUP_EVERY": f"{every // timedelta(milliseconds=1)}ms",
+        "MEMORY_DB_PATH": str(folder.parent / "memory.db"), "MEMORY_BACKUP_DIR": str(folder),
+        "MEMORY_BACKUP_EVERY": f"{every // timedelta(milliseconds=1)}ms", "MEMORY_BACKUP_KEEP": "1",
     }  # fmt: skip
     return Backups(settings=settings(variables), folder=folder, metrics=Metrics(), clock=Clock())
 
