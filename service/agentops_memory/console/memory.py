@@ -33,10 +33,14 @@ async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: 
     revisions = await visit.memories.history(id_)
     memory, number = await _existing(visit, id_), visit.query["revision"]
     selected = next((it for it in revisions if str(it.revision) == number), revisions[0])
+    # What it changed, by field; nothing for the first one and for a deletion.
+    older = (it for it in revisions if it.revision < selected.revision and it.title is not None)
+    before = next(older, None) if selected.title is not None else None
+    differences = _differences(_fields(before), _fields(selected)) if before else {}
     return await visit.page(
         "memory.html", f"/observations/{id_}", f"/observations/{id_}/history", status=status,
         id=id_, memory=memory, revisions=revisions, problem=problem, selected=selected,
-        change=_change(revisions, selected), similar=await _similar(visit, id_) if memory else (),
+        change=differences, similar=await _similar(visit, id_) if memory else (),
         **values,
     )  # fmt: skip
 
@@ -60,15 +64,6 @@ async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
         how = api.recall.features, api.recall.timeout
         return await visit.read(lookalikes, memory, SIMILAR, *how)
     return ()
-
-
-def _change(revisions: list[c.Revision], of: c.Revision) -> Mapping[str, Markup]:
-    """What a revision changed, by field; nothing for the first one and for a deletion."""
-    older = (it for it in revisions if it.revision < of.revision and it.title is not None)
-    before = next(older, None)
-    if before is None or of.title is None:
-        return {}
-    return _differences(_fields(before), _fields(of))
 
 
 def _fields(it: c.Observation | c.Revision) -> dict[str, str]:

@@ -194,16 +194,8 @@ class Settings:
 
     @property
     def retention(self) -> Retentions:
-        return Retentions(
-            deleted=self.keep_deleted,
-            expired=self.keep_expired,
-            revisions=self.keep_revisions,
-            idempotency=self.keep_idempotency,
-            audit=self.keep_audit,
-            receipts=self.keep_receipts,
-            events=self.keep_events,
-            log=self.keep_log,
-        )
+        names = [it.name for it in fields(Retentions)]
+        return Retentions(**{name: getattr(self, f"keep_{name}") for name in names})
 
     @property
     def capacities(self) -> Capacities:
@@ -211,13 +203,7 @@ class Settings:
 
     @property
     def profile(self) -> Profile:
-        return Profile(
-            tools=self.tools,
-            context_limit=self.context_limit,
-            auto_summarize=self.auto_summarize,
-            auto_save=self.auto_save,
-            auto_search=self.auto_search,
-        )
+        return Profile(**{it.name: getattr(self, it.name) for it in fields(Profile)})
 
 
 def _variable(of: Field[Any]) -> Variable:
