@@ -87,6 +87,7 @@ async def test_a_request_that_ends_without_an_answer_has_failed() -> None:
     with pytest.raises(RuntimeError):
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
             await http.get("/")
+    telemetry.metrics.settle()
     assert 'route="none",status="500"} 1.0\n' in value_of("")[0].decode()
 
 

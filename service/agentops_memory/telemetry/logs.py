@@ -9,7 +9,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple, TextIO, cast
+from typing import Any, TextIO, cast
 
 from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,8 +36,6 @@ STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has it
 
-_Fields = dict[str, object]
-
 _spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
 _hidden: ContextVar[Callable[[str], str]] = ContextVar(
     "takes secrets out of what leaves", default=lambda text: DEFAULT_RULES.redacted(text).text
@@ -50,28 +48,19 @@ def hide_by(rules: Callable[[], Rules]) -> None:
     They are fetched once, if it has a text that may contain a secret. What it says several
     times, as of a prompt or a type in its spans, is looked through once.
     """
-    _hidden.set(_Hiding(rules))
+    known: dict[str, str] = {}
+    redacted: Callable[[str], Redacted] | None = None
 
+    def clean(text: str) -> str:
+        nonlocal redacted
+        if (safe := known.get(text)) is None:
+            redacted = redacted or rules().redacted
+            safe = redacted(text).text
+            if len(known) < TEXTS:
+                known[text] = safe
+        return safe
 
-class _Hiding:
-    """Made for each request, most of which say nothing in which a secret can be."""
-
-    __slots__ = ("_known", "_redacted", "_rules")
-
-    def __init__(self, rules: Callable[[], Rules]) -> None:
-        self._rules = rules
-        self._redacted: Callable[[str], Redacted] | None = None
-        self._known: dict[str, str] = {}
-
-    def __call__(self, text: str) -> str:
-        if (clean := self._known.get(text)) is not None:
-            return clean
-        if self._redacted is None:
-            self._redacted = self._rules().redacted
-        clean = self._redacted(text).text
-        if len(self._known) < TEXTS:
-            self._known[text] = clean
-        return clean
+    _hidden.set(clean)
 
 
 def hide_too(rewritten: Callable[[str], str]) -> None:
@@ -124,7 +113,14 @@ class JsonFormatter(logging.Formatter):
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = _head(record) | trace_ids(get_current_span())
+        seconds, microseconds = divmod(round(record.created * 1_000_000), 1_000_000)
+        fields: dict[str, object] = {
+            "time": f"{_second(seconds)}.{microseconds // 1000:03d}Z",
+            "level": record.levelname,
+            "logger": record.name,
+            "message": message_of(record),
+            **trace_ids(get_current_span()),
+        }
         fields |= {name: value for name, value in _extra(record).items() if name not in fields}
         if record.exc_info and record.exc_info[1]:
             fields["exception"] = trace(record.exc_info[1])
@@ -144,30 +140,25 @@ class TextFormatter(logging.Formatter):
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         extra = {name: _without_secrets(it) for name, it in _extra(record).items()}
         if record.name == log.name and "status" in extra:
-            return f"{self.styled(at, DIM)}  {self._request(extra)}"
-        line = f"{self.styled(at, DIM)}  {self._level(record)}{hidden(message_of(record))}"
+            status: Any = extra["status"]
+            who = "  ".join(
+                printable(str(extra[it])) for it in ("key", "tenant", "client") if it in extra
+            )
+            took = self.styled(f"{extra['duration_ms']:g} ms  {who}", DIM)
+            style = RED if status >= 500 else YELLOW if status >= 400 else GREEN
+            return (
+                f"{self.styled(at, DIM)}  {self.styled(str(status), style)}  "
+                f"{extra['method']:<6} {printable(str(extra['path']))}  {took}"
+            )
+        style = STYLES.get(record.levelno, "")
+        level = f"{self.styled(record.levelname.lower(), style)}  " if style else ""
+        line = f"{self.styled(at, DIM)}  {level}{hidden(message_of(record))}"
         line += "".join(f"  {name}={it}" for name, it in extra.items())
         error = record.exc_info[1] if record.exc_info else None
         return line + (f"\n{trace(error).rstrip()}" if error else "")
 
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._has_colors else text
-
-    def _level(self, record: logging.LogRecord) -> str:
-        style = STYLES.get(record.levelno, "")
-        return f"{self.styled(record.levelname.lower(), style)}  " if style else ""
-
-    def _request(self, fields: Mapping[str, Any]) -> str:
-        status, method = fields["status"], f"{fields['method']:<6}"
-        style = RED if status >= 500 else YELLOW if status >= 400 else GREEN
-        who = "  ".join(
-            printable(fields[name]) for name in ("key", "tenant", "client") if name in fields
-        )
-        milliseconds = f"{fields['duration_ms']:g} ms"
-        return (
-            f"{self.styled(str(status), style)}  {method} {printable(fields['path'])}  "
-            f"{self.styled(f'{milliseconds}  {who}', DIM)}"
-        )
 
 
 def show_banner(title: str, facts: Mapping[str, str]) -> bool:
@@ -184,22 +175,12 @@ def show_banner(title: str, facts: Mapping[str, str]) -> bool:
     return True
 
 
-def _head(record: logging.LogRecord) -> _Fields:
-    seconds, microseconds = divmod(round(record.created * 1_000_000), 1_000_000)
-    return {
-        "time": f"{_second(seconds)}.{microseconds // 1000:03d}Z",
-        "level": record.levelname,
-        "logger": record.name,
-        "message": message_of(record),
-    }
-
-
 @lru_cache(1)  # most lines are of the second of the line before
 def _second(since_epoch: int) -> str:
     return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
-def _extra(record: logging.LogRecord) -> _Fields:
+def _extra(record: logging.LogRecord) -> dict[str, object]:
     if not is_own(record):  # whose fields may hold anything
         return {"source": f"{record.filename}:{record.lineno}"}
     return {name: value for name, value in vars(record).items() if name not in _OWN}
@@ -253,12 +234,12 @@ class Requests:
             await self._app(scope, receive, send)
             return
         began, status = scope.get(BEGAN, time.perf_counter()), FAILED
-        said: Mapping[bytes, bytes] = {}
+        headers: Mapping[bytes, bytes] = {}
 
         def watched(message: Message) -> Awaitable[None]:
-            nonlocal status, said
+            nonlocal status, headers
             if message["type"] == "http.response.start":
-                status, said = message["status"], dict(message.get("headers", ()))
+                status, headers = message["status"], dict(message.get("headers", ()))
             return send(message)
 
         spans: list[Span] = []
@@ -269,30 +250,31 @@ class Requests:
         finally:
             self._metrics.in_flight -= 1
             _spans.reset(token)
-            seconds, span = time.perf_counter() - began, spans[-1] if spans else INVALID_SPAN
-            route, method, path = self._route_of(scope), scope["method"], scope["path"]
-            _write_request(
-                _KNOWN.get(method, method),
-                OwnText(route) if route == path else path,
-                status,
-                seconds,
-                span,
-                _who(scope),
-                request_id=next(
-                    (said[it].decode("latin-1") for it in REQUEST_IDS if it in said), ""
-                ),
+            client, caller = scope.get("client"), cast("Caller | None", scope.get(CALLER))
+            known = (caller.tenant, caller.key_name) if caller else ()
+            ids = (headers[name].decode("latin-1") for name in REQUEST_IDS if name in headers)
+            log_answered(
+                scope["path"],
+                time.perf_counter() - began,
+                self._metrics,
+                spans[-1] if spans else INVALID_SPAN,
+                (client[0] if client else "", *known),
+                method=scope["method"],
+                status=status,
+                route=self._route_of(scope),
+                request_id=next(ids, ""),
             )
-            self._measure(scope, route, status, seconds, span)
-
-    def _measure(self, scope: Scope, route: str, status: int, seconds: float, span: Span) -> None:
-        method = scope["method"] if scope["method"] in METHODS else OTHER
-        self._metrics.count(REQUESTS, method, route, str(status), span=span)
-        self._metrics.observe(REQUEST_SECONDS, seconds, method, route, span=span)
-        caller = cast("Caller | None", scope.get(CALLER))
-        self._metrics.note_slow(method, route, status, seconds, caller.tenant if caller else "")
 
 
-def log_answered(
+@lru_cache(CALLERS)
+def _caller_fields(by: tuple[str, ...]) -> tuple[Mapping[str, object], str]:
+    """The caller, as fields of a line, and as their JSON after other fields."""
+    pairs = zip(("client", "tenant", "key"), by, strict=False)  # nobody may be known yet
+    fields = {name: OwnText(it) for name, it in pairs if it}
+    return fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items())
+
+
+def log_answered(  # noqa: PLR0913 - all that is measured and logged of a request
     path: str,
     seconds: float,
     metrics: Metrics,
@@ -301,51 +283,30 @@ def log_answered(
     *,
     method: str = "GET",
     status: int = 200,
+    route: str = "",
+    request_id: str = "",
 ) -> None:
-    """Tell of a request that was answered in front of `Requests`, as that tells of it.
+    """Count, measure and log a request that is answered, also one in front of `Requests`.
 
-    `by` is the address of the client, the tenant, and the name of the key.
+    `by` is the address of the client, the tenant, and the name of the key. The route is the path
+    by default. The line is mostly made by hand in a fraction of the time of the formatter, and as
+    that would write it.
     """
-    metrics.tally(REQUESTS, method, path, str(status), span=span)
-    metrics.observe(REQUEST_SECONDS, seconds, method, path, span=span)
-    metrics.note_slow(method, path, status, seconds, by[1] if len(by) > 1 else "")
-    _write_request(_KNOWN[method], OwnText(path), status, seconds, span, _fields_of(by))
-
-
-def _who(scope: Scope) -> "By":
-    client, caller = scope.get("client"), cast("Caller | None", scope.get(CALLER))
-    known = (caller.tenant, caller.key_name) if caller else ()
-    return _fields_of((client[0] if client else "", *known))
-
-
-class By(NamedTuple):
-    """The caller, as fields of a line, and as their JSON after other fields."""
-
-    fields: Mapping[str, object]
-    json: str
-
-
-@lru_cache(CALLERS)
-def _fields_of(who: tuple[str, ...]) -> By:
-    pairs = zip(("client", "tenant", "key"), who, strict=False)  # nobody may be known yet
-    fields = {name: OwnText(it) for name, it in pairs if it}
-    return By(fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items()))
-
-
-def _write_request(
-    method: str, path: str, status: int, seconds: float, span: Span, by: By, *, request_id: str = ""
-) -> None:
-    """The line of a request, mostly made by hand in a fraction of the time of the formatter,
-    and as it would write it.
-    """
+    label, route = method if method in _KNOWN else OTHER, route or path
+    metrics.tally(REQUESTS, label, route, str(status), span=span)
+    metrics.observe(REQUEST_SECONDS, seconds, label, route, span=span)
+    metrics.note_slow(label, route, status, seconds, by[1] if len(by) > 1 else "")
+    if route == path:
+        path = OwnText(path)
     level = logging.DEBUG if path in QUIET else logging.INFO
     if not log.isEnabledFor(level):
         return
     named, took = trace_ids(span) if span is not INVALID_SPAN else {}, round(seconds * 1000, 2)
+    caller, caller_json = _caller_fields(by)
     handlers = logging.root.handlers
     if (
         level == logging.INFO
-        and isinstance(method, OwnText)
+        and method in _KNOWN
         and not (request_id or log.handlers)
         and len(handlers) == 1
         and isinstance(handlers[0].formatter, JsonFormatter)
@@ -357,20 +318,19 @@ def _write_request(
         line = (
             f'{{"time": "{_second(second)}.{int((now - second) * 1000):03d}Z", "level": "INFO", '
             f'"logger": "{log.name}", "message": "request", "method": "{method}", '
-            f'"path": {quoted}, "status": {status}, "duration_ms": {took}{by.json}{ids}}}\n'
+            f'"path": {quoted}, "status": {status}, "duration_ms": {took}{caller_json}{ids}}}\n'
         )
         stream = cast("logging.StreamHandler[TextIO]", handlers[0]).stream
         with suppress(OSError, ValueError):  # as a handler: a log that is closed stops no request
             stream.write(line)
             stream.flush()
         return
-    fields: _Fields = {
-        "method": method, "path": path, "status": status, "duration_ms": took, **by.fields,
+    extra = {
+        "method": _KNOWN.get(method, method), "path": path, "status": status,
+        "duration_ms": took, **caller,
+        **({"request_id": request_id} if request_id else {}), **named,
     }  # fmt: skip
-    if request_id:
-        fields["request_id"] = request_id
     # As `log.log`, which would look for the line of the program that it is called from.
-    extra = fields | named
     log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=extra))
 
 

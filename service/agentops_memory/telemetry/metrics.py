@@ -278,32 +278,27 @@ class Metrics:
 
 def instruments(meter: "Meter") -> Sink:
     def recorder(measure: Measure) -> Recorder:
-        record = _instrument(meter, measure)
+        args = (measure.name, measure.unit, measure.help)
+        record: Callable[[float, dict[str, str], SpanContext], None]
+        match measure.kind:
+            case Kind.COUNTER:
+                record = meter.create_counter(*args).add
+            case Kind.GAUGE:
+                record = meter.create_gauge(*args).set
+            case Kind.HISTOGRAM:
+                record = meter.create_histogram(
+                    *args, explicit_bucket_boundaries_advisory=measure.buckets
+                ).record
+        # Few, as each has a series.
+        labelled = cache(lambda labels: dict(zip(measure.labels, labels, strict=True)))
 
-        def recorded(value: float, labels: tuple[str, ...], span: Span) -> None:
-            if isnan(value):  # nobody can tell
-                return
-            labelled = dict(zip(measure.labels, labels, strict=True))
-            record(value, labelled, set_span_in_context(span))
+        def send(value: float, labels: tuple[str, ...], span: Span) -> None:
+            if not isnan(value):  # else nobody can tell
+                record(value, labelled(labels), set_span_in_context(span))
 
-        return recorded
+        return send
 
     return recorder
-
-
-def _instrument(
-    meter: "Meter", measure: Measure
-) -> "Callable[[float, dict[str, str], SpanContext], None]":
-    args = (measure.name, measure.unit, measure.help)
-    match measure.kind:
-        case Kind.COUNTER:
-            return meter.create_counter(*args).add
-        case Kind.GAUGE:
-            return meter.create_gauge(*args).set
-        case Kind.HISTOGRAM:
-            return meter.create_histogram(
-                *args, explicit_bucket_boundaries_advisory=measure.buckets
-            ).record
 
 
 class Prometheus:
@@ -321,27 +316,27 @@ class Prometheus:
         self._client.ProcessCollector(registry=self._registry)
 
     def __call__(self, measure: Measure) -> Recorder:
-        labelled, add = self._made(measure)
-        series = cache(lambda labels: labelled(*labels))
+        client, args = self._client, (measure.name, measure.help, tuple(measure.labels))
+        add: Callable[..., None]
+        if measure.kind is Kind.HISTOGRAM:
+            made: Any = _Histogram(client, measure)
+            self._registry.register(made)
+            add = _Series.observe
+        elif measure.kind is Kind.COUNTER:
+            made, add = client.Counter(*args, registry=self._registry), client.Counter.inc
+        else:
+            made = client.Gauge(*args, registry=self._registry)
+            add = _set
+        has_series = measure.labels or measure.kind is Kind.HISTOGRAM
+        series = cache(lambda labels: made.labels(*labels) if has_series else made)
         for values in product(*measure.labels.values()):
             series(values)  # known ones begin at 0, so that a first event is an increase
 
-        def recorded(value: float, labels: tuple[str, ...], span: Span) -> None:
-            add(series(labels), value, _exemplar(span))
+        def record(value: float, labels: tuple[str, ...], span: Span) -> None:
+            is_sampled = span is not INVALID_SPAN and span.get_span_context().trace_flags.sampled
+            add(series(labels), value, trace_ids(span) if is_sampled else None)
 
-        return recorded
-
-    def _made(self, measure: Measure) -> tuple[Callable[..., Any], Callable[..., None]]:
-        """What tells the series of some labels, and what adds a value to one."""
-        client, args = self._client, (measure.name, measure.help, tuple(measure.labels))
-        if measure.kind is Kind.HISTOGRAM:
-            histogram = _Histogram(client, measure)
-            self._registry.register(histogram)
-            return histogram.labels, _Series.observe
-        is_counter = measure.kind is Kind.COUNTER
-        made = (client.Counter if is_counter else client.Gauge)(*args, registry=self._registry)
-        add = client.Counter.inc if is_counter else lambda gauge, value, _: gauge.set(value)
-        return made.labels if measure.labels else lambda: made, add
+        return record
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
@@ -349,6 +344,10 @@ class Prometheus:
             writer = self._open_metrics
             return writer.generate_latest(self._registry), writer.CONTENT_TYPE_LATEST
         return self._client.generate_latest(self._registry), TEXT
+
+
+def _set(gauge: Any, value: float, _: object) -> None:
+    gauge.set(value)
 
 
 class _Series:
@@ -393,12 +392,6 @@ class _Histogram:
             buckets = list(zip(bounds, accumulate(series.counts), exemplars, strict=True))
             family.add_metric(labels, buckets, series.sum)
         yield family
-
-
-def _exemplar(span: Span) -> dict[str, str] | None:
-    if span is INVALID_SPAN:  # of a service that sends none
-        return None
-    return trace_ids(span) if span.get_span_context().trace_flags.sampled else None
 
 
 def trace_ids(span: Span) -> dict[str, str]:

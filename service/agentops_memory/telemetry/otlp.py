@@ -2,9 +2,10 @@
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
+from importlib import import_module
 from struct import Struct, pack
 from urllib.parse import urlsplit
 
@@ -32,6 +33,7 @@ QUEUE = 1024  # spans, and past operations, that wait for the collector; the old
 BATCH = 128  # in one message; a past operation is one, of ten times the size if it shows much
 DELAY = timedelta(seconds=1)  # that a span waits for others at most
 INTERVAL = timedelta(seconds=60)  # between two messages of measurements
+PROTOCOLS = {"grpc": "grpc", "http/protobuf": "http", "http": "http"}  # and their packages
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
 PAIRS = 1024  # attributes whose bytes are remembered
@@ -47,7 +49,8 @@ _EVENT_AT, _NAMED, _EVENT_ATTRIBUTE = b"\x09", b"\x12", b"\x1a"
 _KEY, _VALUE, _TEXT, _TRUE, _FALSE, _INT, _FLOAT = (
     b"\x0a", b"\x12", b"\x0a", b"\x10\x01", b"\x10\x00", b"\x18", b"\x21"
 )  # fmt: skip
-_SPAN = b"\x12"  # in what one scope has
+_SPAN = _SCOPE = b"\x12"  # in what one scope has, and that in what one resource has
+_RESOURCE = b"\x0a"  # in a message
 _KIND_AND_TIMES = Struct("<BBBQBQ")  # with the keys before each
 _INTERNAL, _SERVER = Message.SPAN_KIND_INTERNAL, Message.SPAN_KIND_SERVER
 _IS_KNOWN = int(SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
@@ -66,18 +69,40 @@ class PastOperation(ReadableSpan):
         self.encoded = encoded
 
 
+def encoded_message(sdk_spans: Sequence[ReadableSpan]) -> bytes:
+    """The message of the SDK, with what is encoded already: to parse that takes long."""
+    past = [it for it in sdk_spans if isinstance(it, PastOperation)]
+    others = trace_encoder.encode_spans(
+        [it for it in sdk_spans if not isinstance(it, PastOperation)]
+    )
+    message: bytes = others.SerializePartialToString()
+    if not past:
+        return message
+    (frame,) = trace_encoder.encode_spans([past[0].frame]).resource_spans
+    scope = frame.scope_spans.pop()
+    scope.ClearField("spans")
+    spans = b"".join([scope.SerializeToString(), *(it.encoded for it in past)])
+    whole = frame.SerializeToString() + _sized(_SCOPE, spans)
+    return _sized(_RESOURCE, whole) + message
+
+
 def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
-    """The message of the SDK, with what is encoded already."""
-    others = [it for it in sdk_spans if not isinstance(it, PastOperation)]
-    request = trace_encoder.encode_spans(others)
-    if whole := [it for it in sdk_spans if isinstance(it, PastOperation)]:
-        added = trace_encoder.encode_spans([whole[0].frame])
-        scope = added.resource_spans[0].scope_spans[0]
-        scope.ClearField("spans")
-        scope.MergeFromString(b"".join([it.encoded for it in whole]))
-        added.MergeFrom(request)  # the smaller one
-        return added
+    """The same, where it is a message that is sent: over gRPC."""
+    request = ExportTraceServiceRequest()
+    request.MergeFromString(encoded_message(sdk_spans))
     return request
+
+
+class _Encoded:
+    """What is posted over HTTP, in the place of a message."""
+
+    def __init__(self, sdk_spans: Sequence[ReadableSpan]) -> None:
+        self._encoded = encoded_message(sdk_spans)
+
+    def SerializePartialToString(self) -> bytes:  # noqa: N802 - protobuf's
+        return self._encoded
+
+    SerializeToString = SerializePartialToString
 
 
 class PastSpans:
@@ -120,10 +145,10 @@ class PastSpans:
             below = [*zip(inner, ids, [within] * len(ids), strict=True), (work, within, own)]
             spans = [_span(shared, *it, _encoded(_ATTRIBUTE, it[0].attributes)) for it in below]
             at = _EVENT_AT + work.ended.to_bytes(8, "little") + _sized(_NAMED, events[0].encode())
-            told = _encoded(_ATTRIBUTE, attributes)
-            told += b"".join([_sized(_EVENT, at + it) for it in events[1]])
+            fields = _encoded(_ATTRIBUTE, attributes)
+            fields += b"".join([_sized(_EVENT, at + it) for it in events[1]])
             whole = PastStep(name, work.began, work.ended, {})
-            spans.append(_span(shared, whole, own, parent.span_id, told, _SERVER))
+            spans.append(_span(shared, whole, own, parent.span_id, fields, _SERVER))
             self._processor.on_end(PastOperation(context, self._frame, b"".join(spans)))
         return trace.NonRecordingSpan(context)
 
@@ -133,13 +158,13 @@ class PastSpans:
 
 
 def _span(
-    shared: bytes, step: PastStep, own: int, parent: int, told: bytes, kind: int = _INTERNAL
+    shared: bytes, step: PastStep, own: int, parent: int, fields: bytes, kind: int = _INTERNAL
 ) -> bytes:
     """A step as one of the spans of a scope."""
     flags = _IS_KNOWN | (_IS_REMOTE if kind == _SERVER and parent else 0)
     return _sized(_SPAN, b"%b%b%b%b%b%b%b%b" % (
         shared, _SPAN_ID, own.to_bytes(8, "big"),
-        _PARENT + parent.to_bytes(8, "big") if parent else b"", told,
+        _PARENT + parent.to_bytes(8, "big") if parent else b"", fields,
         _sized(_NAME, step.name.encode()),
         _KIND_AND_TIMES.pack(0x30, kind, 0x39, step.began, 0x41, step.ended),
         _FLAGS + flags.to_bytes(4, "little"),
@@ -173,7 +198,11 @@ _known_pair = lru_cache(PAIRS, typed=True)(_pair)
 def _sized(key: bytes, value: bytes) -> bytes:
     """A field of so many bytes."""
     size = len(value)
-    return b"%b%c%b" % (key, size, value) if size < 1 << 7 else key + _varint(size) + value
+    if size < 1 << 7:
+        return b"%b%c%b" % (key, size, value)
+    if size < 1 << 14:  # most; `_varint` would call itself
+        return b"%b%c%c%b" % (key, size & 0x7F | 0x80, size >> 7, value)
+    return key + _varint(size) + value
 
 
 def _varint(number: int) -> bytes:
@@ -192,9 +221,9 @@ def providers(
     what is over are left to the SDK where its settings or a sampler of others may change them.
     Raises ValueError for an unknown protocol.
     """
-    if protocol not in _EXPORTERS:
-        raise ValueError(f"The protocol must be one of {', '.join(_EXPORTERS)}.")
-    spans, measurements = _EXPORTERS[protocol](endpoint)
+    if protocol not in PROTOCOLS:
+        raise ValueError(f"The protocol must be one of {', '.join(PROTOCOLS)}.")
+    spans, measurements = _exporters(endpoint, protocol)
     resource = Resource.create({"service.name": SERVICE, "service.version": __version__})
     tracing = TracerProvider(resource=resource, shutdown_on_exit=False)
     processor = BatchSpanProcessor(
@@ -232,38 +261,21 @@ def _url(endpoint: str) -> str:
     return endpoint if "://" in endpoint else f"http://{endpoint}"
 
 
-# One exporter is imported, never both: gRPC alone takes half of the memory that spans cost.
-
-
-def _grpc(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
-    from opentelemetry.exporter.otlp.proto.grpc import (  # noqa: PLC0415
-        metric_exporter,
-        trace_exporter,
+def _exporters(endpoint: str, protocol: str) -> tuple[SpanExporter, MetricExporter]:
+    """Of one protocol: gRPC alone takes half of the memory that spans cost."""
+    spans, metrics = (
+        import_module(f"opentelemetry.exporter.otlp.proto.{PROTOCOLS[protocol]}.{it}_exporter")
+        for it in ("trace", "metric")
     )
-
-    trace_exporter.encode_spans = encode_spans  # type: ignore[attr-defined]
-    target, tls = grpc_target(endpoint)
+    if protocol == "grpc":
+        spans.encode_spans = encode_spans  # type: ignore[attr-defined]
+        target, tls = grpc_target(endpoint)
+        return (
+            spans.OTLPSpanExporter(endpoint=target, insecure=not tls),
+            metrics.OTLPMetricExporter(endpoint=target, insecure=not tls),
+        )
+    spans.encode_spans = _Encoded  # type: ignore[attr-defined]
     return (
-        trace_exporter.OTLPSpanExporter(endpoint=target, insecure=not tls),
-        metric_exporter.OTLPMetricExporter(endpoint=target, insecure=not tls),
+        spans.OTLPSpanExporter(endpoint=http_url(endpoint)),
+        metrics.OTLPMetricExporter(endpoint=http_url(endpoint, METRICS)),
     )
-
-
-def _http(endpoint: str) -> tuple[SpanExporter, MetricExporter]:
-    from opentelemetry.exporter.otlp.proto.http import (  # noqa: PLC0415
-        metric_exporter,
-        trace_exporter,
-    )
-
-    trace_exporter.encode_spans = encode_spans  # type: ignore[attr-defined]
-    return (
-        trace_exporter.OTLPSpanExporter(endpoint=http_url(endpoint)),
-        metric_exporter.OTLPMetricExporter(endpoint=http_url(endpoint, METRICS)),
-    )
-
-
-_EXPORTERS: dict[str, Callable[[str], tuple[SpanExporter, MetricExporter]]] = {
-    "grpc": _grpc,
-    "http/protobuf": _http,
-    "http": _http,
-}

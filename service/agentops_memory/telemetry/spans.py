@@ -205,14 +205,15 @@ def _error_type(error: Exception) -> str:
 
 def sendable(attributes: Attributes) -> dict[str, AnyValue]:
     """What leaves the service of these: no secrets, and no value of None."""
-    return {name: _sendable(value) for name, value in attributes.items() if value is not None}
-
-
-def _sendable(value: AnyValue | Cut) -> AnyValue:
-    if isinstance(value, Cut):
-        return _encodable(value.text)[: value.limit]
-    is_own = isinstance(value, OwnText)
-    return _encodable(value) if isinstance(value, str) and not is_own else value
+    clean: dict[str, AnyValue] = {}
+    for name, value in attributes.items():
+        if isinstance(value, Cut):
+            clean[name] = _encodable(value.text)[: value.limit]
+        elif isinstance(value, str) and not isinstance(value, OwnText):
+            clean[name] = _encodable(value)
+        elif value is not None:
+            clean[name] = value
+    return clean
 
 
 def _encodable(text: str) -> str:
