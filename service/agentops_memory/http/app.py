@@ -251,15 +251,15 @@ class Application:
             scope[BEGUN] = True
             return send(message)
 
-        endpoint, protocol = self._endpoint(scope), protocol_at(scope["path"], self._protocols)
-        name = scope["path"]
-        if isinstance(endpoint, Endpoint):
-            protocol, name = endpoint.protocol, endpoint.operation.name
+        endpoint = self._endpoint(scope)
         try:
-            answer = endpoint or self._refused(Request(scope), protocol)
+            answer = endpoint or self._refused(Request(scope))
             await answer(scope, receive, sent)
         except Exception as error:
-            refusal = _refusal_of(error)
+            refusal, name = _refusal_of(error), scope["path"]
+            protocol = protocol_at(name, self._protocols)
+            if isinstance(endpoint, Endpoint):
+                protocol, name = endpoint.protocol, endpoint.operation.name
             if BEGUN not in scope:
                 await protocol.refused(refusal or Failed(FAILURE))(scope, receive, send)
             elif refusal:
@@ -287,9 +287,9 @@ class Application:
                 return route.app
         return None
 
-    def _refused(self, request: Request, protocol: Protocol) -> Response:
+    def _refused(self, request: Request) -> Response:
         """The answer where no operation takes the request."""
-        scope = request.scope
+        scope, protocol = request.scope, protocol_at(request.scope["path"], self._protocols)
         # A path may have one route a method.
         matches = [
             (route, known)

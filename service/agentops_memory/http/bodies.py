@@ -4,13 +4,23 @@ import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
+from types import coroutine
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qs, parse_qsl
 from uuid import uuid4
@@ -20,14 +30,14 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import BadFields, Full, Invalid, Refusal
 from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
-from .gate import ADMISSION, Admission, admission, current_caller
+from .gate import ADMISSION, admission, current_caller
 from .json_reader import parsed
 from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
 from .query import NUMBER, Query
@@ -186,23 +196,36 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 async def _received(request: Request) -> tuple[bytes, bool]:
     """The next chunk, and whether more follow."""
-    # Called unless the chunk is there at once, as bodies mostly are with their heads.
-    wait = asyncio.get_running_loop().call_soon(_note_wait, request.scope.get(ADMISSION))
+    receiving = cast(Coroutine[Any, Any, Message], request.receive())
     try:
-        async with asyncio.timeout(BODY_IDLE):
-            message = await request.receive()
-    except TimeoutError as error:
-        raise TooSlow("The body stopped arriving; nothing was stored.") from error
-    finally:
-        wait.cancel()
+        future = receiving.send(None)
+    except StopIteration as end:  # as bodies mostly are there with their heads
+        message: Message = end.value
+    else:
+        if (known := request.scope.get(ADMISSION)) is not None:
+            known.has_waited = True
+        try:
+            async with asyncio.timeout(BODY_IDLE):
+                message = await _continued(receiving, future)
+        except TimeoutError as error:
+            raise TooSlow("The body stopped arriving; nothing was stored.") from error
     if message["type"] == "http.disconnect":
         raise Gone("The client left before its body was complete.")
     return message.get("body", b""), message.get("more_body", False)
 
 
-def _note_wait(admitted: Admission | None) -> None:
-    if admitted is not None:
-        admitted.has_waited = True
+@coroutine
+def _continued(
+    receiving: Coroutine[Any, Any, Message], future: object
+) -> Generator[object, None, Message]:
+    """The result of a coroutine that waits for a future."""
+    try:
+        yield future
+    except BaseException:
+        receiving.close()
+        raise
+    message: Message = yield from receiving
+    return message
 
 
 JSON = "application/json"

@@ -13,6 +13,7 @@ from functools import partial
 from ipaddress import IPv4Address, ip_address
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
@@ -267,18 +268,19 @@ class Endpoint:
                 self.row_counts is not None
                 and any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
             )
-            if not is_large:
-                await self._answer(request, admitted, send)
-                return
             with self.gate.slot(admitted) as slot:
-                await slot.wait()
-                if admitted is not None:
-                    admitted.has_waited = True
-                await self._answer(request, admitted, send, slot)
+                if is_large:
+                    await slot.wait()
+                    if admitted is not None:
+                        admitted.has_waited = True
+                answer = await self._answer(request, admitted)
+                body = getattr(answer, "body", None)
+                if is_large or body is None or len(body) > PIECE:
+                    await slot.send(answer, scope, receive, send)
+                else:
+                    await answer(scope, receive, send)
 
-    async def _answer(
-        self, request: Request, admitted: Admission | None, send: Send, slot: Slot | None = None
-    ) -> None:
+    async def _answer(self, request: Request, admitted: Admission | None) -> Response:
         if (error := request.scope.get(FAILED)) is not None:
             raise error
         make = partial(self.operation.handler, request)
@@ -291,15 +293,7 @@ class Endpoint:
                 answer.headers[name] = "true"
         elif request.method not in SAFE:  # what is repeated was counted when it was done
             count(REDACTIONS, by=int(answer.headers.get(REDACTED, 0)))
-        scope, receive = request.scope, request.receive
-        body = getattr(answer, "body", None)
-        if slot is not None:
-            await slot.send(answer, scope, receive, send)
-        elif body is not None and len(body) <= PIECE:
-            await answer(scope, receive, send)
-        else:
-            with self.gate.slot(admitted) as own:
-                await own.send(answer, scope, receive, send)
+        return answer
 
 
 def _key(admitted: Admission | None) -> KeyId | None:

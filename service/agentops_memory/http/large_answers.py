@@ -59,11 +59,8 @@ class LargeAnswers:
         """
         lists = self._lists.get(key) or self._lists.setdefault(key, _Lists())
         try:
-            if lists.places.locked():
-                async with asyncio.timeout(LISTS_TIMEOUT):
-                    await lists.places.acquire()
-            else:
-                await lists.places.acquire()  # at once
+            async with asyncio.timeout(LISTS_TIMEOUT if lists.places.locked() else None):
+                await lists.places.acquire()
         except TimeoutError:
             raise TooMany(CROWD) from None
         try:

@@ -18,10 +18,9 @@ from ..http import query
 from ..http.bodies import GIVEN, JSON, Bodies, must
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, public_id, uid_of
-from ..memory.access import Caller, Role
+from ..memory.access import Role
 from ..memory.memory import ANY_STATE, ChangeKind, Expected
 from ..memory.saves import Written
-from ..memory.space import StoreId
 from ..recall.text import clean
 from ..recall.visible import has_controls
 from ..record import Microseconds, Record
@@ -198,7 +197,7 @@ class AnthropicStore(AnthropicRecord):
 class AnthropicStoreDeleted(AnthropicRecord):
     """What is left of a store."""
 
-    id: rules.ShownStore
+    id: str
     type: Literal["memory_store_deleted"] = "memory_store_deleted"
 
 
@@ -227,7 +226,7 @@ class AnthropicPrefix(AnthropicRecord):
 class AnthropicMemoryDeleted(AnthropicRecord):
     """What is left of a memory; its versions stay."""
 
-    id: rules.ShownEntry
+    id: str
     type: Literal["memory_deleted"] = "memory_deleted"
 
 
@@ -432,20 +431,6 @@ VERSIONS = f"{STORE_PATH}/memory_versions"
 VERSION_PATH = f"{VERSIONS}/{{memory_version_id}}"
 
 
-async def _delete_store(
-    serving: rules.Serving, caller: Caller, store: StoreId
-) -> AnthropicStoreDeleted:
-    await rules.delete(serving, caller, store)
-    return AnthropicStoreDeleted(id=store)
-
-
-async def _delete_memory(
-    serving: rules.Serving, caller: Caller, store: StoreId, entry: rules.EntryId, expected: Expected
-) -> AnthropicMemoryDeleted:
-    await entries.delete(serving, caller, store, entry, expected)
-    return AnthropicMemoryDeleted(id=entry)
-
-
 def operations(serving: rules.Serving) -> Sequence[Operation]:
     """Every operation of the protocol."""
     op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
@@ -468,7 +453,7 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
            Role.WRITER, rules.archive, store, answer=AnthropicStore),
         op("DELETE", STORE_PATH, "anthropic_delete_store",
            "Delete a memory store with all that is in it.",
-           Role.ADMIN, _delete_store, store, answer=AnthropicStoreDeleted),
+           Role.ADMIN, rules.delete, store, answer=AnthropicStoreDeleted),
         op("POST", MEMORIES, "anthropic_create_memory", "Create a memory at a path.",
            Role.WRITER, entries.create, (*store, VIEW), body=AnthropicMemoryBody,
            answer=AnthropicMemory),
@@ -483,7 +468,7 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
            Role.WRITER, entries.amend, (*memory, VIEW), body=AnthropicMemoryChange,
            body_required=False, answer=AnthropicMemory),
         op("DELETE", MEMORY, "anthropic_delete_memory", "Delete a memory; its versions stay.",
-           Role.WRITER, _delete_memory, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
+           Role.WRITER, entries.delete, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
         op("GET", VERSIONS, "anthropic_list_versions",
            "Versions of the memories of a store, newest first.",
            Role.READER, entries.list_versions,
@@ -503,6 +488,8 @@ def _answer(
     request: Request, done: Any, status: int, *, full: bool = True, **_: object
 ) -> Response:
     redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+    if value is None:
+        value = _deleted(**request.path_params)
     headers = {REQUEST_ID: _new_request_id()}
     if redacted:
         headers[REDACTED] = str(redacted)
@@ -521,8 +508,13 @@ def _answer(
     return Response(api.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 
 
+def _deleted(memory_store_id: str, memory_id: str = "") -> AnthropicRecord:
+    if memory_id:
+        return AnthropicMemoryDeleted(id=memory_id)
+    return AnthropicStoreDeleted(id=memory_store_id)
+
+
 def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request."""
     request_id, taken = _new_request_id(), refusal if isinstance(refusal, PathTaken) else None
     error = AnthropicError(
         type=REFUSALS.type(refusal.code), message=str(refusal),

@@ -445,7 +445,7 @@ def refused(refusal: Refusal) -> Response:
 BODIES = Bodies(refusal=_bad_field)
 PROTOCOL = Protocol(
     title="Memory Stores",
-    summary="Documents at paths, with immutable entries.",
+    summary="Documents at paths, with immutable versions.",
     prefix=PREFIX,
     refusals=REFUSALS,
     refused=refused,
