@@ -16,23 +16,8 @@ from starlette.responses import Response, StreamingResponse
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
-from ..http.bodies import (
-    JSON,
-    KEY_HEADERS,
-    NONE,
-    WRITTEN,
-    Bodies,
-    Instant,
-    bad_fields,
-    fault,
-    must,
-    present,
-    query_of,
-    read_key,
-    said_of,
-    whole_body,
-    written,
-)
+from ..http import bodies
+from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, fault, must, query_of, written
 from ..http.gate import admission, current_caller
 from ..http.large_answers import paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
@@ -66,7 +51,7 @@ UNKNOWN = {  # what is said of ids in a path that nothing has
     "grant_id": "No such entry of the access list.",
 }
 
-BODIES = Bodies(refusal=bad_fields, limit=1024 * 1024)
+BODIES = Bodies(refusal=bodies.bad_fields, limit=1024 * 1024)
 
 
 class Json(str):
@@ -211,7 +196,7 @@ class Nested(BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _present(cls, value: Any) -> Any:
-        return present(value) if isinstance(value, dict) else value
+        return bodies.present(value) if isinstance(value, dict) else value
 
 
 def instant_if_any(text: str | None) -> datetime | None:
@@ -225,7 +210,7 @@ def require_names(**names: str) -> None:
         try:
             _NEW[name].validate_python(text)
         except pydantic.ValidationError as error:
-            faults += [(name, said_of(fault)) for fault in error.errors()]
+            faults += [(name, bodies.said_of(fault)) for fault in error.errors()]
     if faults:
         raise BadFields(faults)
 
@@ -273,14 +258,14 @@ def whose(request: Request) -> tuple[Caller, Viewer]:
     return caller, Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
 
 
-async def writer(request: Request, bodies: Bodies = BODIES) -> tuple[Caller, Viewer]:
+async def writer(request: Request, of: Bodies = BODIES) -> tuple[Caller, Viewer]:
     """The same once the body was read, under the request's idempotency key if it has one."""
-    has_key = any(name in request.headers for name in KEY_HEADERS)
+    has_key = any(name in request.headers for name in bodies.KEY_HEADERS)
     if has_key and admission(request).body_digest is None:
-        await whole_body(request, bodies.limit)
+        await bodies.whole_body(request, of.limit)
     caller, viewer = whose(request)
     if has_key:
-        await read_key(request, limit=bodies.limit, holder=viewer.agent)
+        await bodies.read_key(request, limit=of.limit, holder=viewer.agent)
         caller = replace(caller, request=admission(request).idempotency)
     return caller, viewer
 

@@ -133,7 +133,7 @@ class Intents:
 
 def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> Intent:
     require_room(tx)
-    if id_ is not None and _get(tx, IntentId(id_)) is not None:
+    if id_ is not None and tx[Sql].fetch(_INTENT, "id = :id", id=id_) is not None:
         raise api.AlreadyThere
     made = Intent.whole(
         id=IntentId(id_ or new_id(tx, "intent")), created_by=viewer.agent, details=str(details),
@@ -168,7 +168,7 @@ def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object)
 def visible_intent(tx: Transaction, viewer: Viewer, intent: IntentId) -> Intent:
     """The intent; NotFound for one that the agent may not see."""
     require_sight(tx, viewer, intent)
-    return required(_get(tx, intent), NO_INTENT)
+    return required(tx[Sql].fetch(_INTENT, "id = :id", id=intent), NO_INTENT)
 
 
 def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
@@ -193,8 +193,3 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
         is_creator=is_creator, is_coordinator=is_coordinator, is_assigned=is_assigned,
         is_grantee=is_grantee, is_admin=viewer.is_admin,
     )  # fmt: skip
-
-
-def _get(tx: Transaction, intent: IntentId) -> Intent | None:
-    """The intent, regardless of visibility."""
-    return tx[Sql].fetch(_INTENT, "id = :id", id=intent)

@@ -19,21 +19,10 @@ from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
-from .contract import reading
+from .contract import reading, service
 from .contract.errors import Misconfigured, UnexpectedAnswer
 from .contract.models import Imported, ImportPlan, Progress
-from .contract.service import (
-    Blocking,
-    Call,
-    MemoryService,
-    Method,
-    P,
-    Questions,
-    T,
-    finished,
-    params,
-    sends,
-)
+from .contract.service import Blocking, Call, MemoryService, Method, P, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import (
     RETRIES,
@@ -146,7 +135,7 @@ class Client(Questions, Generic[Transport]):
     def _backend(self, transport: Transport | None, verify: ssl.SSLContext | bool) -> Backend:
         raise NotImplementedError
 
-    @sends("health", "GET", "health", read=reading.health)
+    @service.sends("health", "GET", "health", read=reading.health)
     def health(self) -> str:  # type: ignore[empty-body]
         """`ok` if the service runs; Unavailable while it ends. It needs no key."""
 
@@ -320,12 +309,12 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
         try:
             while True:
                 try:
-                    chunk = finished(chunks.__anext__())
+                    chunk = service.finished(chunks.__anext__())
                 except StopAsyncIteration:
                     return
                 yield chunk
         finally:
-            finished(chunks.aclose())
+            service.finished(chunks.aclose())
 
     def close(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
