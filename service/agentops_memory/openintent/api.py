@@ -533,15 +533,12 @@ def refused(refusal: Refusal) -> Response:
 
 
 def _problem(refusal: Refusal, cause: Refusal) -> JsonObject:
-    """A refusal, with the state that refuses if there is one."""
     is_gone = str(cause) == NO_ENTRY or isinstance(cause, AnswerErased)
     code = "ENTRY_NOT_FOUND" if is_gone else CODES.get(cause.code, UNAVAILABLE)
     fields: JsonObject = {"message": str(refusal), "error": {"code": code}}
     item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
     if isinstance(cause, BadFields):
-        fields["errors"] = [
-            {"field": item + name, "message": problem} for name, problem in cause.faults
-        ]
+        fields["errors"] = [{"field": item + name, "message": it} for name, it in cause.faults]
     elif isinstance(cause, BadField):
         fields["errors"] = [{"field": item + cause.field, "message": cause.problem}]
     elif isinstance(cause, Invalid):

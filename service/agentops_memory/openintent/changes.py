@@ -558,7 +558,6 @@ def _number(tx: Transaction, agent: AgentId, task: Task | None) -> int:
 
 
 def _size(tx: Transaction, agent: AgentId, task: Task | None) -> int:
-    """The bytes of their values."""
     outside = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
     of_task = {} if task is None else {"task": task.id, "attempt": task.attempt}
     size = tx[Sql].number(

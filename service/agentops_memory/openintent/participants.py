@@ -291,9 +291,7 @@ def visible_coordinator(tx: Transaction, viewer: Viewer, coordinator: Coordinato
     return record
 
 
-def visible_coordinators(
-    tx: Transaction, viewer: Viewer, intent: IntentId
-) -> Sequence[Coordinator]:
+def visible_coordinators(tx: Transaction, viewer: Viewer, intent: IntentId) -> list[Coordinator]:
     visible_intent(tx, viewer, intent)
     return coordinators_of(tx, intent)
 

@@ -75,21 +75,6 @@ Hit = tuple[float, AgentEntry]
 """The rank of an entry that was found, and the entry."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentFound:
-    """The entries found, best first, and where the search looked."""
-
-    hits: Sequence[Hit]
-    own: bool
-    namespaces: Sequence[str]
-    is_degraded: bool
-
-    def json_bytes(self) -> bytes:
-        items = [it.json_bytes()[:-1] + b',"rank":%b}' % written(rank) for rank, it in self.hits]
-        places = written({"own": self.own, "namespaces": self.namespaces})
-        return b'{"entries":[%b],"searched":%b}' % (b",".join(items), places)
-
-
 def _searching(services: "OpenIntent") -> Sequence[Operation]:
     entries = services.entries
 
@@ -110,13 +95,14 @@ def _searching(services: "OpenIntent") -> Sequence[Operation]:
         caller.require(Role.READER)
         query = understood(text, services.features, services.timeout)
         clean = filter_.clean(Redactor(entries.rules(caller)))
-        result, at = await entries.engine.read(caller, _search, viewer, query, clean, limit)
-        entries.accesses.note(caller, viewer, at, (it for _, it in result.hits))
+        searched = await entries.engine.read(caller, _search, viewer, query, clean, limit)
+        hits, own, names, is_degraded, at = searched
+        entries.accesses.note(caller, viewer, at, (it for _, it in hits))
         annotate(
             {
                 "memory.search.query": Cut(text, LONGEST_QUERY),
-                "memory.search.result_count": len(result.hits),
-                "memory.search.degraded": result.is_degraded or None,
+                "memory.search.result_count": len(hits),
+                "memory.search.degraded": is_degraded or None,
             }
         )
         attributes: Iterator[dict[str, Any]] = (
@@ -125,10 +111,13 @@ def _searching(services: "OpenIntent") -> Sequence[Operation]:
                 "memory.injected.rank": rank,
                 "memory.injected.method": Method.FULL_TEXT.value,
             }
-            for rank, entry in result.hits
+            for rank, entry in hits
         )
         span_events("search.result", attributes)
-        return Response(result.json_bytes(), media_type=JSON)
+        items = [it.json_bytes()[:-1] + b',"rank":%b}' % written(rank) for rank, it in hits]
+        places = written({"own": own, "namespaces": names})
+        content = b'{"entries":[%b],"searched":%b}' % (b",".join(items), places)
+        return Response(content, media_type=JSON)
 
     most = Parameter(
         name="limit",
@@ -147,8 +136,11 @@ def _searching(services: "OpenIntent") -> Sequence[Operation]:
 
 def _search(
     tx: Transaction, viewer: Viewer, query: Query, filter_: AgentFilter, limit: int
-) -> tuple[AgentFound, datetime]:
-    """Entries by their words, weighed within each place alone; of several by reciprocal rank."""
+) -> tuple[Sequence[Hit], bool, Sequence[str], bool, datetime]:
+    """Entries by their words, weighed within each place alone; of several by reciprocal rank.
+
+    With where was looked, whether the search was degraded, and the instant.
+    """
     own = filter_.tier is not Tier.SEMANTIC
     namespaces = [] if filter_.tier is Tier.EPISODIC else list(_readable(tx, viewer, filter_))
     places = [Filter(agent=viewer.agent)] if own else []
@@ -162,9 +154,7 @@ def _search(
         placed = ((-1 / (K + at), it) for each in hits for at, (_, it) in enumerate(each, start=1))
         best = sorted(placed, key=lambda hit: (hit[0], hit[1].memory))
     is_degraded = any(result.is_degraded for result in lists)
-    return AgentFound(
-        hits=best[:limit], own=own, namespaces=namespaces, is_degraded=is_degraded
-    ), tx.now
+    return best[:limit], own, namespaces, is_degraded, tx.now
 
 
 def _readable(tx: Transaction, viewer: Viewer, filter_: AgentFilter) -> Iterator[str]:

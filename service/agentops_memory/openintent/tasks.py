@@ -302,7 +302,6 @@ class Tasks:
         self, caller: Caller, viewer: Viewer, assignee: AgentId | None,
         of: Callable[..., Task | TaskBody], *args: object,
     ) -> None:  # fmt: skip
-        """Audit what an administrator assigns in an intent of others."""
         if viewer.is_admin and assignee is not None:
             intent = await self.engine.read(caller, _intent_of_others, viewer, of, *args)
             if intent is not None:

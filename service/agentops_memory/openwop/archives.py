@@ -325,7 +325,7 @@ def archive_of(
         nothing = NothingToCompact(
             "There are not two entries with words that a compaction may replace."
         )
-    text = _text_of(sources, screen, content, cap) if budget or len(sources) > 1 else None
+    text = _text(sources, screen, content, cap) if budget or len(sources) > 1 else None
     if text is None:
         raise nothing
     method = Method.EXTRACT if content is None else Method.HOST
@@ -344,9 +344,7 @@ def archive_of(
     return draft
 
 
-def _text_of(
-    sources: Sequence[RefEntry], screen: Screen, content: str | None, cap: int
-) -> str | None:
+def _text(sources: Sequence[RefEntry], screen: Screen, content: str | None, cap: int) -> str | None:
     """What an archive says: a host's text, or an extract; None if the sources have no word."""
     if content is not None:
         return screen.content(content) if has_words(map(_source, sources)) else None

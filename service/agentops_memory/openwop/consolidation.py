@@ -214,7 +214,7 @@ def begin_pass(
         ref=ref, kind=RunKind.PASS.value,
     ):  # fmt: skip
         tx[RunTable].end(tx[RunTable].known(broken_off), RunStatus.FAILED)
-    sources = [_sources(tx, ref, number, merge) for number, merge in enumerate(merges)]
+    sources = [_sources(tx, ref, at, merge) for at, merge in enumerate(merges)]
     run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
     pairs = zip(merges, sources, strict=True)
     written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
@@ -277,15 +277,13 @@ def _open(tx: Transaction, begun: Begun) -> Run:
     return run
 
 
-def _sources(
-    tx: Transaction, ref: MemoryRef, number: int, merge: p.MergeBody
-) -> Sequence[RefEntry]:
+def _sources(tx: Transaction, ref: MemoryRef, at: int, merge: p.MergeBody) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
     sources = to_merge(tx, ref, [merge])
     memories = [it.memory for it in sources]
     if len(sources) < len(merge.ids) or not p.are_all(tx, memories, p.VISIBLE):
         raise MemoryChanged
-    field_ = f"merges[{number}].ids"
+    field_ = f"merges[{at}].ids"
     if not p.are_all(tx, memories, p.REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
     if len({frozenset(subjects(it.tags)) for it in sources}) > 1:

@@ -219,9 +219,8 @@ class Proposals:
     engine: Engine
     redaction: Redaction
     audit: Audit
-    _locks: KeyedLocks = field(
-        default_factory=KeyedLocks
-    )  # of each: what is audited is what is done
+    # Of each: what is audited is what is done.
+    _locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def create(self, caller: Caller, *, body: ProposalBody) -> Written[Proposal]:
         """Make a proposal; BadFields for names that hold a secret, OverQuota."""
@@ -285,8 +284,6 @@ class Proposals:
     async def _write_screened(
         self, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
     ) -> Written[Proposal]:
-        """Do the work with the ids, and with the body without its secrets."""
-
         async def clean(screen: Screen) -> Sequence[object]:
             return *ids, await asyncio.to_thread(_without, screen, body)
 
@@ -506,7 +503,6 @@ def _size(title: str | None, rationale: str | None, artifact: str, runs: Sequenc
 
 
 def _rewrite(tx: Transaction, of: Proposal, **columns: object) -> None:
-    """Replace the texts in the next revision."""
     size = _size(of.title, of.rationale, of.artifact, of.provenance.source_run_ids)
     texts = {"title": of.title, "rationale": of.rationale, "size": size}
     _update(tx, of, **texts, revision=of.revision + 1, **columns)

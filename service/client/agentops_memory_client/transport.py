@@ -359,14 +359,14 @@ def refusal(
     if 300 <= status < 400:
         return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
     try:
-        problem = reading.problem(body)
+        sentence, code, details = reading.problem(body)
     except UnexpectedAnswer:
         failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
     request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
     return refused(
-        status, problem.sentence, code=problem.code, details=problem.details,
+        status, sentence, code=code, details=details,
         request_id=request_id, retry_after=retry_after,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from .errors import UnexpectedAnswer
 from .models import Appended, Context, Explanation, Found, Hit, Line
@@ -19,14 +19,6 @@ OMITTED = "x-results-omitted"
 ERASURE = "x-erasure-id"
 Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
 Reader = Callable[[bytes, Headers], T]
-
-
-class Problem(NamedTuple):
-    """Why something was refused: a sentence, and what protocols that have codes tell beside it."""
-
-    sentence: str
-    code: str | None = None
-    details: Mapping[str, Any] = {}
 
 
 def noun(kind: type[T]) -> Reader[T]:
@@ -81,17 +73,20 @@ def health(body: bytes, _: Headers) -> str:
     return read_as(str, json_object(body).get("status"))
 
 
-def problem(body: bytes) -> Problem:
-    """A refusal, in either form: `error` is the sentence, or the code beside a `message`."""
+def problem(body: bytes) -> tuple[str, str | None, Mapping[str, Any]]:
+    """Why something was refused: a sentence, and the code and details of protocols that have them.
+
+    In either form `error` is the sentence, or the code beside a `message`.
+    """
     document = json_object(body)
     error = read_as(str, document.get("error"))
     if "message" not in document:
-        return Problem(sentence=error)
+        return error, None, {}
     sentence, details = read_as(str, document["message"]), document.get("details")
     details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
     named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
-    return Problem(f"{sentence} {named}." if named else sentence, error, details)
+    return f"{sentence} {named}." if named else sentence, error, details
 
 
 def _explanation(document: Mapping[str, Any]) -> Explanation | None:

@@ -151,7 +151,6 @@ class Backlog:
             return await method(**fields, idempotency_key=write.key)
 
     def _pause(self) -> float | None:
-        """Seconds until the next attempt; None while the queue is empty."""
         if not self._queue:
             return None
         pause: timedelta = FIRST_PAUSE * 2 ** min(self._failures - 1, 10)

@@ -172,7 +172,6 @@ def trimmed(messages: Sequence[ChatMessage], budget: int) -> tuple[Messages, Mes
 
 
 def _cut(messages: Sequence[ChatMessage], budget: int) -> int:
-    """Where what stays begins."""
     sizes = [tokens((message,)) for message in messages]
     excess = sum(sizes) - budget
     starts = list(_starts(messages))
@@ -184,10 +183,8 @@ def _cut(messages: Sequence[ChatMessage], budget: int) -> int:
     )
     gone = list(accumulate(may_go, initial=0))
     enough = next((index for index in starts if gone[index] >= excess), starts[-1])
-    starts_of_users = (
-        index for index in starts if index >= enough and messages[index].role == "user"
-    )
-    return next(starts_of_users, enough)
+    users = (index for index in starts if index >= enough and messages[index].role == "user")
+    return next(users, enough)
 
 
 def _starts(messages: Sequence[ChatMessage]) -> Iterator[int]:

@@ -30,16 +30,13 @@ class TooManyFaults(Exception):
     """Reading ends: the limit of faults is reached."""
 
 
-class Faults:
-    """Faults in the order in which they are met. TooManyFaults is raised with the hundredth."""
-
-    def __init__(self) -> None:
-        self.messages: list[str] = []
+class Faults(list[str]):
+    """Faults in the order of the text. TooManyFaults is raised with the hundredth."""
 
     def add(self, path: str, sentence: str) -> None:
-        self.messages.append(f"{path}: {sentence}")
-        if len(self.messages) == MOST:
-            self.messages.append("There may be more faults: the reading ended here.")
+        self.append(f"{path}: {sentence}")
+        if len(self) == MOST:
+            self.append("There may be more faults: the reading ended here.")
             raise TooManyFaults
 
 
@@ -289,7 +286,7 @@ def rules_in(text: str) -> tuple[list[SaveRule], list[InjectRule], list[str]]:
         if len(places) > 1:
             lines = " and ".join(str(line) for line, _ in places)
             faults.add(HOOKS, f"Hooks are of one agent; these stand on the lines {lines}.")
-    return save, inject, faults.messages
+    return save, inject, faults
 
 
 def _hooks_in(root: Spot) -> list[tuple[int, Fields]]:

@@ -204,7 +204,6 @@ def _refuse(name: str, text: object, longest: int | None = None) -> None:
 
 
 def _argument(call: ToolCall, names: tuple[str, ...]) -> str | None:
-    """The first of the arguments that is text and not blank."""
     values = (call.arguments.get(name) for name in names)
     return next((value for value in values if isinstance(value, str) and value.strip()), None)
 

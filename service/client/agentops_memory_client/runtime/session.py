@@ -198,7 +198,8 @@ class MemorySession:
             memories = await self._answer(span, fetch())
             if memories is None:
                 return ""
-            spans.counted(span, "memory.context.result_count", len(memories.observations))
+            if span is not None:
+                span.set_attribute("memory.context.result_count", len(memories.observations))
             return injected(memories)
 
     async def tell(self) -> None:
@@ -302,7 +303,6 @@ class MemorySession:
             self._backlog.send(writes)
 
     def _batches(self) -> list[Unsent]:
-        """The pending messages, as writes."""
         pending = [asdict(message) for message in self.working.pending]
         self.working.pending.clear()
         writes = []
@@ -323,7 +323,6 @@ class MemorySession:
         return {"session_id": self.working.session_id, "project": self.project}
 
     async def _close(self) -> None:
-        """Stop sending, and cancel the searches in progress."""
         self.working.is_recorded = False
         for task in self._lookups:
             task.cancel()

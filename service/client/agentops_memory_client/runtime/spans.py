@@ -61,17 +61,11 @@ def failed(running: Span, failure: Exception) -> None:
     running.set_status(trace.StatusCode.ERROR, kind.__name__)
 
 
-def counted(running: Span, attribute: str, results: int) -> None:
-    """Set the number of results."""
-    if running is not None:
-        running.set_attribute(attribute, results)
-
-
 def add_hits(running: Span, hits: Found) -> None:
     """Add an event for each hit of a search."""
     if running is None:
         return
-    counted(running, "memory.search.result_count", len(hits))
+    running.set_attribute("memory.search.result_count", len(hits))
     for hit in hits:
         running.add_event(
             "search.result",
