@@ -31,19 +31,7 @@ from ..telemetry import annotate, count
 from ..telemetry.metrics import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
 from .agents import AgentSummary
-from .api import (
-    BODIES,
-    PAGE,
-    Left,
-    agent_in_path,
-    op,
-    own,
-    page,
-    redactor_for,
-    route,
-    whose,
-    writer,
-)
+from .api import BODIES, PAGE, Left, op, page, redactor_for, route, whose, writer
 from .changes import Outcome, Room
 from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
@@ -112,21 +100,21 @@ def operations(  # noqa: C901 - a handler for each
 
     async def summary(request: Request) -> Response:
         caller, viewer = whose(request)
-        return api.answered(await service.summary(caller, viewer, agent_in_path(request)))
+        return api.answered(await service.summary(caller, viewer, api.agent_in_path(request)))
 
     async def put(request: Request) -> Response:
         namespace, key = api.names_in_path(request, 2)
         api.require_names(namespace=namespace, key=key)
         body = await BODIES.read(request, AgentPutBody, nulls=True)
         caller, viewer = await writer(request)
-        api.require_own(agent_in_path(request), viewer)
+        api.require_own(api.agent_in_path(request), viewer)
         done = await service.put(caller, viewer, body.at(viewer.agent, namespace, key))
         return api.answered(done, 201 if done.is_new else 200)
 
     async def get_keyed(request: Request) -> Response:
         if not api.has_key(request):
             return await list_namespace(request)
-        caller, viewer = own(request)
+        caller, viewer = api.own(request)
         return api.answered(await service.at(caller, viewer, *api.names_in_path(request, 2)))
 
     async def query(request: Request) -> Response:
@@ -137,7 +125,7 @@ def operations(  # noqa: C901 - a handler for each
 
     async def list_own(request: Request, **conditions: Any) -> Response:
         limit, offset = page(request)
-        filter_ = replace(AgentFilter.of(request, agent_in_path(request)), **conditions)
+        filter_ = replace(AgentFilter.of(request, api.agent_in_path(request)), **conditions)
         rows = await service.page(lambda: whose(request), filter_, limit, offset)
         return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
 

@@ -27,18 +27,7 @@ from ..record import Record
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
 from . import api, events, intents, memory, namespaces, participants, tasks
-from .api import (
-    AGENT,
-    MAX_VALUE,
-    PREFIX,
-    REFUSALS,
-    TOTAL,
-    FullRecord,
-    limited,
-    refused,
-    route,
-    whose,
-)
+from .api import AGENT, PREFIX, TOTAL, FullRecord, route, whose
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
 from .namespaces import readable
@@ -90,7 +79,7 @@ def _searching(services: "OpenIntent") -> Sequence[Operation]:
             namespace=conditions.namespace, is_prefix=conditions.is_prefix, tier=conditions.tier,
             every_tag=conditions.every_tag, any_tag=conditions.any_tag,
         )  # fmt: skip
-        limit = limited(request, DEFAULT_RESULTS, MOST_RESULTS)
+        limit = api.limited(request, DEFAULT_RESULTS, MOST_RESULTS)
         caller, viewer = whose(request)
         caller.require(Role.READER)
         query = understood(text, services.features, services.timeout)
@@ -191,7 +180,7 @@ class MemoryCapabilities(BaseModel):
     tiers: list[TierName] = ["working", "episodic", "semantic"]
     eviction_policy: Literal["lru"] = "lru"
     episodic_capacity: int
-    max_value_bytes: int = MAX_VALUE
+    max_value_bytes: int = api.MAX_VALUE
     max_batch: int = MAX_BATCH
     search: str = SEARCH
     encryption_at_rest: bool = True
@@ -280,8 +269,8 @@ PROTOCOL = Protocol(
     title="OpenIntent RFC-0015",
     summary="Agents' own memory in three tiers, and namespaces that they share.",
     prefix=PREFIX,
-    refusals=REFUSALS,
-    refused=refused,
+    refusals=api.REFUSALS,
+    refused=api.refused,
     problem=AgentMemoryProblem,
     require=require,
     sends=(Parameter(name=AGENT, help="The calling agent; optional if the key has exactly one."),),

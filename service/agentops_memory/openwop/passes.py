@@ -36,16 +36,7 @@ from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param
 from .conditions import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
-from .refs import (
-    KeyedLocks,
-    MemoryChanged,
-    Screen,
-    ScreenOutdated,
-    checked,
-    present,
-    screen_of,
-    written,
-)
+from .refs import MemoryChanged, Screen, ScreenOutdated, checked, present, screen_of, written
 from .runs import Run, RunEventType, RunId, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
@@ -174,7 +165,7 @@ class Passes:
     ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
     on_erased: Callable[[Caller], None] = noop
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
-    _locks: KeyedLocks = field(default_factory=KeyedLocks)
+    _locks: refs.KeyedLocks = field(default_factory=refs.KeyedLocks)
 
     async def compact(self, caller: Caller, body: CompactBody) -> Written[p.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
