@@ -20,15 +20,7 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from .contract import errors, reading
-from .contract.errors import (
-    Invalid,
-    MemoryServiceError,
-    Misconfigured,
-    Refused,
-    UnexpectedAnswer,
-    Unreachable,
-    refused,
-)
+from .contract.errors import Invalid, MemoryServiceError, Misconfigured, Unreachable
 from .contract.models import Progress
 from .contract.service import Call
 from .tracing import inject
@@ -265,7 +257,7 @@ class Exchange:
         """The body as it arrives; Unreachable if it is incomplete. Closes the response."""
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
+                raise errors.UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
             with translated(self.url):
                 async with aclosing(self.backend.chunks(response)) as chunks:
                     async for chunk in chunks:
@@ -324,7 +316,7 @@ class Exchange:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_ANSWER:
-                    raise UnexpectedAnswer(f"{self.url} answered with too much data.")
+                    raise errors.UnexpectedAnswer(f"{self.url} answered with too much data.")
                 if attempts.seconds_left <= 0:
                     raise timed_out(self.url)
         return bytes(body)
@@ -354,18 +346,18 @@ def timed_out(url: str) -> Unreachable:
 
 def refusal(
     url: str, status: int, headers: Mapping[str, str], body: bytes
-) -> Refused | UnexpectedAnswer:
+) -> errors.Refused | errors.UnexpectedAnswer:
     """The error for an unsuccessful response."""
     if 300 <= status < 400:
         return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
     try:
         sentence, code, details = reading.problem(body)
-    except UnexpectedAnswer:
+    except errors.UnexpectedAnswer:
         failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
     request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
-    return refused(
+    return errors.refused(
         status, sentence, code=code, details=details,
         request_id=request_id, retry_after=retry_after,
     )  # fmt: skip
@@ -378,7 +370,7 @@ def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
     return getattr(failure, "status", 0) in (429, 503)
 
 
-def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer:
+def _failure(error: httpx.HTTPError, url: str) -> Unreachable | errors.UnexpectedAnswer:
     if isinstance(error, NOT_SENT):
         reason = str(error) or "no connection in time"
         if isinstance(error, httpx.PoolTimeout):
@@ -388,7 +380,7 @@ def _failure(error: httpx.HTTPError, url: str) -> Unreachable | UnexpectedAnswer
         return timed_out(url)
     if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
         return _may_be_done(f"{url} closed the connection before it answered.")
-    return UnexpectedAnswer(f"{url} answered, but not as the service does.")
+    return errors.UnexpectedAnswer(f"{url} answered, but not as the service does.")
 
 
 def _may_be_done(sentence: str) -> Unreachable:
@@ -397,8 +389,8 @@ def _may_be_done(sentence: str) -> Unreachable:
     return failure
 
 
-def _unexpected(status: int, sentence: str) -> UnexpectedAnswer:
-    failure = UnexpectedAnswer(sentence)
+def _unexpected(status: int, sentence: str) -> errors.UnexpectedAnswer:
+    failure = errors.UnexpectedAnswer(sentence)
     failure.status = status
     return failure
 
