@@ -60,5 +60,5 @@ def held(_: bool) -> list[DatabaseIndex]:
 
 
 def memories(index: DatabaseIndex) -> int:
-    groups = [group for number in index.used_at() if (group := index.group(number))]
+    groups = [group for number in index.parts if (group := index.group(number))]
     return sum(group.memories_of(area) for group in groups for area in group.areas)

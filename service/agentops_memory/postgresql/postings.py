@@ -408,35 +408,23 @@ class _Loaded:
     version: int
     used_at: float = field(default_factory=time.monotonic)
 
+    @property
+    def size(self) -> int:
+        return self.area.size
 
-class IndexMemory(InMemory):
+
+class IndexMemory(InMemory[_Loaded]):
     """What a process remembers of a tenant's index. Any thread may use it."""
 
     def __init__(self, cache: IndexCache | None, features: Features) -> None:
-        super().__init__(cache or IndexCache(0))
+        vocabulary = Vocabulary(weights_of(features))  # typos are looked up
+        super().__init__(cache or IndexCache(0), vocabulary)
         self.counts = KnownCounts()
-        self.vocabulary = Vocabulary(weights_of(features))  # typos are looked up
-        self._areas: dict[int, _Loaded] = {}
-
-    @property
-    def size(self) -> int:
-        areas = list(self._areas.values())
-        return sum(it.area.size for it in areas) + self.vocabulary.size
-
-    def used_at(self) -> dict[int, float]:
-        return {number: it.used_at for number, it in list(self._areas.items())}
-
-    def size_of(self, number: int) -> int:
-        loaded = self._areas.get(number)
-        return loaded.area.size if loaded else 0
-
-    def is_begun(self, number: int) -> bool:
-        return number in self._areas
 
     def forget(self) -> None:
         """Versions are of other words now, maybe: a standby that was promoted can lack commits."""
         with self.lock:
-            for number in list(self._areas):
+            for number in list(self.parts):
                 self._drop(number)
         self.counts = KnownCounts()
 
@@ -447,7 +435,7 @@ class IndexMemory(InMemory):
             yield None
             return
         with self.lock:
-            loaded = {it: self._areas.get(it) for it in areas if it in versions}
+            loaded = {it: self.parts.get(it) for it in areas if it in versions}
             current = [it for n, it in loaded.items() if it and it.version == versions[n]]
             if len(current) == len(loaded):
                 for it in current:
@@ -463,7 +451,7 @@ class IndexMemory(InMemory):
         """Bring in line what is in memory with what was committed; None is anything else."""
         with self.lock:
             for number, written in writes.items():
-                loaded = self._areas.get(number)
+                loaded = self.parts.get(number)
                 if loaded is None:
                     continue
                 if written is None or not written.is_new or written.before != loaded.version:
@@ -485,11 +473,11 @@ class IndexMemory(InMemory):
         with self.lock:
             self._drop(number)
             area.store(self.vocabulary.add(postings), postings.values())
-            self._areas[number] = _Loaded(area, row[0])
+            self.parts[number] = _Loaded(area, row[0])
         self.cache.make_room()
 
     def _drop(self, number: int) -> int:
-        loaded = self._areas.pop(number, None)
+        loaded = self.parts.pop(number, None)
         if loaded is None:
             return 0
         self.vocabulary.remove(loaded.area.numbers())

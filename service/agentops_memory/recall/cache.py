@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import ref
 
 from ..memory.memory import MemoryId
@@ -70,30 +70,43 @@ class Commit(NamedTuple):
     changes: Changes
 
 
+class Part(Protocol):
+    """What is loaded, and dropped, as a whole."""
+
+    used_at: float
+
+    @property
+    def size(self) -> int:
+        """The bytes in use, about."""
+
+
+P = TypeVar("P", bound=Part)
+
+
 class IndexCache:
     """What the databases of a service hold in memory, at most so many bytes; 0 is nothing."""
 
     def __init__(self, most: int = USUAL) -> None:
         self.most = most
-        self._databases: list[InMemory] = []
+        self._databases: list[InMemory[Any]] = []
 
     @property
     def size(self) -> int:
         return sum(it.size for it in list(self._databases))
 
-    def join(self, database: "InMemory") -> None:
+    def join(self, database: "InMemory[Any]") -> None:
         self._databases.append(database)
 
-    def leave(self, database: "InMemory") -> None:
+    def leave(self, database: "InMemory[Any]") -> None:
         self._databases.remove(database)
 
     def has_room(self, since: float) -> bool:
         """Whether more fits beside the parts that were used since then."""
-        used = sum(
-            database.size_of(number)
+        used: int = sum(
+            part.size
             for database in list(self._databases)
-            for number, used_at in database.used_at().items()
-            if used_at >= since
+            for part in list(database.parts.values())
+            if part.used_at >= since
         )
         return used < self.most
 
@@ -103,9 +116,9 @@ class IndexCache:
         if size <= self.most:
             return
         every = [
-            (used_at, number, database)
+            (part.used_at, number, database)
             for database in list(self._databases)
-            for number, used_at in database.used_at().items()
+            for number, part in list(database.parts.items())
         ]
         every.sort(key=lambda it: it[0])
         for forget in (InMemory.forget_rendered, InMemory.drop):
@@ -115,12 +128,14 @@ class IndexCache:
                     return
 
 
-class InMemory(ABC):
+class InMemory(ABC, Generic[P]):
     """What is in memory of one database, in parts that have numbers."""
 
-    def __init__(self, cache: IndexCache) -> None:
+    def __init__(self, cache: IndexCache, vocabulary: Vocabulary) -> None:
         self.lock = Lock()  # held to use or change it
         self.cache = cache
+        self.vocabulary = vocabulary
+        self.parts: dict[int, P] = {}
         self.queue = LoadQueue(self)
         self._is_closed = False
         self._grown = 0
@@ -131,20 +146,9 @@ class InMemory(ABC):
         return self.cache.most == 0 or self._is_closed
 
     @property
-    @abstractmethod
     def size(self) -> int:
         """The bytes in use, about."""
-
-    @abstractmethod
-    def used_at(self) -> dict[int, float]:
-        """When each part was last used."""
-
-    @abstractmethod
-    def size_of(self, number: int) -> int: ...
-
-    @abstractmethod
-    def is_begun(self, number: int) -> bool:
-        """Whether a part of the part is there."""
+        return sum(it.size for it in list(self.parts.values())) + self.vocabulary.size
 
     @abstractmethod
     def forget(self) -> None:
@@ -178,7 +182,7 @@ class InMemory(ABC):
 class LoadQueue:
     """The parts that prompts ask for, which readers load when they have answered."""
 
-    def __init__(self, memory: InMemory) -> None:
+    def __init__(self, memory: InMemory[Any]) -> None:
         self._memory = memory
         self._wanted: dict[int, list[float]] = {}  # by part: since when, how often, and from when
         self._refused: dict[int, float] = {}  # by part: until when
@@ -221,9 +225,9 @@ class LoadQueue:
         for number, (since, times, enough) in list(self._wanted.items()):
             if self._refused.get(number, 0.0) > now:
                 del self._wanted[number]
-            elif times < enough and not memory.is_begun(number):
+            elif times < enough and number not in memory.parts:
                 continue
-            elif memory.is_begun(number) or cache.has_room(0.0):
+            elif number in memory.parts or cache.has_room(0.0):
                 del self._wanted[number]
                 return number
             elif times >= PATIENCE:
@@ -241,7 +245,7 @@ class Wanted(NamedTuple):
     globals_too: bool
 
 
-class DatabaseIndex(InMemory):
+class DatabaseIndex(InMemory[Group]):
     """The groups of one database in memory, all as of one state of it.
 
     A reader tells the token of its snapshot, and is answered only if that is the state. What
@@ -254,15 +258,12 @@ class DatabaseIndex(InMemory):
         vocabulary: Vocabulary,
         entry_of: Callable[[Columns], Entry],
     ) -> None:
-        super().__init__(cache)
-        self.vocabulary = vocabulary
+        super().__init__(cache, vocabulary)
         self.summaries: dict[str, list[str]] = {}  # the newest, by project
         self.places: dict[str, Any] = {}  # where each project lies
         self.computed: list[tuple[Token, Mapping[MemoryId, Entry]]] = []  # that are not stored
         self._rules: Callable[[], Rules | None] = lambda: None  # by which lines are rendered
-        self._groups: dict[int, Group] = {}
         self._globals: Area | None = None
-        self._used_at: dict[int, float] = {}
         self._waiting: dict[int, list[NewMemory]] = {}  # by group
         self._entry_of = entry_of
         self._token: Token | None = None
@@ -274,23 +275,11 @@ class DatabaseIndex(InMemory):
 
     @property
     def size(self) -> int:
-        groups = list(self._groups.values())
-        globals_ = self._globals.size if self._globals else 0
-        return sum(it.size for it in groups) + globals_ + self.vocabulary.size
-
-    def used_at(self) -> dict[int, float]:
-        return {number: self._used_at.get(number, 0.0) for number in list(self._groups)}
-
-    def size_of(self, number: int) -> int:
-        group = self._groups.get(number)
-        return group.size if group else 0
-
-    def is_begun(self, number: int) -> bool:
-        return number in self._groups
+        return super().size + (self._globals.size if self._globals else 0)
 
     def forget_rendered(self, number: int) -> int:
         with self.lock:
-            group = self._groups.get(number)
+            group = self.parts.get(number)
             return sum(it.forget_rendered() for it in group.areas.values()) if group else 0
 
     # Callers of these hold the lock.
@@ -307,9 +296,9 @@ class DatabaseIndex(InMemory):
 
     def group(self, number: int) -> Group | None:
         """A group, if all of it is in memory."""
-        group = self._groups.get(number)
+        group = self.parts.get(number)
         if group is not None:
-            self._used_at[number] = time.monotonic()
+            group.used_at = time.monotonic()
             self._put_in_waiting(group)
             if not group.missing and (group.globals is not None or not group.has_globals):
                 return group
@@ -319,7 +308,7 @@ class DatabaseIndex(InMemory):
         """Forget what was rendered by other rules."""
         if self._rules() is not rules:
             self._rules = ref(rules)  # the registry alone keeps the values that it knows
-            areas = chain.from_iterable(it.areas.values() for it in self._groups.values())
+            areas = chain.from_iterable(it.areas.values() for it in self.parts.values())
             for area in (*areas, *filter(None, [self._globals])):
                 area.forget_rendered()
 
@@ -361,7 +350,7 @@ class DatabaseIndex(InMemory):
         return None
 
     def _forget(self) -> None:
-        for number in list(self._groups):
+        for number in list(self.parts):
             self._drop(number)
         self._drop_globals()
         self.summaries.clear()
@@ -385,7 +374,7 @@ class DatabaseIndex(InMemory):
         if area == GLOBAL_AREA:
             self.places.clear()  # a project may have its first global memory
             self._drop_globals()
-        elif (group := self._groups.get(number)) is not None:
+        elif (group := self.parts.get(number)) is not None:
             self._take_out(group, area)
             group.missing.add(area)
             if waiting := self._waiting.pop(number, None):
@@ -399,7 +388,7 @@ class DatabaseIndex(InMemory):
         number, area = new.place
         if area == GLOBAL_AREA:
             self._change_area(number, area)
-        elif (group := self._groups.get(number)) is not None and area not in group.missing:
+        elif (group := self.parts.get(number)) is not None and area not in group.missing:
             waiting = self._waiting.setdefault(number, [])
             waiting.append(new)
             if len(waiting) % LOOK == 0 and sum(it.size for it in waiting) > MOST_WAITING:
@@ -411,11 +400,10 @@ class DatabaseIndex(InMemory):
                 group.add(area, row, self._entry_of(texts))
 
     def _drop(self, number: int) -> int:
-        group = self._groups.pop(number, None)
+        group = self.parts.pop(number, None)
         if group is None:
             return 0
         size = group.size
-        self._used_at.pop(number, None)
         self._waiting.pop(number, None)
         for area in list(group.areas):
             self._take_out(group, area)
@@ -425,7 +413,7 @@ class DatabaseIndex(InMemory):
         if self._globals is not None:
             self.vocabulary.remove(self._globals.numbers())
             self._globals = None
-            for group in self._groups.values():
+            for group in self.parts.values():
                 group.let_globals(None)
 
     # Callers of these do not.
@@ -464,7 +452,7 @@ class DatabaseIndex(InMemory):
     def plan(self, number: int) -> Wanted:
         """What is to be read of a group."""
         with self.lock:
-            group = self._groups.get(number)
+            group = self.parts.get(number)
             areas = None if group is None else frozenset(group.missing)
             has_globals = group_of(number) is IndexGroup.PROJECTS
             return Wanted(number, areas, has_globals and self._globals is None)
@@ -500,7 +488,7 @@ class DatabaseIndex(InMemory):
                 for area in areas:
                     self.vocabulary.remove(area.numbers())
         self.cache.make_room()
-        if not self.is_begun(plan.number):  # alone it is more than there is room for
+        if plan.number not in self.parts:  # alone it is more than there is room for
             self.queue.refuse(plan.number)
         return True
 
@@ -509,7 +497,7 @@ class DatabaseIndex(InMemory):
     ) -> list[Changes] | None:
         """What was committed since a token; None if areas cannot be brought in line with it."""
         since, log = self._since(token), list(self._log)
-        if self._is_closed or (plan.number in self._groups) is (plan.areas is None):
+        if self._is_closed or (plan.number in self.parts) is (plan.areas is None):
             return None
         if self._token is None and since is None and not log:
             self._token, since = token, []
@@ -526,13 +514,12 @@ class DatabaseIndex(InMemory):
         return [it.changes for it in since]
 
     def _put(self, plan: Wanted, areas: Sequence[Area]) -> Group:
-        group = self._groups.get(plan.number)
+        group = self.parts.get(plan.number)
         if group is None:
-            group = self._groups[plan.number] = Group(plan.number, self.vocabulary)
+            group = self.parts[plan.number] = Group(plan.number, self.vocabulary)
         group.put([it for it in areas if it.number != GLOBAL_AREA])
         group.missing -= plan.areas or set()
         self._globals = next((it for it in areas if it.number == GLOBAL_AREA), self._globals)
-        for each in self._groups.values():
+        for each in self.parts.values():
             each.let_globals(self._globals)
-        self._used_at[plan.number] = time.monotonic()
         return group

@@ -5,6 +5,7 @@ Scores equal FTS5's to the last bit: the same operations in the same order.
 
 import re
 import sys
+import time
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
@@ -120,6 +121,7 @@ class Group(Worth):
         self.missing: set[int] = set()  # areas that are to be read again
         self.globals: Area | None = None
         self.vocabulary = vocabulary
+        self.used_at = time.monotonic()
         self._count_anew()
 
     def put(self, areas: Iterable[Area]) -> None:

@@ -281,13 +281,13 @@ class Search(ABC):
         visible = self._visibility.of(filter_)
         if not visible.spans:  # nothing was ever there
             return {}
-        forms = {word: it for word, it in self._stems.compared.of(words).items() if it}
-        return self._corrections(forms, visible) if forms else {}
+        return self._corrections(words, visible)
 
-    def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
+    def _corrections(self, words: Collection[str], visible: VisibleRows) -> Corrections:
         """As the stored index has it, in one look for all words."""
-        known = self._having(forms.values(), visible)
-        unknown = dict(islice((it for it in forms.items() if it[1] not in known), MOST_WORDS))
+        known = self._having(words, visible)
+        forms = self._stems.compared.of([it for it in words if it not in known])
+        unknown = dict(islice((it for it in forms.items() if it[1]), MOST_WORDS))
         if not unknown:
             return {}
         stems = self._stems_near(unknown.values(), visible)
@@ -296,10 +296,10 @@ class Search(ABC):
         likely = {word: [it for it in forms if it in visible_forms] for word, forms in near.items()}
         return {word: self._frequent(it, visible) for word, it in likely.items() if it}
 
-    def _having(self, forms: Collection[str], visible: VisibleRows) -> set[str]:
+    def _having(self, words: Collection[str], visible: VisibleRows) -> set[str]:
         """Those that any visible memory has among its own words."""
-        counts = self._counts(list(map(Term, forms)), visible, 0)
-        return {form for form, count in zip(forms, counts, strict=True) if count}
+        counts = self._counts(list(map(Term, words)), visible, 0)
+        return {word for word, count in zip(words, counts, strict=True) if count}
 
     def _frequent(self, terms: list[str], visible: VisibleRows) -> tuple[str, ...]:
         """The most frequent of the terms, ties in the order of the alphabet."""

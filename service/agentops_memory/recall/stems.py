@@ -73,8 +73,8 @@ class Stems:
         likely = [
             stem
             for stem in stems
-            if (stem.startswith(head) or stem.endswith(tails))
-            and stem[0] == form[0]
+            if stem[:1] == form[0]
+            and (stem.startswith(head) or stem.endswith(tails))
             and size - 3 <= len(stem) <= size + 1
             and any(is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS))
         ]
@@ -147,16 +147,6 @@ def halves(form: str) -> tuple[str, tuple[str, ...]]:
     tail = form[half + 1 :]
     ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
     return form[:half], tuple(tail[: max(len(tail) - len(it), 0)] for it in ends)
-
-
-def near_pattern(forms: Iterable[str]) -> re.Pattern[str]:
-    """What finds, in stems with a space before each, those that may be near to any of the forms."""
-    any_of = []
-    for form in forms:
-        head, tails = halves(form)
-        ends = "|".join(map(re.escape, tails))
-        any_of.append(rf"{form[0]}(?:{re.escape(head[1:])}[^ \n]*|[^ \n]*(?:{ends})(?![^ \n]))")
-    return re.compile(f" ({'|'.join(any_of)})")
 
 
 def _form(stem: str, likely: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from ..recall.group import Group, Lookup, Weights
 from ..recall.query import Corrections, Piece, Term
 from ..recall.ranking import Ranking
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import Entry, Stems, Vocabulary, near_pattern
+from ..recall.stems import Entry, Stems, Vocabulary
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -440,20 +441,22 @@ class SqliteSearch(SqliteTable, Search):
         having = {term: len(it) for term, it in often.items()}
         return FoundWords(Totals.alone(count), often, having, lengths)
 
-    def _corrections(self, forms: Mapping[str, str], visible: VisibleRows) -> Corrections:
+    def _corrections(self, words: Collection[str], visible: VisibleRows) -> Corrections:
         with self._cached(visible) as cached:
             if cached is not None:
                 group, parts = cached
-                ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(forms)
-                stems = {it: group.vocabulary.number(stem_of[it]) for it in forms}
+                ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(words)
+                stems = {it: group.vocabulary.number(stem_of[it]) for it in words}
                 ranking.look_up(stems.values())
                 known = ranking.known(stems.values())
-                return ranking.corrections(it for it in forms.items() if stems[it[0]] not in known)
-        return super()._corrections(forms, visible)
+                forms = self._stems.compared.of([it for it in words if stems[it] not in known])
+                return ranking.corrections(it for it in forms.items() if it[1])
+        return super()._corrections(words, visible)
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
         areas = {area_of(first) for spans in visible.spans.values() for first, _ in spans}
-        return set(near_pattern(forms).findall(_Stored(self._connection).stems(areas)))
+        text, letters = _Stored(self._connection).stems(areas), {form[0] for form in forms}
+        return {stem for it in letters for stem in re.findall(f" ({it}[^ \n]+)", text)}
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stem_of = self._stems.of([it.text for it in terms])
