@@ -144,7 +144,7 @@ class Totals:
         return [K1 * (1 - B + B * length / mean) for length in lengths]
 
 
-Place = int
+Position = int
 """Where a memory lies among those whose scores are added up."""
 
 
@@ -152,7 +152,7 @@ class Postings(NamedTuple):
     """What one stem is worth, the memories that have it, and how often it is in each."""
 
     idf: float
-    places: Sequence[Place]
+    places: Sequence[Position]
     often: Iterable[float]
 
 
@@ -161,7 +161,7 @@ NOTHING = Postings(0.0, (), ())
 PiecePostings = tuple[Sequence[Postings], Sequence[Postings]]
 """Of a piece of a query: of its parts, and of its joined forms."""
 
-Sums = tuple[Mapping[Place, float], Sequence[MemoryId]]
+Sums = tuple[Mapping[Position, float], Sequence[MemoryId]]
 """What stems add to the scores of memories, and which of them lies at each place."""
 
 
@@ -179,9 +179,9 @@ def scored(idf: float, often: float, norm: float) -> float:
     return -1.0 * (idf * ((often * MOST) / (often + norm)))
 
 
-def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Place, float]:
+def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Position, float]:
     """The sums for memories that have any of the stems, in their order; `norms` are by place."""
-    sums: dict[Place, float] = {}
+    sums: dict[Position, float] = {}
     get = sums.get
     for idf, places, frequencies in stems:
         for position, often in zip(places, frequencies, strict=True):
@@ -190,7 +190,7 @@ def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Place, flo
     return sums
 
 
-def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Place, float]:
+def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Position, float]:
     """The sums for memories in which every piece is: all its parts, or one of its joined forms.
 
     Where not all parts of a piece are, none counts.
@@ -202,12 +202,12 @@ def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Pl
 
 
 def of_pieces(
-    pieces: Sequence[tuple[Sequence[Mapping[Place, float]], Sequence[Mapping[Place, float]]]],
-) -> dict[Place, float]:
+    pieces: Sequence[tuple[Sequence[Mapping[Position, float]], Sequence[Mapping[Position, float]]]],
+) -> dict[Position, float]:
     """The same, of what each part and each joined form adds, by place."""
     wholes = [_having_all(parts) for parts, _ in pieces]
     matched = [whole.union(*joined) for whole, (_, joined) in zip(wholes, pieces, strict=True)]
-    sums: dict[Place, float] = {}
+    sums: dict[Position, float] = {}
     for position in set.intersection(*matched) if matched else ():
         total = 0.0
         for whole, (parts, joined) in zip(wholes, pieces, strict=True):
@@ -232,7 +232,7 @@ def lowest(parts: Sequence[Sums], depth: int | None) -> list[Scored]:
     return sorted(negated)[:depth]
 
 
-def _having_all(parts: Sequence[Mapping[Place, float]]) -> set[Place]:
+def _having_all(parts: Sequence[Mapping[Position, float]]) -> set[Position]:
     if not parts:
         return set()
     first, *others = sorted(parts, key=len)

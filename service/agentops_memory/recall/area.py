@@ -16,8 +16,8 @@ LEAST_ADDED = 2_000  # postings that are not worth storing flat again
 CODE_BITS = 32  # of a posting's 64; its place in the area has the rest
 _CODE = (1 << CODE_BITS) - 1
 _LITTLE = byteorder == "little"
-TURN_BITS = 32  # of 64: the place within a session; the session's number has the rest
-NO_TURN = (1 << 64) - 1
+SLOT_BITS = 32  # of 64: the place within a session; the session's number has the rest
+NO_SLOT = (1 << 64) - 1
 AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
 
 # Bytes of memory, about, with the share of the allocator.
@@ -89,7 +89,7 @@ class Area:
         self.rendered_size = 0  # of both, in bytes, about
         self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
         self._newest_first: list[int] | None = None
-        self.turns = array("Q")  # of its session, by place: a memory that follows has the next
+        self.slots = array("Q")  # of its session, by place: a memory that follows has the next
         self._sessions: dict[Session, int] = {}
         self._in_session: list[array[int]] = []  # the memories of each, ascending
         self.store((), ())
@@ -115,12 +115,12 @@ class Area:
     def numbers(self) -> set[int]:
         return {*self.stems, *self.added}
 
-    def place_of(self, memory: int) -> int | None:
+    def index_of(self, memory: int) -> int | None:
         at = bisect_left(self.ids, memory)
         return at if at < len(self.ids) and self.ids[at] == memory else None
 
     def has(self, memory: MemoryId) -> bool:
-        return self.place_of(memory) is not None
+        return self.index_of(memory) is not None
 
     def hidden(self, now: int) -> frozenset[int]:
         """The places of what has expired, or is superseded, at an instant in microseconds."""
@@ -166,13 +166,13 @@ class Area:
 
     def session_of(self, memory: MemoryId) -> int | None:
         """The number of its session, if it is here and has one."""
-        at = self.place_of(memory)
-        if at is None or self.turns[at] == NO_TURN:
+        at = self.index_of(memory)
+        if at is None or self.slots[at] == NO_SLOT:
             return None
-        return self.turns[at] >> TURN_BITS
+        return self.slots[at] >> SLOT_BITS
 
     def second_after(self, memory: MemoryId) -> MemoryId | None:
-        session, index = divmod(self.turns[bisect_left(self.ids, memory)], 1 << TURN_BITS)
+        session, index = divmod(self.slots[bisect_left(self.ids, memory)], 1 << SLOT_BITS)
         ids = self._in_session[session]
         return MemoryId(ids[index + 2]) if index + 2 < len(ids) else None
 
@@ -215,13 +215,13 @@ class Area:
         if row.superseded_by:
             self.superseded_by[position] = row.superseded_by
         if row.session is None:
-            self.turns.append(NO_TURN)
+            self.slots.append(NO_SLOT)
             return
         number = self._sessions.setdefault((row.space, row.session), len(self._in_session))
         if number == len(self._in_session):
             self._in_session.append(array("Q"))
         ids = self._in_session[number]
-        self.turns.append(number << TURN_BITS | len(ids))
+        self.slots.append(number << SLOT_BITS | len(ids))
         ids.append(row.id)
 
     def _postings(self, stem: int) -> list[int]:
@@ -257,5 +257,5 @@ def _narrow(numbers: "array[int]") -> "array[int]":
     return halves[not _LITTLE :: 2]
 
 
-def place_and_code(posting: int) -> tuple[int, int]:
+def position_and_code(posting: int) -> tuple[int, int]:
     return posting >> CODE_BITS, posting & _CODE

@@ -58,11 +58,6 @@ class Changes:
     new: list[NewMemory] = field(default_factory=list)
     projects: set[str] = field(default_factory=set)  # whose summaries changed
 
-    def forget_texts(self) -> None:
-        """Take what is new for changed, so that no text of it is held."""
-        self.areas |= {it.place for it in self.new}
-        self.new = []
-
 
 class Commit(NamedTuple):
     before: Token
@@ -88,23 +83,17 @@ class IndexCache:
 
     def __init__(self, most: int = USUAL) -> None:
         self.most = most
-        self._databases: list[InMemory[Any]] = []
+        self.databases: list[InMemory[Any]] = []  # a database joins and leaves by itself
 
     @property
     def size(self) -> int:
-        return sum(it.size for it in list(self._databases))
-
-    def join(self, database: "InMemory[Any]") -> None:
-        self._databases.append(database)
-
-    def leave(self, database: "InMemory[Any]") -> None:
-        self._databases.remove(database)
+        return sum(it.size for it in list(self.databases))
 
     def has_room(self, since: float) -> bool:
         """Whether more fits beside the parts that were used since then."""
         used: int = sum(
             part.size
-            for database in list(self._databases)
+            for database in list(self.databases)
             for part in list(database.parts.values())
             if part.used_at >= since
         )
@@ -117,7 +106,7 @@ class IndexCache:
             return
         every = [
             (part.used_at, number, database)
-            for database in list(self._databases)
+            for database in list(self.databases)
             for number, part in list(database.parts.items())
         ]
         every.sort(key=lambda it: it[0])
@@ -139,7 +128,7 @@ class InMemory(ABC, Generic[P]):
         self.queue = LoadQueue(self)
         self._is_closed = False
         self._grown = 0
-        cache.join(self)
+        cache.databases.append(self)
 
     @property
     def holds_nothing(self) -> bool:
@@ -176,7 +165,7 @@ class InMemory(ABC, Generic[P]):
     def close(self) -> None:
         self._is_closed = True
         self.forget()
-        self.cache.leave(self)
+        self.cache.databases.remove(self)
 
 
 class LoadQueue:
@@ -184,7 +173,7 @@ class LoadQueue:
 
     def __init__(self, memory: InMemory[Any]) -> None:
         self._memory = memory
-        self._wanted: dict[int, list[float]] = {}  # by part: since when, how often, and from when
+        self._requests: dict[int, list[float]] = {}  # by part: since when, how often, and from when
         self._refused: dict[int, float] = {}  # by part: until when
         self._loading = Lock()
         self._rested_at = 0.0
@@ -194,13 +183,13 @@ class LoadQueue:
 
         It is loaded once prompts have taken as much time as that will.
         """
-        request = self._wanted.setdefault(number, [time.monotonic(), 0, 0])
+        request = self._requests.setdefault(number, [time.monotonic(), 0, 0])
         request[1:] = request[1] + 1, memories / READ_IN_A_PROMPT
 
     @property
     def is_due(self) -> bool:
         """Whether there is something to be loaded, and it is time."""
-        return bool(self._wanted) and time.monotonic() >= self._rested_at
+        return bool(self._requests) and time.monotonic() >= self._rested_at
 
     @contextmanager
     def next(self) -> Iterator[int | None]:
@@ -222,22 +211,22 @@ class LoadQueue:
 
     def _next(self, now: float) -> int | None:
         memory, cache = self._memory, self._memory.cache
-        for number, (since, times, enough) in list(self._wanted.items()):
+        for number, (since, times, enough) in list(self._requests.items()):
             if self._refused.get(number, 0.0) > now:
-                del self._wanted[number]
+                del self._requests[number]
             elif times < enough and number not in memory.parts:
                 continue
             elif number in memory.parts or cache.has_room(0.0):
-                del self._wanted[number]
+                del self._requests[number]
                 return number
             elif times >= PATIENCE:
-                del self._wanted[number]
+                del self._requests[number]
                 if cache.has_room(since):  # else everything in the cache is used as often
                     return number
         return None
 
 
-class Wanted(NamedTuple):
+class LoadPlan(NamedTuple):
     """What a reader is to read: some areas of a group, or all of it; and the global area."""
 
     number: int
@@ -334,7 +323,8 @@ class DatabaseIndex(InMemory[Group]):
             self._texts_size > MOST_WAITING or (newest.areas and texts[0][0] is not newest)
         ):
             changes, size = texts.popleft()
-            changes.forget_texts()
+            changes.areas |= {it.place for it in changes.new}  # what is new is taken for changed
+            changes.new = []
             self._texts_size -= size
 
     def _since(self, token: Token) -> list[Commit] | None:
@@ -449,15 +439,17 @@ class DatabaseIndex(InMemory[Group]):
                 self._catch_up()
             self.grew(rows * ROW_BYTES)
 
-    def plan(self, number: int) -> Wanted:
+    def plan(self, number: int) -> LoadPlan:
         """What is to be read of a group."""
         with self.lock:
             group = self.parts.get(number)
             areas = None if group is None else frozenset(group.missing)
             has_globals = group_of(number) is IndexGroup.PROJECTS
-            return Wanted(number, areas, has_globals and self._globals is None)
+            return LoadPlan(number, areas, has_globals and self._globals is None)
 
-    def install(self, token: Token, plan: Wanted, drafts: Iterable[Draft], totals: Totals) -> bool:
+    def install(
+        self, token: Token, plan: LoadPlan, drafts: Iterable[Draft], totals: Totals
+    ) -> bool:
         """Hold what was read as of a token, unless it has changed since.
 
         False if the stored index has other totals then. One draft after the other is taken and
@@ -493,7 +485,7 @@ class DatabaseIndex(InMemory[Group]):
         return True
 
     def _changes_since(
-        self, token: Token, plan: Wanted, areas: Sequence[Area]
+        self, token: Token, plan: LoadPlan, areas: Sequence[Area]
     ) -> list[Changes] | None:
         """What was committed since a token; None if areas cannot be brought in line with it."""
         since, log = self._since(token), list(self._log)
@@ -513,7 +505,7 @@ class DatabaseIndex(InMemory[Group]):
             self._token = log[-1].after
         return [it.changes for it in since]
 
-    def _put(self, plan: Wanted, areas: Sequence[Area]) -> Group:
+    def _put(self, plan: LoadPlan, areas: Sequence[Area]) -> Group:
         group = self.parts.get(plan.number)
         if group is None:
             group = self.parts[plan.number] = Group(plan.number, self.vocabulary)

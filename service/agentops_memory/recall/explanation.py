@@ -189,7 +189,7 @@ def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -
         return unmatched
     return e.WhyNotAnswer(
         id=id_, reason=Reason.RANK, tier=None if is_cut else Tier.ANY,
-        score=own_score(explained(parts, query, Tier.ANY).matched, query),
+        score=_own_score(_matched(parts, query, Tier.ANY), query),
         beyond_depth=None if is_cut else True,
     )  # fmt: skip
 
@@ -206,7 +206,16 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
     return Explained(
         score=total,
         fields=_field_shares(matched, weights),
-        sentences=list(_sentence_parts(matched, counted, weights, total, of_sentences)),
+        sentences=[
+            e.SentencePart(
+                sentence=at + 1,
+                weight=of_sentences[at],
+                score=score,
+                counted=at in counted,
+                share=weights.get(at, 0.0) * score / total if total else 0.0,
+            )
+            for at, score in sorted({**_sums(matched), **counted}.items())
+        ],
         following=[
             e.FollowingPart(
                 id=it.memory, weight=it.weight, score=it.score, share=it.weight * it.score / total
@@ -217,7 +226,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
     )
 
 
-def own_score(matched: Iterable[Matched], query: Query) -> float:
+def _own_score(matched: Iterable[Matched], query: Query) -> float:
     """The score of these terms if each sentence counted, whatever its depth."""
     weights = sentence_weights(Tier.ANY, query)
     sentences = sorted(weights[at] * score for at, score in _sums(matched).items())
@@ -225,23 +234,17 @@ def own_score(matched: Iterable[Matched], query: Query) -> float:
 
 
 def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
-    every = tier is Tier.EVERY
-    sentences = [_counting(parts, query)] if every else [it.terms for it in query.sentences]
+    sentences: list[Sequence[Term]] = [it.terms for it in query.sentences]
+    if tier is Tier.EVERY:  # the parts of a piece count only if all of them occur
+        sentences = [[
+            term
+            for it in query.every
+            for term in (it.terms if parts.terms.keys() >= {*it.parts} else it.joined)
+        ]]  # fmt: skip
     for at, terms in enumerate(sentences):
         for term in terms:
             if score := parts.terms.get(term):
                 yield Matched(sentence=at, term=term, score=score.score, fields=score.fields)
-
-
-def _counting(parts: Parts, query: Query) -> list[Term]:
-    """The terms that count in the tier EVERY: the parts of a piece only if all of them occur."""
-    return [
-        term
-        for piece in query.every
-        for terms in ((piece.parts,) if all(t in parts.terms for t in piece.parts) else ())
-        + (piece.joined,)
-        for term in terms
-    ]
 
 
 def _sums(matched: Iterable[Matched]) -> dict[int, float]:
@@ -249,21 +252,6 @@ def _sums(matched: Iterable[Matched]) -> dict[int, float]:
     for one in matched:
         sums[one.sentence] = sums.get(one.sentence, 0.0) + one.score
     return sums
-
-
-def _sentence_parts(
-    matched: Iterable[Matched],
-    counted: Mapping[int, float],
-    weights: Mapping[int, float],
-    total: float,
-    of_sentences: Sequence[float],
-) -> "Iterator[e.SentencePart]":
-    for at, score in sorted({**_sums(matched), **counted}.items()):
-        share = weights.get(at, 0.0) * score / total if total else 0.0
-        yield e.SentencePart(
-            sentence=at + 1, weight=of_sentences[at], score=score, share=share,
-            counted=at in counted,
-        )  # fmt: skip
 
 
 def _field_shares(

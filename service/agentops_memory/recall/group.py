@@ -19,7 +19,7 @@ from typing import Any
 from ..memory.memory import MemoryId
 from ..memory.ranking import MOST, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
-from .area import Area, Row, place_and_code
+from .area import Area, Row, position_and_code
 from .query import Piece, Term
 from .stems import UNKNOWN, Entry, Vocabulary
 
@@ -402,7 +402,7 @@ class Weights:
             if span
             else ()
         )
-        added = map(place_and_code, area.added.get(stem, ()))
+        added = map(position_and_code, area.added.get(stem, ()))
         having = [(position, it) for position, code in chain(flat, added) if (it := often[code])]
         if not having:
             return {}
@@ -425,7 +425,7 @@ class Weights:
         if not (added := self.area.added.get(stem)):
             return
         idf, often = self._group.idf(stem, own=False), self._group.vocabulary.often
-        for position, code in map(place_and_code, added):
+        for position, code in map(position_and_code, added):
             it = often[code]
             yield position, idf * ((it * MOST) / (it + self.norms[position]))
 

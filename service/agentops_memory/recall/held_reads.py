@@ -309,7 +309,7 @@ class Reading:
     ) -> None:
         self._vocabulary = group.vocabulary
         self._words = words
-        self._place = location
+        self._location = location
         self._stems = stems
         self._parts = group.weights_of((location.area, GLOBAL_AREA))
         self._hidden = [it.area.hidden(now) for it in self._parts]
@@ -394,7 +394,7 @@ class Reading:
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
         """The newest of the project, then of all that are visible, to fill up."""
         newest: list[MemoryId] = []
-        for spaces in (self._place.global_spaces, None):
+        for spaces in (self._location.global_spaces, None):
             if len(but) + len(newest) < limit:
                 known = {*but, *newest}
                 newest += self.step("store.backfill", None, self._newest, limit, known, spaces)

@@ -200,7 +200,7 @@ def _sentences(
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Every word of a prompt, stop words included, each once."""
     lexicon = _lexicons(features).every
-    chunks = (_found(part, lexicon, features) for part in sentences(prompt, features))
+    chunks = (_chunks_of(part, lexicon, features) for part in sentences(prompt, features))
     pieces = chain.from_iterable(it.pieces for it in chain.from_iterable(chunks))
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
@@ -278,7 +278,12 @@ class _Chunk(NamedTuple):
             tuple(word for word, _ in words),
             pieces,
             tuple(it.text + PREFIX * it.starts for it in terms),
-            tuple(it.text for it in alone if _is_long_word(it)),
+            tuple(
+                it.text
+                for it in alone
+                if len(it.text) >= SHORTEST_TYPO and it.text.isalpha() and not it.starts
+                if it.text not in WITH_FORMS  # which is spelt as it should be
+            ),
         )
 
 
@@ -329,11 +334,11 @@ def _significant(sentence: str, features: Features) -> list[_Chunk]:
     """The chunks without stop words; all of them when nothing else would be left."""
     lexicons = _lexicons(features)
     is_without = Feature.STOPWORDS in features
-    chunks = _found(sentence, lexicons.significant, features) if is_without else []
-    return chunks or _found(sentence, lexicons.every, features)
+    chunks = _chunks_of(sentence, lexicons.significant, features) if is_without else []
+    return chunks or _chunks_of(sentence, lexicons.every, features)
 
 
-def _found(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
+def _chunks_of(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
     if not sentence.isascii():
         as_spaced = Feature.PAIRS in features
         sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
@@ -365,22 +370,16 @@ def _kept(piece: Piece) -> Piece:
 def _piece(kind: str, text: str, features: Features) -> Piece:
     if kind == "run" and len(text) == 1:
         return Piece(parts=(Term(text=text, starts=True),))
-    parts, joined = (_terms(texts, features) for texts in _KINDS[kind](text))
+    parts, joined = (
+        tuple(map(Term, dict.fromkeys(_folded(it, features) for it in texts)))
+        for texts in _KINDS[kind](text)
+    )
     joined = joined[:MAX_JOINED]
     return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
 
 
-def _is_long_word(term: Term) -> bool:
-    is_long = len(term.text) >= SHORTEST_TYPO and term.text.isalpha() and not term.starts
-    return is_long and term.text not in WITH_FORMS  # which is spelt as it should be
-
-
 def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term, ...]:
     return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
-
-
-def _terms(texts: list[str], features: Features) -> tuple[Term, ...]:
-    return tuple(map(Term, dict.fromkeys(_folded(text, features) for text in texts)))
 
 
 def _folded(text: str, features: Features) -> str:
@@ -416,11 +415,8 @@ def is_one_edit(word: str, other: str) -> bool:
     ending, other_ending = word[same:], other[same:]
     if len(word) < len(other):
         return ending == other_ending[1:]
-    return ending[1:] == other_ending[1:] or _swapped(ending) == other_ending
-
-
-def _swapped(letters: str) -> str:
-    return letters[1:2] + letters[:1] + letters[2:]
+    swapped = ending[1:2] + ending[:1] + ending[2:]
+    return ending[1:] == other_ending[1:] or swapped == other_ending
 
 
 def similarity(one: Set[str], other: Set[str]) -> float:

@@ -118,17 +118,17 @@ class Ranking:
         next_, second = FOLLOWING
         gains: dict[int, float] = {}
         for area in [it.area for it in self._parts]:
-            turns, ids, top = area.turns, area.ids, len(area.ids)
+            slots, ids, top = area.slots, area.ids, len(area.ids)
             if self._lone:
-                by_turn = {turns[it[1]]: it for it in best}
+                by_slot = {slots[it[1]]: it for it in best}
             else:
                 places = [(bisect_left(ids, it[1]), it) for it in best]
-                by_turn = {turns[at]: it for at, it in places if at < top and ids[at] == it[1]}
-            for slot, (_, id_) in by_turn.items():
-                if slot + 1 in by_turn:
-                    gains[id_] = next_ * by_turn[slot + 1][0]
-                if slot + 2 in by_turn:
-                    gains[id_] = gains.get(id_, 0.0) + second * by_turn[slot + 2][0]
+                by_slot = {slots[at]: it for at, it in places if at < top and ids[at] == it[1]}
+            for slot, (_, id_) in by_slot.items():
+                if slot + 1 in by_slot:
+                    gains[id_] = next_ * by_slot[slot + 1][0]
+                if slot + 2 in by_slot:
+                    gains[id_] = gains.get(id_, 0.0) + second * by_slot[slot + 2][0]
         if not gains:
             return list(best)
         return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])

@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import wraps
-from itertools import compress, islice
+from itertools import accumulate, compress, islice
 from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine, Transaction
@@ -54,14 +54,6 @@ class Totals:
 
 
 K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
-
-
-def never_falling(hits: Iterable[Hit]) -> Iterator[Hit]:
-    """The hits with ranks that never improve: a later tier is never ranked better."""
-    floor = float("-inf")
-    for hit in hits:
-        floor = max(floor, hit.rank)
-        yield replace(hit, rank=floor)
 
 
 def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
@@ -279,24 +271,24 @@ class Recall:
 
 
 def search(
-    tx: Transaction, query: Query, filter_: Filter, limit: int, wanted: Wanted = NOTHING
+    tx: Transaction, query: Query, filter_: Filter, limit: int, request: Wanted = NOTHING
 ) -> Found:
-    found = _searched(tx, query, filter_, limit)
+    result = _searched(tx, query, filter_, limit)
     if not filter_.is_current:
-        found = linked(tx, found)
-    if not wanted:
-        return found
-    found = whole(tx, found)
+        result = linked(tx, result)
+    if not request:
+        return result
+    result = whole(tx, result)
     answer = reasons.Answer(
-        found=found, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
+        found=result, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
     )
-    return replace(found, explanation=reasons.explanation(tx, query, found.hits, answer, wanted))
+    return replace(result, explanation=reasons.explanation(tx, query, result.hits, answer, request))
 
 
 def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
     require_store(tx, store)
-    found = search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
-    return whole(tx, found)
+    result = search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
+    return whole(tx, result)
 
 
 def context(
@@ -305,24 +297,24 @@ def context(
     filter_: Filter,
     limit: int,
     budget: Budget = UNBOUNDED,
-    wanted: Wanted = NOTHING,
+    request: Wanted = NOTHING,
     *,
     joining: Joining = ALONE,
 ) -> Context:
     ranked = _candidates(tx, query, filter_, limit, [*joining.filters(tx, filter_)])
-    found = _pinned_first(tx, ranked.found, filter_, limit)
-    candidates = ranked if found is ranked.found else replace(ranked, found=found)
-    result = packed(candidates, budget) if budget.is_bounded or wanted else candidates
-    if wanted.links:
+    pinned = _pinned_first(tx, ranked.found, filter_, limit)
+    candidates = ranked if pinned is ranked.found else replace(ranked, found=pinned)
+    result = packed(candidates, budget) if budget.is_bounded or request else candidates
+    if request.links:
         result = replace(result, found=linked(tx, result.found))
-    if not wanted:
+    if not request:
         return result
     result = replace(result, found=whole(tx, result.found))
     answer = reasons.Answer(
         found=candidates.found, filter=filter_, limit=limit,
         tiers=_context_tiers(query), fills_up=True, packed=result.packed, ranked=ranked.found,
     )  # fmt: skip
-    why = reasons.explanation(tx, query, result.found.hits, answer, wanted)
+    why = reasons.explanation(tx, query, result.found.hits, answer, request)
     return replace(result, found=replace(result.found, explanation=why))
 
 
@@ -347,7 +339,9 @@ def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Fou
     except WITHOUT_WORDS:
         newest = tx.search.backfill(filter_, limit, ())
         return Found(hits=tuple(newest), query=query, is_degraded=True)
-    return Found(hits=tuple(never_falling(hits)), query=query)
+    ranks = accumulate((hit.rank for hit in hits), max)  # a later tier is never ranked better
+    ranked = (replace(hit, rank=rank) for hit, rank in zip(hits, ranks, strict=True))
+    return Found(hits=tuple(ranked), query=query)
 
 
 def _by_words(

@@ -210,7 +210,7 @@ def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
 EVERY = 1 << 62  # memories that are counted, however many they are
 
 
-def _found(match: str | None = None) -> Callable[..., Attributes]:
+def _attributes(match: str | None = None) -> Callable[..., Attributes]:
     def found(hits: Sized, *_: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
 
@@ -263,7 +263,7 @@ class Search(ABC):
     ) -> tuple[Sequence[Sequence[Scored]], Mapping[MemoryId, Mapping[Term, TermScore]]]:
         """The best of each sentence in a partition, and what the terms add to memories there."""
 
-    @step("store.fts", _found("keyed"))
+    @step("store.fts", _attributes("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
         """Memories whose key contains the path literally, newest first."""
         memories = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
@@ -308,12 +308,12 @@ class Search(ABC):
         counts = dict(zip(terms, self._counts(list(map(Term, terms)), visible, EVERY), strict=True))
         return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
 
-    @step("store.fts", _found("every"))
+    @step("store.fts", _attributes("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         """Memories in which all pieces of the query occur, best first, ties by id."""
         return self._best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
-    @step("store.fts", _found("best"))
+    @step("store.fts", _attributes("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
         """Memories in which any term occurs, best first, ties by id.
 
@@ -323,7 +323,7 @@ class Search(ABC):
         """
         return self._best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
-    @step("store.similar", _found())
+    @step("store.similar", _attributes())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
         """Memories that have any of the rare terms among their own words, best first, ties by id.
 
@@ -364,7 +364,9 @@ class Search(ABC):
             keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
             return [(KEYED_RANK, id_) for id_ in keyed]
         index_query = self._index_query(tier, query, filter_, limit)
-        return self._best(index_query.without_limit, PLACES)
+        if len(index_query.sentence_weights) == 1:
+            index_query = replace(index_query, depth=PLACES)
+        return self._best(index_query, PLACES)
 
     def parts(
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
@@ -423,7 +425,7 @@ class Search(ABC):
             if id_ in sessions  # a damaged index may hold more than there is
         ]
 
-    @step("store.backfill", _found())
+    @step("store.backfill", _attributes())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
         """The newest memories that are not among `but`."""
         memories = self._memories.newest(filter_, limit + len(but))

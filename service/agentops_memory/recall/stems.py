@@ -4,7 +4,7 @@ import re
 import sqlite3
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from threading import Lock
 from typing import NamedTuple
@@ -35,7 +35,6 @@ class Stems:
 
     def __init__(self) -> None:
         self.known = Remembered(self._stemmed, KNOWN)
-        self._forms = Remembered(self._found, KNOWN)
         self.compared = Remembered(self._compared, KNOWN)  # forms, empty for what is not compared
         self._scratch: sqlite3.Connection | None = None
 
@@ -45,15 +44,12 @@ class Stems:
         That is the stem itself, or the shortest word found that has it; the empty
         string for a word that the index takes apart.
         """
-        return self._forms.of(words)
-
-    def _compared(self, words: Iterable[str]) -> dict[str, str]:
-        return {word: it if is_compared(it) else "" for word, it in self.forms(words).items()}
-
-    def _found(self, words: Iterable[str]) -> dict[str, str]:
         stems = self.of(words)
         forms = self.forms_of(filter(None, stems.values()))
         return {word: forms.get(stem, "") for word, stem in stems.items()}
+
+    def _compared(self, words: Iterable[str]) -> dict[str, str]:
+        return {word: it if is_compared(it) else "" for word, it in self.forms(words).items()}
 
     def forms_of(self, stems: Iterable[str]) -> dict[str, str]:
         """The same for each of some stems."""
@@ -213,10 +209,6 @@ class Entry(NamedTuple):
     @property
     def counts(self) -> dict[str, Packed]:
         return {stem: packed for packed, stems in self.stems for stem in stems}
-
-    def all_stems(self) -> Iterator[str]:
-        for _, stems in self.stems:
-            yield from stems
 
 
 def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:

@@ -1,12 +1,12 @@
 """Rows of the full-text index: which a caller may see, a query to them, and the groups of areas."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..errors import DamagedRow
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Moment, expired, indexed
-from ..memory.ranking import PLACES, gaining, sentence_depth, sentence_weights, weights_of
+from ..memory.ranking import gaining, sentence_depth, sentence_weights, weights_of
 from ..memory.search import Filter, Tier
 from ..memory.space import (
     FIRST,
@@ -100,9 +100,11 @@ class Visibility(FilteredTable):
     def of(self, filter_: Filter) -> VisibleRows:
         """The rows of a filter. A project lies in one partition, and so do all global memories."""
         if filter_ not in self._known:
+            # As long as there is nothing to leave out, nothing does.
+            hides = expired if self._moment.has.unswept else None, self._hides_superseded(filter_)
             self._known[filter_] = VisibleRows(
                 spans=self._spans(filter_), condition=self._condition(filter_),
-                hidden=self._hidden(filter_), is_alone=filter_.is_of_agents,
+                hidden=tuple(filter(None, hides)), is_alone=filter_.is_of_agents,
                 values=self._values(filter_),
             )  # fmt: skip
         return self._known[filter_]
@@ -118,7 +120,7 @@ class Visibility(FilteredTable):
             ).fetchone()
             if row is None:
                 return {}
-            self._require_place(*row)
+            self._require_partition(*row)
             return {row[2]: [span_of(row[1])]}
         if filter_.scope == GLOBAL_SCOPE:
             return {FIRST: [_GLOBALS]}
@@ -127,7 +129,7 @@ class Visibility(FilteredTable):
                 it: [PROJECTS, _GLOBALS] if it == FIRST else [PROJECTS]
                 for it in self._of_projects()
             }
-        location = self._place(filter_.project)
+        location = self._location(filter_.project)
         if location is None:
             return {FIRST: [_GLOBALS]}
         area, number, has_globals = location
@@ -135,7 +137,7 @@ class Visibility(FilteredTable):
         globals_too = has_globals and filter_.scope is None
         return {number: [span_of(area), _GLOBALS] if globals_too else [span_of(area)]}
 
-    def _place(self, project: Project) -> tuple[int, int, bool] | None:
+    def _location(self, project: Project) -> tuple[int, int, bool] | None:
         """The project's area and partition, and whether there are global memories.
 
         None if the project never had a memory of its own, or the caller does not
@@ -160,21 +162,16 @@ class Visibility(FilteredTable):
         if row is None:
             return None
         space, area, number, has_globals = row
-        self._require_place(space, area, number, project)
+        self._require_partition(space, area, number, project)
         return area, number, has_globals
 
-    def _require_place(
+    def _require_partition(
         self, space: int, area: int, number: int, project: Project | None = None
     ) -> None:
         """DamagedRow for a space that is in no partition of the index."""
         require_place(space, area, number, project)
         if not self._is_made(number):
             raise DamagedRow("spaces", space, "partition", project_or_this(project))
-
-    def _hidden(self, filter_: Filter) -> tuple[Hides, ...]:
-        """What leaves out rows of the ranges; nothing as long as there is nothing to leave out."""
-        hides = expired if self._moment.has.unswept else None, self._hides_superseded(filter_)
-        return tuple(filter(None, hides))
 
     def _condition(self, filter_: Filter) -> str:
         """What the ranges do not say already."""
@@ -228,11 +225,6 @@ class IndexQuery:
     def terms(self) -> list[Term]:
         pieces = self.query.every if self.tier is Tier.EVERY else self.query.sentences
         return [term for it in pieces for term in it.terms]
-
-    @property
-    def without_limit(self) -> "IndexQuery":
-        """The same, where a single sentence contributes all; several are as deep as ever."""
-        return replace(self, depth=PLACES) if len(self.sentence_weights) == 1 else self
 
 
 @dataclass(frozen=True, slots=True)

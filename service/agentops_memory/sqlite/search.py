@@ -169,7 +169,7 @@ class _Stored(SqliteTable):
         return entries_of(stems, documents.of(memories))
 
 
-def _place(visible: VisibleRows) -> tuple[int, list[int]] | None:
+def _location(visible: VisibleRows) -> tuple[int, list[int]] | None:
     """The group and the areas of a filter; None where they are several groups."""
     if len(visible.spans) != 1 or visible.is_alone:
         return None
@@ -192,7 +192,7 @@ _COUNTS = """
 def matches(query: IndexQuery) -> tuple[str, ...]:
     """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
     if query.tier is Tier.EVERY:
-        texts: tuple[str, ...] = (_all_of(query.query.every),)
+        texts: tuple[str, ...] = (" AND ".join(f"({_piece(it)})" for it in query.query.every),)
     else:
         texts = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
     return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in texts)
@@ -200,12 +200,6 @@ def matches(query: IndexQuery) -> tuple[str, ...]:
 
 def _weighted(name: str, weights: tuple[float, ...]) -> str:
     return f"bm25({name}, {', '.join(map(str, weights))})"
-
-
-def _sentences(query: IndexQuery, number: int) -> str:
-    return " UNION ALL ".join(
-        _sentence(at, number, query) for at in range(len(query.sentence_weights))
-    )
 
 
 def _sentence(at: int, number: int, query: IndexQuery) -> str:
@@ -236,11 +230,6 @@ def _parameters(query: IndexQuery, number: int) -> dict[str, object]:
     return {"depth": query.depth, **texts, **spans, **query.visible.values}
 
 
-def _all_of(pieces: Iterable[Piece]) -> str:
-    """Matches where every piece is. Every term is quoted, so that none of it is syntax."""
-    return " AND ".join(f"({_piece(piece)})" for piece in pieces)
-
-
 def any_of(terms: Iterable[Term]) -> str:
     return " OR ".join(map(_term, terms))
 
@@ -257,6 +246,7 @@ def _piece(piece: Piece) -> str:
 
 
 def _term(term: Term) -> str:
+    """It is quoted, so that none of it is syntax."""
     return f'"{term.text}" *' if term.starts else f'"{term.text}"'
 
 
@@ -311,7 +301,7 @@ class SqliteSearch(SqliteTable, Search):
     @contextmanager
     def _cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
         """The areas of a filter, for this reader alone; None where memory cannot tell."""
-        location, index = _place(visible), self._index
+        location, index = _location(visible), self._index
         if location is None or index is None or location[0] in self._missing:
             yield None
             return
@@ -369,7 +359,8 @@ class SqliteSearch(SqliteTable, Search):
         """The best of each sentence in a partition."""
         self._require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
-        scored = self._execute(_sentences(query, number), **_parameters(query, number))
+        each = (_sentence(at, number, query) for at in range(len(best)))
+        scored = self._execute(" UNION ALL ".join(each), **_parameters(query, number))
         for at, id_, score in scored:
             best[at].append((score, id_))
         return best
