@@ -11,7 +11,7 @@ from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.search import Filter, Found
 from agentops_memory.memory.space import Project
-from agentops_memory.recall import explanation, search, visibility
+from agentops_memory.recall import explanation, search
 from agentops_memory.recall.explanation import Answer, failed_filters
 
 from ..support.files import reading
@@ -244,7 +244,6 @@ def test_a_memory_behind_very_many_has_no_place(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "PLACES", 4)
-    monkeypatch.setattr(visibility, "PLACES", 4)
     monkeypatch.setattr(explanation, "PLACES", 4)
     ids = [saved(service, "apple " + "and pears " * number) for number in range(6)]
 

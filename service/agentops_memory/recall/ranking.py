@@ -1,13 +1,13 @@
 """The best memories for a query among areas in memory."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
 from ..memory.ranking import FOLLOWING, GAINING, SENTENCE_DEPTH, Scored, combined
 from .group import Stem, StemPiece, Weights, Where
-from .query import MOST_TERMS, MOST_WORDS
+from .query import MOST_TERMS, MOST_WORDS, Corrections
 from .stems import Vocabulary
 
 Hidden = Sequence[Collection[int]]
@@ -15,8 +15,6 @@ Hidden = Sequence[Collection[int]]
 
 Sentences = Sequence[tuple[Sequence[Stem], float]]
 """The stems of each sentence, and what it weighs beside the others."""
-
-Corrections = Mapping[str, tuple[str, ...]]
 
 
 class Ranking:

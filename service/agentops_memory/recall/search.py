@@ -291,9 +291,11 @@ class Search(ABC):
         if not unknown:
             return {}
         stems = self._stems_near(unknown.values(), visible)
-        near = {word: self._stems.near(form, stems) for word, form in unknown.items()}
+        near = self._stems.near(dict.fromkeys(unknown.values(), stems))
         visible_forms = self._having(set(chain.from_iterable(near.values())), visible)
-        likely = {word: [it for it in forms if it in visible_forms] for word, forms in near.items()}
+        likely = {
+            word: [it for it in near[form] if it in visible_forms] for word, form in unknown.items()
+        }
         return {word: self._frequent(it, visible) for word, it in likely.items() if it}
 
     def _having(self, words: Collection[str], visible: VisibleRows) -> set[str]:

@@ -59,24 +59,29 @@ class Stems:
         likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
         return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
 
-    def near(self, form: str, stems: Iterable[str]) -> dict[str, str]:
-        """The forms of some stems that are one edit from a form and begin with its letter.
+    def near(self, stems_of: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
+        """For each form the forms of its stems that are one edit from it and begin with its letter.
 
         In the order of the alphabet, each with its stem.
         """
-        size = len(form)
-        head, tails = halves(form)
-        likely = [
-            stem
-            for stem in stems
-            if stem[:1] == form[0]
-            and (stem.startswith(head) or stem.endswith(tails))
-            and size - 3 <= len(stem) <= size + 1
-            and any(is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS))
-        ]
-        stem_of = {it: stem for stem, it in self.forms_of(likely).items()}
-        near = [it for it in stem_of if is_compared(it) and is_one_edit(form, it)]
-        return {it: stem_of[it] for it in sorted(near)}
+        likely: dict[str, list[str]] = {}
+        for form, stems in stems_of.items():
+            size, (head, tails) = len(form), halves(form)
+            likely[form] = [
+                stem
+                for stem in stems
+                if stem[:1] == form[0]
+                and (stem.startswith(head) or stem.endswith(tails))
+                and size - 3 <= len(stem) <= size + 1
+                and any(is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS))
+            ]
+        form_of = self.forms_of(chain.from_iterable(likely.values()))
+        near: dict[str, dict[str, str]] = {}
+        for form, stems in likely.items():
+            stem_of = {form_of[it]: it for it in stems}
+            forms = [it for it in stem_of if is_compared(it) and is_one_edit(form, it)]
+            near[form] = {it: stem_of[it] for it in sorted(forms)}
+        return near
 
     def similarities(self, texts: Iterable[str]) -> list[float]:
         every = [frozenset(_WORD.findall(unified(it).casefold())) - STOPWORDS for it in texts]
@@ -225,7 +230,7 @@ def _counts(packed: Packed) -> tuple[int, ...]:
 UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
 
-Near = Callable[[str, Iterable[str]], Mapping[str, str]]
+Near = Callable[[Mapping[str, Iterable[str]]], Mapping[str, Mapping[str, str]]]
 """As `Stems.near`."""
 
 
@@ -250,8 +255,9 @@ class Vocabulary:
         self._uses = array("I")  # how many areas have the stem, by number
         self._free: list[int] = []
         self._coding = Lock()  # projects are read by other threads
-        self._by_start: dict[str, set[str]] = {}  # by their first two letters
-        self._by_ends: dict[str, set[str]] = {}  # by the first and the last
+        # Lists: a set of a few stems takes four times as much.
+        self._by_start: dict[str, list[str]] = {}  # by their first two letters
+        self._by_ends: dict[str, list[str]] = {}  # by the first and the last
         self.near = Remembered(self._neighbors, MOST_FORMS)
         """By form the numbers of the stems that have a form near to it, with these forms."""
 
@@ -294,7 +300,7 @@ class Vocabulary:
             stem = self._stems[number]
             del self.numbers[stem]
             for stems, key in self._buckets(stem):
-                stems[key].discard(stem)
+                stems[key].remove(stem)
             self._stems[number] = ""
         self._free += gone
         if gone:
@@ -307,23 +313,20 @@ class Vocabulary:
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, dict[int, str]]:
         assert self._near_to is not None
-        neighbors: dict[str, dict[int, str]] = {}
+        likely: dict[str, set[str]] = {}
         for form in forms:
             head, tails = halves(form)
-            likely = [it for it in self._by_start.get(form[:2], ()) if it.startswith(head)]
+            stems = {it for it in self._by_start.get(form[:2], ()) if it.startswith(head)}
             for tail in tails:
-                ends = (
-                    [form[0] + tail[-1]]
-                    if tail
-                    else [it for it in self._by_ends if it[0] == form[0]]
-                )
-                stems = chain.from_iterable([self._by_ends.get(it, ()) for it in ends])
-                likely += [it for it in stems if it.endswith(tail)]
-            near = self._near_to(form, likely) if likely else {}
-            neighbors[form] = {self.numbers[stem]: it for it, stem in near.items()}
-        return neighbors
+                # Without a tail any stem may do: `near` takes the right ones.
+                ends = [form[0] + tail[-1]] if tail else self._by_ends
+                every = chain.from_iterable([self._by_ends.get(it, ()) for it in ends])
+                stems.update(it for it in every if it.endswith(tail))
+            likely[form] = stems
+        near = self._near_to(likely).items()
+        return {form: {self.numbers[stem]: it for it, stem in of.items()} for form, of in near}
 
-    def _buckets(self, stem: str) -> Iterable[tuple[dict[str, set[str]], str]]:
+    def _buckets(self, stem: str) -> Iterable[tuple[dict[str, list[str]], str]]:
         """Where a stem is that may have a form which is compared."""
         if self._near_to is None or not is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
             return ()
@@ -339,7 +342,7 @@ class Vocabulary:
             self._uses.append(0)
         self.numbers[stem] = number
         for stems, key in self._buckets(stem):
-            stems.setdefault(key, set()).add(stem)
+            stems.setdefault(key, []).append(stem)
         if stem in self.unknown:
             self.came += [(word, number) for word in self.unknown.pop(stem)]
         return number

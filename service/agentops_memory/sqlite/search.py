@@ -169,15 +169,6 @@ class _Stored(SqliteTable):
         return entries_of(stems, documents.of(memories))
 
 
-def _location(visible: VisibleRows) -> tuple[int, list[int]] | None:
-    """The group and the areas of a filter; None where they are several groups."""
-    if len(visible.spans) != 1 or visible.is_alone:
-        return None
-    ((number, spans),) = visible.spans.items()
-    areas = [area_of(first) for first, last in spans if area_of(first) == area_of(last)]
-    return (number, areas) if len(areas) == len(spans) else None
-
-
 # No more rows of a term are counted than show that it is frequent.
 _COUNTS = """
     SELECT wanted.key,
@@ -301,8 +292,8 @@ class SqliteSearch(SqliteTable, Search):
     @contextmanager
     def _cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
         """The areas of a filter, for this reader alone; None where memory cannot tell."""
-        location, index = _location(visible), self._index
-        if location is None or index is None or location[0] in self._missing:
+        location, index = self._location(visible), self._index
+        if location is None or index is None:
             yield None
             return
         number, areas = location
@@ -317,6 +308,14 @@ class SqliteSearch(SqliteTable, Search):
             return
         index.grew(READ_BYTES)
 
+    def _location(self, visible: VisibleRows) -> tuple[int, list[int]] | None:
+        """The group and the areas of a filter; None if memory is known not to tell of them."""
+        if self._index is None or len(visible.spans) != 1 or visible.is_alone:
+            return None
+        ((number, spans),) = visible.spans.items()
+        areas = [area_of(first) for first, last in spans if area_of(first) == area_of(last)]
+        return (number, areas) if number not in self._missing and len(areas) == len(spans) else None
+
     def _size_of(self, number: int) -> int:
         block = self._execute(
             f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}"
@@ -326,8 +325,11 @@ class SqliteSearch(SqliteTable, Search):
     @contextmanager
     def _in_memory(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
         terms = query.terms
+        if any(term.starts for term in terms) or not self._location(query.visible):
+            yield None
+            return
         stem_of = self._stems.of([term.text for term in terms])
-        if not all(stem_of.values()) or any(term.starts for term in terms):
+        if not all(stem_of.values()):
             yield None
             return
         with self._cached(query.visible) as cached:
@@ -450,8 +452,9 @@ class SqliteSearch(SqliteTable, Search):
         return {stem for it in letters for stem in re.findall(f" ({it}[^ \n]+)", text)}
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
-        stem_of = self._stems.of([it.text for it in terms])
-        if all(stem_of.values()) and not any(it.starts for it in terms):
+        is_cached = self._location(visible) and not any(it.starts for it in terms)
+        stem_of = self._stems.of([it.text for it in terms]) if is_cached else {}
+        if is_cached and all(stem_of.values()):
             with self._cached(visible) as cached:
                 if cached is not None:
                     group, parts = cached
