@@ -123,7 +123,7 @@ def test_a_log_is_read_on_from_the_last_event_that_was_seen(team: Team) -> None:
     assert [it["payload"]["entry_id"] for it in team.bob.events()] == [labelled["id"]]
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @requirement("OI-79", "OI-56", "OI-11")
 def test_each_right_is_refused_to_everybody_else(team: Team) -> None:
     intent = team.intent()

@@ -55,7 +55,7 @@ def test_many_teams_are_as_a_model_says(tmp_path: Path, seed: int) -> None:
     assert min(counts[deed] for deed in ("batch", "coordinate", "create: Taken")) > 0
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @requirement("OI-56", "OI-79", "OI-77")
 def test_no_agent_makes_itself_part_of_the_work_of_others(team: Team) -> None:
     intent = team.intent(id="goal")

@@ -11,7 +11,6 @@ from agentops_memory.memory.memory import MemoryId
 from agentops_memory.openwop.archives import units
 from agentops_memory.openwop.consolidation import plan
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.pass_records import Link
 from agentops_memory.openwop.refs import RefEntryId
 
 from ..support.requirements import requirement
@@ -137,52 +136,6 @@ def test_what_is_left_of_a_plan_is_the_plan_for_what_is_left(
 
 
 @requirement("OW-78")
-def test_the_newest_entry_with_a_key_stays() -> None:
-    those = entries(
-        ("Lives in Rome.", ("key:home",)), ("Likes tea.", ("key:drink",)),
-        ("Lives in Oslo.", ("key:home",)), ("Lives in Bonn.", ("home", "key:home")),
-    )  # fmt: skip
-
-    assert plan(those) == [
-        Link(those[3].memory, those[0].memory),
-        Link(those[3].memory, those[2].memory),
-    ]
-
-
-@requirement("OW-78")
-def test_an_entry_with_several_keys_goes_when_it_is_older_for_each() -> None:
-    both = ("Rome, tea.", ("key:home", "key:drink"))
-    home, drink = ("Oslo.", ("key:home",)), ("Coffee.", ("key:drink",))
-
-    assert places(entries(both, home)) == []
-    assert places(entries(home, both)) == [(1, 0)]
-    assert places(entries(both, drink, home)) == [(2, 0)]
-    assert places(entries(both, home, both)) == [(2, 0), (2, 1)]
-
-
-@requirement("OW-79")
-def test_a_key_is_one_fact_of_one_set_of_subjects() -> None:
-    assert places(
-        entries(
-            ("Rome.", ("key:home", "subject:ada")), ("Oslo.", ("key:home", "subject:bob")),
-            ("Bonn.", ("key:home",)), ("Kyiv.", ("subject:bob", "key:home", "subject:ada")),
-            ("Lund.", ("key:home", "subject:ada", "subject:bob")), ("Rome.", ("subject:ada",)),
-            ("Rome.", ("subject:bob",)),
-        )
-    ) == [(4, 3)]  # fmt: skip
-
-
-@requirement("OW-78")
-def test_the_largest_entry_that_says_all_stays_and_of_equal_ones_the_newest() -> None:
-    assert places(
-        entries(
-            ("Heron. Stork. Owl.", ()), ("heron", ()), ("Stork? Heron! Heron.", ()),
-            ("Heron.\nJay.\nRook.", ()), ("Jay. Owl.", ()), ("owl... stork... HERON...", ()),
-        )
-    ) == [(5, 0), (5, 1), (5, 2)]  # fmt: skip
-
-
-@requirement("OW-78")
 def test_parts_of_units_other_orders_and_other_tags_are_not_the_same() -> None:
     assert (
         places(
@@ -194,14 +147,3 @@ def test_parts_of_units_other_orders_and_other_tags_are_not_the_same() -> None:
         )
         == []
     )  # fmt: skip
-
-
-@requirement("OW-78")
-def test_tags_that_tell_the_origin_do_not_hold_entries_apart() -> None:
-    assert places(
-        entries(
-            ("Heron.", ("a", "b", "source:x", "node:1")),
-            ("Heron. Stork.", ("run-id:r", "b", "a", "workflow:w")),
-            ("Heron.", ("b", "sources:x")),
-        )
-    ) == [(1, 0)]

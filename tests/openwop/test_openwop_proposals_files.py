@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.archives import at, backed_up
+from ..support.archives import at
 from ..support.callers import calling
 from ..support.engines import broken, filler, quota, rows
 from ..support.erasing import remains
@@ -22,14 +22,12 @@ from ..support.openwop_proposals import (
     revised,
     told_of,
 )
-from ..support.openwop_tenants import keyed
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 
 MISSING = (404, "not_found")
 GITHUB = "ghp_" + "a1B2c3D4e5" * 4
-WORD = "xylographer"
 
 
 @pytest.mark.heavy
@@ -53,30 +51,6 @@ def test_a_failure_stores_nothing_and_tells_nothing(path: Path, table: str) -> N
             assert len(told_of(host, "proposal.created")) == 1
             assert artifacts(host) == told_of(host, "proposal.activated") == []
         assert applied(host, made["id"])
-
-
-@pytest.mark.heavy
-@pytest.mark.sqlite_files
-@requirement("OW-88", "OW-89", "OW-103")
-def test_proposals_outlive_a_restart_a_backup_and_the_doctor(path: Path, tmp_path: Path) -> None:
-    with serving(path) as service:
-        host = Host(service.http)
-        ids = [proposed(host, {"name": f"n{n}", "version": "1"})["id"] for n in range(3)]
-        ref = applied(host, ids[1])
-        ok(moved(host, ids[2], "reject"))
-        before, text = listed(host), artifact(host, ref).text
-
-    assert at(path).run("doctor", "--thorough").exit_code == 0
-    with serving(path) as service:
-        host = Host(service.http)
-        assert (listed(host), artifact(host, ref).text) == (before, text)
-        assert applied(host, ids[1]) == ref
-    archive = backed_up(path, tmp_path / "copies")
-    other = tmp_path / "other" / "memory.db"
-    at(other).say("restore", archive)
-    with serving(other) as service:
-        host = Host(service.http)
-        assert (listed(host), artifact(host, ref).text) == (before, text)
 
 
 @pytest.mark.heavy
@@ -119,21 +93,6 @@ def test_a_scan_takes_secrets_out_of_proposals_and_names_what_is_installed_anew(
         assert applied(host, one["proposalId"]) == one["installedArtifactRef"]
         assert proposed(host, clean)["duplicateOf"] == draft["id"]
         until(lambda: not remains(tmp_path, GITHUB))
-
-
-@pytest.mark.slow
-@requirement("OW-103", "OW-32")
-def test_a_tenant_that_is_erased_takes_its_proposals_with_it(path: Path, tmp_path: Path) -> None:
-    with serving(path) as service, keyed(service) as ours, keyed(service, "writer", "acme") as acme:
-        kept = proposed(ours)
-        proposed(acme, {"name": WORD})
-    assert remains(tmp_path, WORD)
-
-    at(path).say("tenants", "erase", "acme", "--yes")
-
-    assert not remains(tmp_path, WORD)
-    with serving(path) as service, keyed(service) as ours:
-        assert listed(ours) == [kept]
 
 
 @pytest.mark.slow

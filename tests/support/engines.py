@@ -54,7 +54,7 @@ NO_STORAGE = frozenset(
     test_losses test_mcp_document test_merging test_monitoring test_openwop_extraction
     test_openwop_merging test_packaging test_page_words test_query test_redaction_assignments
     test_redaction_rules test_requirements test_security_document test_settings test_structure
-    test_telemetry test_text test_tool_hooks test_trimming test_uids test_working_memory
+    test_telemetry test_text test_tool_hooks test_trimming test_working_memory
     """.split()
 )
 

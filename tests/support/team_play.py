@@ -4,13 +4,10 @@ import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import pytest
-
 from agentops_memory.memory.agents import CoordinatorId, GrantId, IntentId, Permission
 from agentops_memory.openintent.intents import IntentBody
 from agentops_memory.openintent.participants import Coordinator, CoordinatorBody, Grant, GrantBody
 
-from .team_attacks import attacks
 from .team_chance import ADA, BOB, LEAD, MOST_INTENTS, MOST_TASKS
 from .team_memory import Memory
 
@@ -24,7 +21,7 @@ class Play(Memory):
             *[self.create] * 12, *[self.amend] * 5, *[self.change_task] * 6, *[self.make_task] * 4,
             self.delete, self.batch, self.batch, self.delete_batch, self.get, self.sweep,
             self.make_intent, self.coordinate, self.end_coordinator, self.grant, self.revoke,
-            self.log, self.permit, self.attack, self.attack,
+            self.log, self.permit,
         ]  # fmt: skip
         deed = self.chance.choice(deeds) if len(self.state.intents) > 1 else self.make_intent
         await deed()
@@ -143,13 +140,6 @@ class Play(Memory):
             return done.value
 
         await self.both("log", asked, due)
-
-    async def attack(self) -> None:
-        """An agent tries to get at others' work and memory: it is refused, and nothing changes."""
-        for attack in attacks(self):
-            with pytest.raises(attack.refusal):
-                await attack.asked
-            self.counts[f"attack: {attack.name}"] += 1
 
 
 def _id(done: Any) -> Any:
