@@ -2,8 +2,11 @@
 
 import pytest
 
+from ..support.new_file import every_index
 from ..support.openintent_agents import Agent
 from ..support.service import Service
+
+__all__ = ["every_index"]
 
 
 @pytest.fixture

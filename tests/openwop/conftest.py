@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from ..support.new_file import every_index
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host
 from ..support.openwop_seams import Suite, driven
 from ..support.service import Service
+
+__all__ = ["every_index"]
 
 
 @pytest.fixture

@@ -2,8 +2,11 @@
 
 import pytest
 
+from ..support.new_file import every_index
 from ..support.service import Service
 from ..support.stores import Object, store
+
+__all__ = ["every_index"]
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from agentops_memory.sqlite.connection import connect
 from .. import MACHINE
 from . import postgres
 from .databases import Databases
+from .new_file import new_file_size
 
 DEFAULT = MACHINE.get("MEMORY_TEST_ENGINE", "sqlite")
 DATABASE_URL = "MEMORY_DATABASE_URL"
@@ -89,7 +90,8 @@ def storage_at(path: Path) -> dict[str, str]:
 def quota(path: Path, kibibytes: int) -> str:
     """A setting that leaves a new tenant about so much; a schema without a row takes some, too."""
     if _databases is None:
-        return f"{kibibytes}KiB"
+        more = new_file_size() - new_file_size(has_every_index=False)
+        return f"{kibibytes + more // 1024}KiB"
     _databases.renew(path)
     ((held,),) = rows(
         path,
