@@ -14,7 +14,7 @@ from ..recall.visibility import Borrowing, Document, row_number
 from .dialect import SqliteTable
 from .partitions import Partitions, table
 
-AT_ONCE = 256  # documents of one statement, and of one commit that no change waits for
+AT_ONCE = 128  # documents of one statement, and of one commit that no change waits for
 
 # The areas of a partition; the first one answers for the global memories, too.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition

@@ -24,7 +24,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
 from ..engine.engine import Sealer
-from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
+from ..engine.maintenance import (
+    Condition,
+    Maintenance,
+    Progress,
+    RowCounts,
+    Scrubbed,
+    Sizes,
+    Tidied,
+    noop,
+)
 from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
 from ..lazy import Lazy
 from ..memory.access import Caller
@@ -345,7 +354,7 @@ QUEUE_TIMEOUT = timedelta(seconds=5)  # half of what our client waits, so that i
 
 
 @dataclass(slots=True, eq=False)
-class SqliteEngine(SqliteMaintenance):
+class SqliteEngine(SqliteMaintenance, Maintenance):
     """Transactions on one database file, of one tenant. Make one with `opened`."""
 
     path: Path

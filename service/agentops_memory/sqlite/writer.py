@@ -39,7 +39,7 @@ INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 # written together. A lone writer waits for none, as there were no others in the batch before.
 ITERATIONS, LONE_ITERATIONS = 3, 1
 PAUSE = 0.005  # seconds without a change, after which new memories enter the index
-MOST_TIMES = 4  # times `AT_ONCE`, from which on they enter without a pause
+MOST_TIMES = 8  # times `AT_ONCE`, from which on they enter without a pause
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
@@ -134,7 +134,7 @@ class Writer:
                     return
                 self._wake_up.clear()
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-            work = partial(self._alone, lambda _, batch: batch.flush(AT_ONCE // 2), deadline)
+            work = partial(self._alone, lambda _, batch: batch.flush(AT_ONCE), deadline)
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
             await self._log.after_batch()
