@@ -27,9 +27,8 @@ LOOK = 8  # new memories of a group, after which their size is looked at
 REPLAYED = 64  # commits that can be added to what was read before them
 ROW_BYTES, READ_BYTES = 1_500, 500  # of what a new memory, and a prompt, adds, about
 PATIENCE = 20  # prompts for projects without room, before others make room for them
-# Reading a memory takes 50 us; a prompt that SQL answers takes 3 ms, and 3 us for each memory.
-READ_IN_A_PROMPT = 64  # memories
-SHARE_READ_IN_A_PROMPT = 1 / 16  # of a part's memories
+READ_IN_A_PROMPT = 64  # memories: reading one takes 50 us, and saves each prompt 3 ms
+MOST_PROMPTS = 16  # before a part is loaded: of many memories, each takes longer by SQL
 REST = 1.0  # times as long as a read took, before the next one: prompts go first
 LATER = 60.0  # seconds after which a group is read again that could not be
 
@@ -186,8 +185,7 @@ class LoadQueue:
         It is loaded once prompts have taken as much time as that will.
         """
         request = self._requests.setdefault(number, [time.monotonic(), 0, 0])
-        read_meanwhile = READ_IN_A_PROMPT + memories * SHARE_READ_IN_A_PROMPT
-        request[1:] = request[1] + 1, memories / read_meanwhile
+        request[1:] = request[1] + 1, min(memories / READ_IN_A_PROMPT, MOST_PROMPTS)
 
     @property
     def is_due(self) -> bool:
