@@ -15,12 +15,12 @@ from starlette.responses import Response, StreamingResponse
 
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
-from ..errors import AnswerErased, AtItem, BadFields, Conflict, Denied, Invalid, NotFound, Refusal
+from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http import bodies
 from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, fault, must, query_of, written
 from ..http.gate import admission, current_caller
 from ..http.large_answers import paced
-from ..http.protocol import REDACTED, NoPath, Operation, Parameter, Refusals
+from ..http.protocol import REDACTED, NoPath, Operation, Parameter
 from ..http.query import ENTRY, instant, known_uid, natural, parameter
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
@@ -31,8 +31,7 @@ from ..memory.saves import Written
 from ..memory.table import Attributes
 from ..recall.visible import has_controls
 from ..record import Record
-from ..telemetry import annotate, count
-from ..telemetry.metrics import CAPACITY_REFUSALS
+from ..telemetry import annotate
 
 T = TypeVar("T")
 JsonObject = dict[str, Any]
@@ -507,50 +506,6 @@ class AlreadyThere(Conflict):
 
     def __init__(self) -> None:
         super().__init__("This id is already taken.")
-
-
-REFUSALS = Refusals()
-UNAVAILABLE = "UNAVAILABLE"
-CODES: Mapping[str, str] = {
-    "invalid_input": "INVALID_REQUEST", "validation_error": "INVALID_REQUEST",
-    "unauthenticated": "UNAUTHENTICATED", "denied": "ACCESS_DENIED", "not_found": "NOT_FOUND",
-    "no_path": "NOT_FOUND", "no_method": "METHOD_NOT_ALLOWED", "too_slow": "TIMEOUT",
-    "constraint_violation": "IDEMPOTENCY_KEY_REUSED", "stale": "VERSION_MISMATCH",
-    "task_finished": "TASK_FINISHED", "already_exists": "ALREADY_EXISTS",
-    "too_large": "TOO_LARGE", "version_required": "VERSION_REQUIRED",
-    "over_capacity": "CAPACITY_EXCEEDED", "too_many": "RATE_LIMITED", "failed": "INTERNAL",
-    "over_quota": "QUOTA_EXCEEDED",
-}  # fmt: skip
-
-
-def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request; of a batch, by what is wrong with its item."""
-    cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
-    if isinstance(cause, OverCapacity):
-        count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")
-    status, headers = REFUSALS.status(cause.code), REFUSALS.headers_of(cause)
-    return Response(written(_problem(refusal, cause)), status, headers, media_type=JSON)
-
-
-def _problem(refusal: Refusal, cause: Refusal) -> JsonObject:
-    is_gone = str(cause) == NO_ENTRY or isinstance(cause, AnswerErased)
-    code = "ENTRY_NOT_FOUND" if is_gone else CODES.get(cause.code, UNAVAILABLE)
-    fields: JsonObject = {"message": str(refusal), "error": {"code": code}}
-    item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
-    if isinstance(cause, BadFields):
-        fields["errors"] = [{"field": item + name, "message": it} for name, it in cause.faults]
-    elif isinstance(cause, BadField):
-        fields["errors"] = [{"field": item + cause.field, "message": cause.problem}]
-    elif isinstance(cause, Invalid):
-        fields["errors"] = []
-    if isinstance(cause, Stale):
-        fields["current_version"] = cause.current.version
-        if hasattr(cause.current, "value"):
-            current = json.loads(cause.current.json_bytes())
-            fields |= {"current_value": current["value"], "current": current}
-    if isinstance(cause, OverCapacity):
-        fields |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}
-    return fields
 
 
 # What OpenAPI says of operations.

@@ -1,6 +1,7 @@
 """OpenIntent as a protocol: its operations, its discovery, its search, and who may call it."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -11,9 +12,9 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..engine.maintenance import Audit
-from ..errors import BadFields
+from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal
 from ..http.bodies import JSON, answered, query_of, written
-from ..http.protocol import REDACTED, Operation, Parameter, Protocol
+from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, parameter, public_id
 from ..memory.access import Caller, Role
 from ..memory.agents import Tier, Viewer
@@ -24,8 +25,9 @@ from ..recall.features import Features
 from ..recall.query import Query, understood
 from ..recall.recall import K
 from ..record import Record
-from ..telemetry import Cut, annotate
+from ..telemetry import Cut, annotate, count
 from ..telemetry import events as span_events
+from ..telemetry.metrics import CAPACITY_REFUSALS
 from . import api, events, intents, memory, namespaces, participants, tasks
 from .api import AGENT, PREFIX, TOTAL, FullRecord, route, whose
 from .drafts import MAX_BATCH, TierName
@@ -265,12 +267,56 @@ def require(request: Request, caller: Caller) -> None:
     annotate({"memory.agent.id": api.require_agent(request, caller)})
 
 
+REFUSALS = Refusals()
+UNAVAILABLE = "UNAVAILABLE"
+CODES: Mapping[str, str] = {
+    "invalid_input": "INVALID_REQUEST", "validation_error": "INVALID_REQUEST",
+    "unauthenticated": "UNAUTHENTICATED", "denied": "ACCESS_DENIED", "not_found": "NOT_FOUND",
+    "no_path": "NOT_FOUND", "no_method": "METHOD_NOT_ALLOWED", "too_slow": "TIMEOUT",
+    "constraint_violation": "IDEMPOTENCY_KEY_REUSED", "stale": "VERSION_MISMATCH",
+    "task_finished": "TASK_FINISHED", "already_exists": "ALREADY_EXISTS",
+    "too_large": "TOO_LARGE", "version_required": "VERSION_REQUIRED",
+    "over_capacity": "CAPACITY_EXCEEDED", "too_many": "RATE_LIMITED", "failed": "INTERNAL",
+    "over_quota": "QUOTA_EXCEEDED",
+}  # fmt: skip
+
+
+def refused(refusal: Refusal) -> Response:
+    """The answer to a refused request; of a batch, by what is wrong with its item."""
+    cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
+    if isinstance(cause, api.OverCapacity):
+        count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")
+    status, headers = REFUSALS.status(cause.code), REFUSALS.headers_of(cause)
+    return Response(written(_problem(refusal, cause)), status, headers, media_type=JSON)
+
+
+def _problem(refusal: Refusal, cause: Refusal) -> api.JsonObject:
+    is_gone = str(cause) == api.NO_ENTRY or isinstance(cause, AnswerErased)
+    code = "ENTRY_NOT_FOUND" if is_gone else CODES.get(cause.code, UNAVAILABLE)
+    fields: api.JsonObject = {"message": str(refusal), "error": {"code": code}}
+    item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
+    if isinstance(cause, BadFields):
+        fields["errors"] = [{"field": item + name, "message": it} for name, it in cause.faults]
+    elif isinstance(cause, api.BadField):
+        fields["errors"] = [{"field": item + cause.field, "message": cause.problem}]
+    elif isinstance(cause, Invalid):
+        fields["errors"] = []
+    if isinstance(cause, api.Stale):
+        fields["current_version"] = cause.current.version
+        if hasattr(cause.current, "value"):
+            current = json.loads(cause.current.json_bytes())
+            fields |= {"current_value": current["value"], "current": current}
+    if isinstance(cause, api.OverCapacity):
+        fields |= {"limit": cause.limit, "current_count": cause.count, "max_capacity": cause.most}
+    return fields
+
+
 PROTOCOL = Protocol(
     title="OpenIntent RFC-0015",
     summary="Agents' own memory in three tiers, and namespaces that they share.",
     prefix=PREFIX,
-    refusals=api.REFUSALS,
-    refused=api.refused,
+    refusals=REFUSALS,
+    refused=refused,
     problem=AgentMemoryProblem,
     require=require,
     sends=(Parameter(name=AGENT, help="The calling agent; optional if the key has exactly one."),),
