@@ -19,6 +19,8 @@ from queue import SimpleQueue
 from typing import Any, TypeVar, cast
 from urllib.parse import quote
 
+import aiosqlite
+
 from ..engine.engine import Outcome, outcome_of, settle
 from ..engine.maintenance import noop
 from ..errors import Busy, DamagedRow
@@ -357,6 +359,19 @@ log = logging.getLogger(__name__)
 # Work begun whose callers have no answer yet. While the loop is busy, more would pile up, of
 # which each can take several MiB.
 AHEAD = 4
+
+
+class WriterThread(aiosqlite.Connection):
+    """The connection that writes, and its thread, which runs whole functions."""
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """What work answers. A cancelled caller leaves; the work continues."""
+        result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
+        return result
+
+    @property
+    def known(self) -> Known:
+        return ours(self._conn).known
 
 
 class Threads:

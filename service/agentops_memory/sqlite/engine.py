@@ -49,6 +49,7 @@ from .connection import (
     PROGRESS,
     READ_LIMIT,
     Threads,
+    WriterThread,
     connect,
     in_snapshot,
     is_readable,
@@ -84,7 +85,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def opened_file(
     path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
-) -> AsyncIterator[tuple[Threads, OpenFiles]]:
+) -> AsyncIterator[tuple[WriterThread, OpenFiles]]:
     """The connection that writes into a file, made or brought up to date first, and its files.
 
     Raises StartRefused when the file cannot be used as it is. A cancelled
@@ -95,8 +96,8 @@ async def opened_file(
         await run_in_thread(partial(migrated, path, now, features, on_upgrade))
         stack.enter_context(in_use(file := file_id(path)))  # a new one
         opening = partial(connect, path, features=features, is_strict=True)
-        writer = Threads([await asyncio.to_thread(opening)])
-        try:
+        writer = WriterThread(opening, iter_chunk_size=64)
+        async with writer:
             files = await writer.run(partial(OpenFiles, path, file))
             await writer.run(note_changes)
             try:
@@ -106,8 +107,6 @@ async def opened_file(
                     protect_log(files)
                 else:
                     await writer.run(_empty_log)
-        finally:
-            await asyncio.to_thread(writer.close)
 
 
 def _empty_log(database: sqlite3.Connection) -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable
-from .connection import Threads, wait_at_most
+from .connection import WriterThread, wait_at_most
 from .dialect import refusing
 
 GONE = "The database file is gone, or another one is in its place."
@@ -141,7 +141,7 @@ class WriteAheadLog:
     waited for again before the log has grown by as much once more.
     """
 
-    _writer: Threads
+    _writer: WriterThread
     _files: OpenFiles
     _batches: int = 0
     _stuck_at: int = 0  # pages at which it could not be restarted

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from .connection import APPLICATION_ID, Threads, change, connect
+from .connection import APPLICATION_ID, WriterThread, change, connect
 from .dialect import primary_code
 from .migrate import vacuum_remains
 from .open_files import OpenFiles, checkpointed, descriptor_of
@@ -35,7 +35,7 @@ LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own 
 _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
 
 
-async def scrubbed(writer: Threads, files: OpenFiles) -> bool:
+async def scrubbed(writer: WriterThread, files: OpenFiles) -> bool:
     """Zero the free space and truncate the log; false while something holds that back."""
 
     def is_without_remains() -> bool:

@@ -23,7 +23,7 @@ from ..engine.maintenance import noop
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..recall.cache import DatabaseIndex
-from .connection import Threads, carriable, change, known_to, leave_token, ours, token_of
+from .connection import WriterThread, carriable, change, known_to, leave_token, ours, token_of
 from .dialect import is_damage
 from .documents import AT_ONCE
 from .index import MOST_WAITING, Index
@@ -58,7 +58,7 @@ class Writer:
 
     def __init__(
         self,
-        thread: Threads,
+        thread: WriterThread,
         files: OpenFiles,
         places: int,
         timeout: timedelta,
@@ -144,7 +144,7 @@ class Writer:
                 return
 
     def _is_much(self, times: int) -> bool:
-        known = ours(self._thread.connections[0]).known
+        known = self._thread.known
         return len(known.waiting) >= times * AT_ONCE or known.waiting_size >= times * MAX_STEP
 
     def close(self) -> None:
