@@ -315,7 +315,7 @@ def test_a_file_of_another_format_is_refused(
 def test_nothing_is_copied_from_or_to_what_a_service_has(
     path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "PATIENCE", timedelta(milliseconds=1))
+    monkeypatch.setattr(tenants, "END_TIMEOUT", timedelta(milliseconds=1))
     with serving(path):
         of_files = terminal.run("copy", "--to", "postgresql")
     other, back = path.with_name("other.db"), path.with_name("back.db")

@@ -268,17 +268,19 @@ class Endpoint:
                 self.row_counts is not None
                 and any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
             )
+            if not is_large:
+                answer = await self._answer(request, admitted)
+                body = getattr(answer, "body", None)
+                if body is not None and len(body) <= PIECE:
+                    await answer(scope, receive, send)
+                    return
             with self.gate.slot(admitted) as slot:
                 if is_large:
                     await slot.wait()
                     if admitted is not None:
                         admitted.has_waited = True
-                answer = await self._answer(request, admitted)
-                body = getattr(answer, "body", None)
-                if is_large or body is None or len(body) > PIECE:
-                    await slot.send(answer, scope, receive, send)
-                else:
-                    await answer(scope, receive, send)
+                    answer = await self._answer(request, admitted)
+                await slot.send(answer, scope, receive, send)
 
     async def _answer(self, request: Request, admitted: Admission | None) -> Response:
         if (error := request.scope.get(FAILED)) is not None:

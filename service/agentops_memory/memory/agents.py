@@ -80,12 +80,6 @@ class Labels:
     binding: Binding = Binding.NONE
     attempt: int | None = None  # at the task that it is bound to
 
-    @property
-    def named(self) -> dict[str, str]:
-        """What is named, as clients name it."""
-        named = {"task_id": self.task, "intent_id": self.intent}
-        return {name: label for name, label in named.items() if label is not None}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:

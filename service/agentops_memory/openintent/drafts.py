@@ -15,7 +15,7 @@ from ..memory.agents import Priority, Sensitivity, Tier, Viewer
 from ..memory.redactor import MAX_KEY, Redactor, is_plain
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
-from .entries import AgentEntry, EntryKey, clean_tags
+from .entries import AgentEntry, EntryKey, clean_tags, names_of
 
 B = TypeVar("B", bound="OwnBody")
 
@@ -192,7 +192,7 @@ class AgentChangeBody(OwnBody):
             return
         same = {
             "id": public_id(ENTRY, of.id), "agent_id": of.agent_id, "namespace": of.namespace,
-            "key": of.key, "memory_type": of.memory_type.value, "scope": of.scope.named,
+            "key": of.key, "memory_type": of.memory_type.value, "scope": names_of(of.scope),
             "created_by": of.created_by, "created_at": api.rendered(of.created_at),
         }  # fmt: skip
         wrong = [name for name, it in same.items() if name in claims and claims[name] != it]

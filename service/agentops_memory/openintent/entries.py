@@ -64,6 +64,12 @@ def _unreadable(schema: dict[str, Any]) -> None:
     schema["properties"]["unreadable"] = member
 
 
+def names_of(labels: Labels) -> dict[str, str]:
+    """The task and the intent of labels, as clients name them."""
+    names = {"task_id": labels.task, "intent_id": labels.intent}
+    return {name: label for name, label in names.items() if label is not None}
+
+
 class AgentEntry(FullRecord):
     """An entry; every member is always there."""
 
@@ -83,7 +89,7 @@ class AgentEntry(FullRecord):
         WithJsonSchema({"type": "object"}),
     ]  # fmt: skip
     memory_type: Annotated[Tier, Column("p.tier", beside=("agent_spaces", "p.space_id"))]
-    scope: Annotated[Labels, PlainSerializer(lambda it: it.named, return_type=dict[str, str])]
+    scope: Annotated[Labels, PlainSerializer(names_of, return_type=dict[str, str])]
     tags: Annotated[tuple[str, ...], Column("m.tags")] = ()
     ttl: str | None = None
     pinned: Annotated[bool, Column("a.is_pinned")] = False
