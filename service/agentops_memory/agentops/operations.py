@@ -12,28 +12,11 @@ from ..engine.maintenance import noop
 from ..errors import Invalid, Unavailable
 from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
 from ..lazy import Lazy
+from ..memory import saves
 from ..memory.access import Caller, Role
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.memory import Memory, MemoryId, Session, SessionId
 from ..memory.redactor import Redactor, RulesOf
-from ..memory.saves import (
-    AMEND,
-    CONFIRM,
-    ERASE,
-    FORGET,
-    MAX_SIMILAR,
-    RESTORE,
-    SAVE,
-    Action,
-    Lookalike,
-    Saved,
-    get,
-    history,
-    keep_lookalikes,
-    kept_lookalikes,
-    lookalikes,
-    recent,
-)
 from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
 from ..memory.space import Project, project_name
 from ..recall.summary import Message
@@ -121,7 +104,7 @@ class AgentOps(RecallOperations):
         caller, most = await _writer(request), _similar(request)
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
-        outcome = await self.engine.write(caller, SAVE, clean, self.dedupe_window)
+        outcome = await self.engine.write(caller, saves.SAVE, clean, self.dedupe_window)
         similar = await self._similar(caller, outcome, most) if most else None
         annotate(
             {
@@ -136,37 +119,38 @@ class AgentOps(RecallOperations):
         return wire.saved(outcome, similar, redactor.count)
 
     async def _similar(
-        self, caller: Caller, saved: Saved, most: int
-    ) -> tuple[Lookalike, ...] | None:
+        self, caller: Caller, saved: saves.Saved, most: int
+    ) -> tuple[saves.Lookalike, ...] | None:
         """The near duplicates of a memory, sought once it is saved; None if that takes too long."""
         id_ = saved.memory.id
         if caller.is_replay:
-            return await self.engine.read(caller, kept_lookalikes, id_, most)
+            return await self.engine.read(caller, saves.kept_lookalikes, id_, most)
         with suppress(Unavailable):
             similar = await self.engine.read(
-                caller, lookalikes, id_, most, self.recall.features, self.recall.timeout
+                caller, saves.lookalikes, id_, most, self.recall.features, self.recall.timeout
             )
-            if similar or saved.action is not Action.CREATED:
-                await self.engine.write(caller, keep_lookalikes, id_, similar)
+            if similar or saved.action is not saves.Action.CREATED:
+                await self.engine.write(caller, saves.keep_lookalikes, id_, similar)
             return similar
         return None
 
     async def recent_observations(self, request: Reading) -> Rows[c.Observation]:
         before = parameter(request.query, "before_id")
         memories = await self.engine.read(
-            request.caller(), recent, filter_of(request), row_count(request.query, "limit", 20),
+            request.caller(), saves.recent, filter_of(request),
+            row_count(request.query, "limit", 20),
             None if before is None else MemoryId(whole_number(before, "before_id")),
         )  # fmt: skip
         annotate({"memory.project": project_of(request)})
         return await fitting(list(map(wire.observation, memories)))
 
     async def get_observation(self, request: Question) -> c.Observation:
-        memory = await self.engine.read(request.caller(), get, _memory_id(request))
+        memory = await self.engine.read(request.caller(), saves.get, _memory_id(request))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
     async def observation_history(self, request: Question) -> Rows[c.Revision]:
-        revisions = await self.engine.read(request.caller(), history, _memory_id(request))
+        revisions = await self.engine.read(request.caller(), saves.history, _memory_id(request))
         annotate({"memory.observation.id": _memory_id(request)})
         return await fitting(list(map(wire.revision, revisions)))
 
@@ -175,7 +159,7 @@ class AgentOps(RecallOperations):
         body = m.body(m.RestoreBody, await request.body())
         caller = await _writer(request)
         rules = self.rules(caller)
-        restored = await self.engine.write(caller, RESTORE, memory_id, body.revision, rules)
+        restored = await self.engine.write(caller, saves.RESTORE, memory_id, body.revision, rules)
         annotate(_observation_span(restored.memory))
         return wire.observation(restored.memory, redacted=restored.redacted)
 
@@ -186,13 +170,13 @@ class AgentOps(RecallOperations):
         caller = await _writer(request)
         redactor = Redactor(self.rules(caller))
         memory = await self.engine.write(
-            caller, AMEND, memory_id, redactor.change(change), body.revision
+            caller, saves.AMEND, memory_id, redactor.change(change), body.revision
         )
         annotate(_observation_span(memory))
         return wire.observation(memory, redacted=redactor.count)
 
     async def confirm_observation(self, request: Question) -> c.Observation:
-        memory = await self.engine.write(await _writer(request), CONFIRM, _memory_id(request))
+        memory = await self.engine.write(await _writer(request), saves.CONFIRM, _memory_id(request))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
@@ -201,9 +185,9 @@ class AgentOps(RecallOperations):
         memory_id, hard = _memory_id(request), is_true(request.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
         if not hard:
-            return await self.engine.write(await _writer(request), FORGET, memory_id)
+            return await self.engine.write(await _writer(request), saves.FORGET, memory_id)
         caller = await _writer(request, Role.ADMIN)
-        erasure = await self.engine.write(caller, ERASE, memory_id)
+        erasure = await self.engine.write(caller, saves.ERASE, memory_id)
         if erasure is not None:
             self.projects().on_erased(caller)
         return erasure
@@ -269,8 +253,8 @@ def _session(request: Question) -> tuple[SessionId, Project | None]:
 
 def _similar(request: Question) -> int:
     similar = amount(request.query, "similar") or 0
-    if similar > MAX_SIMILAR:
-        raise Invalid(f"similar must be at most {MAX_SIMILAR}.")
+    if similar > saves.MAX_SIMILAR:
+        raise Invalid(f"similar must be at most {saves.MAX_SIMILAR}.")
     return similar
 
 

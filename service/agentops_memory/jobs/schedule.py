@@ -42,17 +42,8 @@ from ..sqlite import SqliteEngine
 from ..sqlite.migrate import OnUpgrade
 from ..telemetry import Metrics
 from ..telemetry import metrics as m
+from . import runner
 from .retention import RetentionJob, TrustedClock, scrub
-from .runner import (
-    Callers,
-    Job,
-    WorkSignal,
-    attempted,
-    background,
-    log_failure,
-    repeat,
-    run_in_thread,
-)
 
 LOOK_AT_FOLDER = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
 LONGEST_WAIT = timedelta(minutes=15)  # after a failure, at most
@@ -93,11 +84,13 @@ class Backups:
         self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
         try:
             await self._look()
-            await run_in_thread(lambda _: _require_writable(self.folder))
-            if await run_in_thread(lambda _: are_on_one_disk(self.folder, self.settings.db_path)):
+            await runner.run_in_thread(lambda _: _require_writable(self.folder))
+            if await runner.run_in_thread(
+                lambda _: are_on_one_disk(self.folder, self.settings.db_path)
+            ):
                 self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
-            log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
+            runner.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
         while True:
             await asyncio.sleep(LOOK_AT_FOLDER.total_seconds())
             await self.keep_up()
@@ -121,14 +114,14 @@ class Backups:
 
     async def _look(self) -> None:
         now = self.clock()
-        self._newest = archive = await run_in_thread(lambda _: newest(self.folder, now))
+        self._newest = archive = await runner.run_in_thread(lambda _: newest(self.folder, now))
         self.metrics.show(m.BACKUP_LAST_SUCCESS, archive.made_at.timestamp() if archive else 0)
         self.metrics.show(m.BACKUP_BYTES, archive.size if archive else 0)
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
         began, target = loop.time(), path_in(self.folder, now)
-        made = await run_in_thread(
+        made = await runner.run_in_thread(
             lambda go_on: make_archive(self.settings, target, now=now, progress=go_on)
         )
         self.metrics.count(m.BACKUPS, "made")
@@ -143,7 +136,9 @@ class Backups:
     async def _prune(self) -> None:
         now = self.clock()
         try:
-            gone = await run_in_thread(lambda _: prune(self.folder, self.settings.backup_keep, now))
+            gone = await runner.run_in_thread(
+                lambda _: prune(self.folder, self.settings.backup_keep, now)
+            )
         except OSError as error:
             self._warn("old backups could not be removed", reason=sentence_of(error))
         else:
@@ -185,13 +180,13 @@ LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event 
 AT_ONCE = timedelta(microseconds=1)
 
 
-async def adapt(maintenance: Maintenance, callers: Callers) -> None:
+async def adapt(maintenance: Maintenance, callers: runner.Callers) -> None:
     """Bring each tenant's index to the rules of this process as soon as it leads.
 
     Who has others is refused its writes from then on, so that of two releases side by side one
     alone makes words, and neither undoes again and again what the other has done.
     """
-    job = Job(
+    job = runner.Job(
         maintenance.bring_to_rules,
         log,
         "the index is out of date and could not be rebuilt; retrying later",
@@ -205,7 +200,7 @@ async def adapt(maintenance: Maintenance, callers: Callers) -> None:
 
 
 async def check(
-    maintenance: Maintenance, callers: Callers, metrics: Metrics, every: timedelta
+    maintenance: Maintenance, callers: runner.Callers, metrics: Metrics, every: timedelta
 ) -> None:
     """Check each tenant's rows as often, but a hundredth of the time."""
     counts: list[int] = []
@@ -213,7 +208,7 @@ async def check(
     async def check_one(caller: Caller) -> None:
         counts.append(len((await maintenance.check(caller)).damaged_rows))
 
-    job = Job(check_one, log, "the rows could not be checked; retrying later")
+    job = runner.Job(check_one, log, "the rows could not be checked; retrying later")
     due_at = 0.0
 
     async def check_all() -> None:
@@ -225,10 +220,10 @@ async def check(
             metrics.show(m.DAMAGED_ROWS, sum(counts))
             due_at = clock() + (clock() - began) * CHECK_PAUSE
 
-    await repeat(every, check_all)
+    await runner.repeat(every, check_all)
 
 
-async def repair(maintenance: Maintenance, damage: WorkSignal) -> None:
+async def repair(maintenance: Maintenance, damage: runner.WorkSignal) -> None:
     """When signaled, repair a tenant's storage, and then check it as a whole.
 
     What stays damaged is looked at again.
@@ -245,7 +240,7 @@ async def repair(maintenance: Maintenance, damage: WorkSignal) -> None:
         except Damaged:
             return False  # the log had it when it showed first
 
-    job = Job(is_repaired, log, "the repair failed; retrying later")
+    job = runner.Job(is_repaired, log, "the repair failed; retrying later")
     damaged: list[Caller] = []
     while True:
         signaled = await damage.wait(AT_ONCE if damaged else None)
@@ -255,7 +250,7 @@ async def repair(maintenance: Maintenance, damage: WorkSignal) -> None:
 
 
 async def tidy(
-    maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: WorkSignal
+    maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: runner.WorkSignal
 ) -> None:
     """Tidy each tenant's index once; the signal is set for those whose index cannot be read."""
     indexes: list[Tidied] = []
@@ -271,7 +266,7 @@ async def tidy(
         if tidied.is_damaged:
             damage.set(caller)
 
-    await Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
+    await runner.Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
     metrics.show(m.INDEX_DRIFT, sum(it.drift for it in indexes))
     metrics.show(m.INDEX_PARTITIONS, sum(it.parts for it in indexes))
 
@@ -296,10 +291,14 @@ class BackgroundJobs:
     on_upgrade: OnUpgrade = noop
     index_cache: IndexCache = field(default_factory=IndexCache)
     sealer: Sealer | None = None
-    erased: WorkSignal = field(default_factory=WorkSignal)  # where something was erased
-    due: WorkSignal = field(default_factory=WorkSignal)  # where commitments may be due
-    _opened: WorkSignal = field(default_factory=WorkSignal)
-    _damaged: WorkSignal = field(default_factory=WorkSignal)
+    erased: runner.WorkSignal = field(
+        default_factory=runner.WorkSignal
+    )  # where something was erased
+    due: runner.WorkSignal = field(
+        default_factory=runner.WorkSignal
+    )  # where commitments may be due
+    _opened: runner.WorkSignal = field(default_factory=runner.WorkSignal)
+    _damaged: runner.WorkSignal = field(default_factory=runner.WorkSignal)
 
     def _options(self) -> dict[str, Any]:
         """What each engine is opened with."""
@@ -338,7 +337,7 @@ class BackgroundJobs:
                 may_lead=True,
                 **self._options(),
             ) as engine,
-            background(engine.lead()),
+            runner.background(engine.lead()),
         ):
             yield engine
 
@@ -348,7 +347,7 @@ class BackgroundJobs:
         The rest comes later.
         """
         await end_all_idle(engine, [caller], self.settings.session_idle)
-        await Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
+        await runner.Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
@@ -374,19 +373,19 @@ class BackgroundJobs:
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
         firing = self._firing(storage.in_passing)
-        fire = Job(firing.look, log, FIRE_LATER)
-        fire_more = Job(partial(firing.step, most=FEW), log, FIRE_LATER)
-        settle = Job(
+        fire = runner.Job(firing.look, log, FIRE_LATER)
+        fire_more = runner.Job(partial(firing.step, most=FEW), log, FIRE_LATER)
+        settle = runner.Job(
             partial(_is_scrubbed, storage),
             log,
             "erased bytes could not be overwritten; retrying later",
         )
-        drop = Job(
+        drop = runner.Job(
             partial(runs.drop_idle, idle=idle),
             log,
             "secrets of idle runs could not be dropped; retrying later",
         )
-        consolidate = Job(
+        consolidate = runner.Job(
             passes.consolidate_changed, log, "refs could not be consolidated; retrying later"
         )
         retention = RetentionJob(
@@ -399,18 +398,18 @@ class BackgroundJobs:
         )
         await end_all_idle(storage, callers(), idle)
         await fire.run(callers())
-        async with background(
+        async with runner.background(
             adapt(maintenance, callers),
-            repeat(every, lambda: tidy(maintenance, callers(), self.metrics, self._damaged)),
+            runner.repeat(every, lambda: tidy(maintenance, callers(), self.metrics, self._damaged)),
             check(maintenance, callers, self.metrics, every),
             repair(maintenance, self._damaged),
             settle.on_signal(callers, self.erased, every),
-            repeat(every, lambda: end_all_idle(storage, callers(), idle)),
-            repeat(every, lambda: drop.run(storage.callers())),
-            repeat(LOOK_EVERY, lambda: fire.run(callers())),
+            runner.repeat(every, lambda: end_all_idle(storage, callers(), idle)),
+            runner.repeat(every, lambda: drop.run(storage.callers())),
+            runner.repeat(LOOK_EVERY, lambda: fire.run(callers())),
             fire_more.on_signal(callers, self.due, timedelta()),
-            repeat(self.settings.consolidate_every, lambda: consolidate.run(callers())),
-            repeat(every, lambda: retention.run(callers())),
+            runner.repeat(self.settings.consolidate_every, lambda: consolidate.run(callers())),
+            runner.repeat(every, lambda: retention.run(callers())),
             *([retention.sweep_opened(self._opened)] if every else []),
             *([backups.keep_making()] if backups else []),
         ):
@@ -428,7 +427,7 @@ async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelt
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
 
-    await Job(end, log, "idle sessions could not be ended; retrying later").run(callers)
+    await runner.Job(end, log, "idle sessions could not be ended; retrying later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
@@ -461,7 +460,7 @@ class Figures:
         async with self._counting:
             clock = asyncio.get_running_loop().time
             if (began := clock()) >= self._count_again_at:
-                await attempted(self._show_rows(), log, "rows could not be counted")
+                await runner.attempted(self._show_rows(), log, "rows could not be counted")
                 pause = max(COUNTED_FOR.total_seconds(), COUNT_PAUSE * (clock() - began))
                 self._count_again_at = clock() + pause
         maintenance, callers = self._storage.maintenance, self._storage.callers()

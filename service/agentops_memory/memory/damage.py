@@ -15,19 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import DamagedRow
 from ..lazy import Lazy
-from . import sight
+from . import agents, sight
 from .access import Caller
-from .agents import (
-    LOGGED,
-    Access,
-    Binding,
-    EventType,
-    Permission,
-    Priority,
-    Sensitivity,
-    TaskStatus,
-    Tier,
-)
 from .retention import LARGEST_CAPACITY
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from .space import (
@@ -77,23 +66,23 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "passes.written": texts_of,
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
-    "tasks.status": TaskStatus,
+    "tasks.status": agents.TaskStatus,
     "tasks.policy": lambda text: guardrails.policy_of(text),  # noqa: PLW0108 - at first use
     "tasks.details": lambda text: sight.details_of(text, sight.DETAILS_OF_TASK),
     "agents.episodic_capacity": _whole(1, LARGEST_CAPACITY),
-    "agent_spaces.tier": Tier,
-    "agent_memories.tier": Tier,
-    "agent_memories.priority": Priority,
-    "agent_memories.sensitivity": Sensitivity,
-    "agent_memories.binding": Binding,
-    "agent_events.binding": Binding,
-    "namespaces.default_access": Access,
-    "namespace_access.access": Access,
-    "events.type": (LOGGED | {*EventType}).__contains__,
+    "agent_spaces.tier": agents.Tier,
+    "agent_memories.tier": agents.Tier,
+    "agent_memories.priority": agents.Priority,
+    "agent_memories.sensitivity": agents.Sensitivity,
+    "agent_memories.binding": agents.Binding,
+    "agent_events.binding": agents.Binding,
+    "namespaces.default_access": agents.Access,
+    "namespace_access.access": agents.Access,
+    "events.type": (agents.LOGGED | {*agents.EventType}).__contains__,
     "events.payload": _json,
     "intents.details": lambda text: sight.details_of(text, sight.DETAILS_OF_INTENT),
     "coordinators.details": lambda text: guardrails.guardrails_of(text),  # noqa: PLW0108 - as above
-    "grants.permission": Permission,
+    "grants.permission": agents.Permission,
     "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,
     "runs.refs": texts_of,
@@ -131,7 +120,7 @@ ROWS: Mapping[str, Mapping[str, Check]] = {
     "spaces": {"partition": lambda row: (row["area"] <= GLOBAL_AREA
                                          or is_partition(row["partition"]))
                and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)},
-    "agent_memories": {"attempt": lambda row: row["binding"] != Binding.TASK
+    "agent_memories": {"attempt": lambda row: row["binding"] != agents.Binding.TASK
                        or row["attempt"] is not None,
                        "content": _has_value},
     "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()

@@ -13,17 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..errors import BadFields
-from ..http.bodies import (
-    GIVEN,
-    JSON,
-    Bodies,
-    Instant,
-    bad_fields,
-    exact_parameter,
-    fault,
-    must,
-    written,
-)
+from ..http import bodies
 from ..http.gate import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.query import fitting, instant, natural
@@ -41,28 +31,28 @@ LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
 AGENT_LENGTHS = range(3, 257)
 MAX_TAGS = 50
 
-CAMEL = ConfigDict(**GIVEN, alias_generator=to_camel, populate_by_name=True)
+CAMEL = ConfigDict(**bodies.GIVEN, alias_generator=to_camel, populate_by_name=True)
 
 
 def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
     if len(kept) > MAX_TAGS:
-        raise fault(f"has at most {MAX_TAGS} items")
+        raise bodies.fault(f"has at most {MAX_TAGS} items")
     archives = (refs.ARCHIVE, refs.DISTILLED)
     if any(tag in archives or tag.startswith(refs.COMPACTED) for tag in kept):
-        raise fault("has a tag reserved for the service")
+        raise bodies.fault("has a tag reserved for the service")
     return kept
 
 
-Exact = must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
-Printable = must(lambda text: not has_controls(text), "must not contain control characters")
-ZonedText = must(
+Exact = bodies.must(lambda text: clean(text) == text, "must have no NUL and no lone surrogate")
+Printable = bodies.must(lambda text: not has_controls(text), "must not contain control characters")
+ZonedText = bodies.must(
     lambda text: instant(text, needs_offset=True) is not None,
     "must be an RFC 3339 time with an offset",
 )
-Zoned = Annotated[Instant, ZonedText]
+Zoned = Annotated[bodies.Instant, ZonedText]
 MemoryRefText = Annotated[
-    MemoryRef, Exact, must(lambda text: not refs.is_malformed(text), "is not a memory ref"),
+    MemoryRef, Exact, bodies.must(lambda text: not refs.is_malformed(text), "is not a memory ref"),
     Field(
         json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
     ),
@@ -72,11 +62,11 @@ EntryName = Annotated[
 ]
 OwnName = Annotated[
     EntryName,
-    must(lambda name: not refs.MADE.fullmatch(name), "has a form reserved for the service"),
+    bodies.must(lambda name: not refs.MADE.fullmatch(name), "has a form reserved for the service"),
 ]
 RunName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,
-    must(lambda name: "/" not in name, "must have no slash"),
+    bodies.must(lambda name: "/" not in name, "must have no slash"),
 ]  # fmt: skip
 Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
 AgentName = Annotated[
@@ -88,8 +78,8 @@ Tags = Annotated[
     list[Annotated[str, Field(max_length=refs.LONGEST_TAG), Exact]], AfterValidator(_tags)
 ]
 ContentText = Annotated[
-    str, Exact, must(lambda text: text.strip() != "", "must not be blank"),
-    must(
+    str, Exact, bodies.must(lambda text: text.strip() != "", "must not be blank"),
+    bodies.must(
         lambda text: len(text.encode()) <= refs.MAX_CONTENT,
         f"has at most {refs.MAX_CONTENT:,} bytes of UTF-8",
     ),
@@ -107,7 +97,7 @@ SPANS = {  # arguments that a span names: names alone, each with its secrets tak
 }
 LONGEST_IN_SPAN = 100  # code points
 
-BODIES = Bodies(refusal=bad_fields, limit=LONGEST_BODY)
+BODIES = bodies.Bodies(refusal=bodies.bad_fields, limit=LONGEST_BODY)
 
 _IN_PATH = re.compile(r"{(\w+)")
 
@@ -125,7 +115,7 @@ class Query:
     def text(self, name: str, *, allows_nul: bool = False) -> str | None:
         """A text, exactly; an empty one is unset."""
         try:
-            return exact_parameter(self._request, name, allows_nul=allows_nul)
+            return bodies.exact_parameter(self._request, name, allows_nul=allows_nul)
         except ValueError:
             self.fault(name, "must be UTF-8 without NUL")
             return None
@@ -255,12 +245,12 @@ def op(  # noqa: PLR0913 - all that an operation is
         if isinstance(done, Page):
             return _page(done)
         if isinstance(done, Record):
-            return Response(done.json_bytes(), status, media_type=JSON)
+            return Response(done.json_bytes(), status, media_type=bodies.JSON)
         if not caller.is_replay:
             count(COMMITMENTS_FIRED, "predicate", by=done.fired)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
         of_new = status if done.is_new or status_if_new is None else status_if_new
-        return Response(done.value.json_bytes(), of_new, headers, media_type=JSON)
+        return Response(done.value.json_bytes(), of_new, headers, media_type=bodies.JSON)
 
     return Operation(
         method=method, path=path, name=f"openwop_{name}", summary=summary, handler=handle,
@@ -292,4 +282,6 @@ def _page(page: Page) -> Response:
     annotate({"memory.result_count": len(items)})
     beside = page.beside(len(items))
     listed = b'{"%b":[%b]' % (page.name.encode(), b",".join(items))
-    return Response(listed + (b"," + written(beside)[1:] if beside else b"}"), media_type=JSON)
+    return Response(
+        listed + (b"," + bodies.written(beside)[1:] if beside else b"}"), media_type=bodies.JSON
+    )

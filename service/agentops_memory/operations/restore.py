@@ -27,20 +27,7 @@ from ..sqlite.snapshots import (
     verified,
 )
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
-from .backup import (
-    AUDIT,
-    KEYS,
-    REDACTION,
-    SEAL,
-    Archive,
-    ArchiveRefused,
-    Manifest,
-    Member,
-    Progress,
-    TenantPart,
-    meter,
-    require_space,
-)
+from . import backup
 from .files import keys, seals
 from .files.audit import AUDIT_RESTORED, Since, line, record, since
 from .files.keys import LARGEST, KeyFile
@@ -57,7 +44,7 @@ class DatabaseThere(Conflict):
 class Replacement:
     """The database of a tenant, and what is in its place now."""
 
-    part: TenantPart
+    part: backup.TenantPart
     path: Path
     draft: Path  # of which all was found to be good
     is_there: bool  # a database is in its place
@@ -88,7 +75,7 @@ class Restore:
 
     settings: Settings
     archive: Path
-    manifest: Manifest
+    manifest: backup.Manifest
     files: Mapping[str, Path]  # unpacked, beside databases
     replacements: tuple[Replacement, ...]
     left_out: tuple[TenantId, ...]  # that were erased since
@@ -124,21 +111,21 @@ class Restore:
                 "come back with the archive. --without-receipts restores it anyway."
             )
         with os_errors_as(RestoreRefused, f"{self.archive} cannot be restored"):
-            if AUDIT in self.put_back:
-                with self.files[AUDIT].open("ab") as audit:
+            if backup.AUDIT in self.put_back:
+                with self.files[backup.AUDIT].open("ab") as audit:
                     audit.write(line(at, AUDIT_RESTORED, by))
-                _put_back(self.files[AUDIT], self.settings.audit_file)
+                _put_back(self.files[backup.AUDIT], self.settings.audit_file)
             record(
                 self.settings.audit_file, at, "archive.restored", by, archive=self.archive.name,
                 made_at=self.manifest.made_at.isoformat(),
                 tenants=[it.part.tenant for it in self.replacements],
             )  # fmt: skip
-            if SEAL in self.files:
-                archived = seals.read(self.files[SEAL].read_bytes(), SEAL)
+            if backup.SEAL in self.files:
+                archived = seals.read(self.files[backup.SEAL].read_bytes(), backup.SEAL)
                 seals.SealFile(self.settings.seal_file, lambda: at).add(archived)
             kept = [file for it in to_do for file in _put(it, self.settings.db_path)]
-            if REDACTION in self.put_back:
-                _put_back(self.files[REDACTION], self.settings.redaction_file)
+            if backup.REDACTION in self.put_back:
+                _put_back(self.files[backup.REDACTION], self.settings.redaction_file)
         if self.keys and self.keys.new:
             file = KeyFile(self.settings.keys_file, self.settings.audit_file)
             try:
@@ -152,7 +139,7 @@ class Restore:
 @contextmanager
 def prepared(
     settings: Settings, archive: Path, *, with_keys: bool = False,
-    progress: Progress | None = None, is_dry: bool = False,
+    progress: backup.Progress | None = None, is_dry: bool = False,
 ) -> Iterator[Restore]:  # fmt: skip
     """A restore of all that the archive has, which was verified.
 
@@ -161,7 +148,7 @@ def prepared(
     """
     with ExitStack() as stack:
         with os_errors_as(RestoreRefused, f"{archive} cannot be restored"):
-            source = stack.enter_context(Archive.opened(archive))
+            source = stack.enter_context(backup.Archive.opened(archive))
             if not is_dry:
                 stack.enter_context(service_lock(settings.db_path))
             restore = _planned(settings, archive, source, with_keys, progress, stack)
@@ -169,19 +156,19 @@ def prepared(
 
 
 def _planned(
-    settings: Settings, path: Path, archive: Archive, with_keys: bool, progress: Progress | None,
-    stack: ExitStack,
+    settings: Settings, path: Path, archive: backup.Archive, with_keys: bool,
+    progress: backup.Progress | None, stack: ExitStack,
 ) -> Restore:  # fmt: skip
     manifest = archive.manifest
     total = sum(member.size for member in manifest.members)
-    advance = meter(UNPACKED_AND_EXAMINED * total, progress)
+    advance = backup.meter(UNPACKED_AND_EXAMINED * total, progress)
     folders: dict[Path, Path] = {}
 
-    def unpacked(member: Member, near: Path) -> Path:
+    def unpacked(member: backup.Member, near: Path) -> Path:
         """The member in a draft on the disk of a path, gone when the stack ends."""
         folder = next(it for it in near.absolute().parents if it.is_dir())
         if folder not in folders:
-            require_space(folder, total, RestoreRefused)
+            backup.require_space(folder, total, RestoreRefused)
             folders[folder] = stack.enter_context(drafts(folder))
         draft = folders[folder] / member.name.replace("/", "-")
         with created(draft) as into:
@@ -190,24 +177,27 @@ def _planned(
 
     # Of the files beside databases those that are missing now. Those of an archive of some tenants
     # would be of these alone; but seal keys are of all.
-    paths = {SEAL: settings.seal_file}
+    paths = {backup.SEAL: settings.seal_file}
     if manifest.is_of_all:
-        paths |= {AUDIT: settings.audit_file, REDACTION: settings.redaction_file}
+        paths |= {backup.AUDIT: settings.audit_file, backup.REDACTION: settings.redaction_file}
     put_back = {
         it.name: paths[it.name]
         for it in manifest.others
         if it.name in paths and not os.path.lexists(paths[it.name])
     }
-    near = {**put_back, SEAL: settings.db_path}  # only what is moved as it is needs the same disk
+    near = {
+        **put_back,
+        backup.SEAL: settings.db_path,
+    }  # only what is moved as it is needs the same disk
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
-    with files[AUDIT].open("rb") if AUDIT in files else nullcontext(()) as lines:
+    with files[backup.AUDIT].open("rb") if backup.AUDIT in files else nullcontext(()) as lines:
         after = since(settings.audit_file, lines)
     replacements = []
     for part in manifest.tenants:
         if part.tenant in after.erased:
             continue
         if part.format > newest_format():
-            raise ArchiveRefused(
+            raise backup.ArchiveRefused(
                 f"The database of the tenant {part.tenant} has format {part.format}, made by "
                 f"agentops-memory {manifest.program}; this version reads formats up to "
                 f"{newest_format()}."
@@ -219,9 +209,9 @@ def _planned(
             contents = verified(draft)
         except SnapshotRefused as refusal:
             sentence = f"The database of the tenant {part.tenant} in the archive is damaged."
-            raise ArchiveRefused(sentence) from refusal
+            raise backup.ArchiveRefused(sentence) from refusal
         if (contents.format, contents.counts) != (part.format, part.counts):
-            raise ArchiveRefused(
+            raise backup.ArchiveRefused(
                 f"The database of the tenant {part.tenant} does not match what the archive's "
                 "manifest says."
             )
@@ -252,14 +242,14 @@ def _planned(
 
 
 def _keys_plan(settings: Settings, files: Mapping[str, Path], after: Since) -> KeysPlan:
-    if KEYS not in files:
+    if backup.KEYS not in files:
         raise RestoreRefused("The archive has no keys: it was made without --keys.")
     try:
-        if files[KEYS].stat().st_size > LARGEST:
+        if files[backup.KEYS].stat().st_size > LARGEST:
             raise ValueError("they are too large")
-        ring = keys.read(files[KEYS].read_bytes())
+        ring = keys.read(files[backup.KEYS].read_bytes())
     except (ValueError, RecursionError) as fault:
-        raise ArchiveRefused(f"The keys in the archive cannot be used: {fault}.") from fault
+        raise backup.ArchiveRefused(f"The keys in the archive cannot be used: {fault}.") from fault
     stamp, present = KeyFile(settings.keys_file, settings.audit_file).read()
     unknown = [key for key in ring.keys.values() if key.id not in present.keys]
     return KeysPlan(

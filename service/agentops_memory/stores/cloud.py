@@ -12,17 +12,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import (
-    JSON,
-    REQUEST_ID,
-    Bodies,
-    Refused,
-    exact_parameter,
-    fault,
-    must,
-    query_of,
-    request_id,
-)
+from ..http import bodies
 from ..http.large_answers import paced
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, STORE, VERSION, instant, parameter, public_id, uid_of
@@ -78,9 +68,9 @@ class BadField(Invalid):
 
 def _relative(path: str) -> str:
     if path.startswith("/"):
-        raise fault("must be a relative path (cannot start with '/')")
+        raise bodies.fault("must be a relative path (cannot start with '/')")
     if ".." in path:
-        raise fault("cannot contain '..'")
+        raise bodies.fault("cannot contain '..'")
     try:
         rules.require_path(path)
     except Invalid as error:
@@ -88,7 +78,7 @@ def _relative(path: str) -> str:
     return path
 
 
-Plain = must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
+Plain = bodies.must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=POLICY.longest_name),
@@ -105,8 +95,8 @@ Path = Annotated[
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
 ]  # fmt: skip
 Content = Annotated[
-    str, Plain, must(str.strip, "cannot be blank"),
-    must(
+    str, Plain, bodies.must(str.strip, "cannot be blank"),
+    bodies.must(
         lambda content: rules.size_of(content) <= rules.MAX_CONTENT,
         f"must be at most {rules.MAX_CONTENT:,} bytes",
     ),
@@ -217,7 +207,7 @@ def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
 def _text(request: Request, name: str) -> str | None:
     """A parameter as it was meant; BadField for one that no stored text can be like."""
     try:
-        return exact_parameter(request, name)
+        return bodies.exact_parameter(request, name)
     except ValueError:
         raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name) from None
 
@@ -230,7 +220,7 @@ def _words(request: Request, name: str) -> str:
 
 
 _must = api.must(
-    lambda request, name: parameter(query_of(request), name),
+    lambda request, name: parameter(bodies.query_of(request), name),
     lambda name, rule: BadField(f"Field '{name}' must {rule}.", name),
 )
 
@@ -248,7 +238,7 @@ def _id(kind: str) -> Read:
 def _before(kind: str) -> Read:
     def read(request: Request, name: str) -> Any:
         before = _id(kind)(request, name)
-        if before and parameter(query_of(request), "after_id"):
+        if before and parameter(bodies.query_of(request), "after_id"):
             raise BadField("Fields 'after_id' and 'before_id' must not be used together.", name)
         return before
 
@@ -363,8 +353,8 @@ def _answer(request: Request, done: Any, status: int) -> Response:
         annotate(_span(value))
         content = _page_json(value) if isinstance(value, rules.Slice) else value.json_bytes()
         headers = {REDACTED: str(redacted)} if redacted else {}
-        answer = Response(content, status, headers, media_type=JSON)
-    answer.headers[REQUEST_ID] = request_id(request.headers)
+        answer = Response(content, status, headers, media_type=bodies.JSON)
+    answer.headers[bodies.REQUEST_ID] = bodies.request_id(request.headers)
     return answer
 
 
@@ -439,10 +429,10 @@ def refused(refusal: Refusal) -> Response:
         )
         return StoreProblem(error=error, request_id=id_).json_bytes()
 
-    return Refused(refusal, REFUSALS, content)
+    return bodies.Refused(refusal, REFUSALS, content)
 
 
-BODIES = Bodies(refusal=_bad_field)
+BODIES = bodies.Bodies(refusal=_bad_field)
 PROTOCOL = Protocol(
     title="Memory Stores",
     summary="Documents at paths, with immutable versions.",
@@ -450,9 +440,9 @@ PROTOCOL = Protocol(
     refusals=REFUSALS,
     refused=refused,
     problem=StoreProblem,
-    headers={REQUEST_ID: "The id that the client gave the request, or a new one."},
-    sent=(REQUEST_ID,),
-    read=(REDACTED, REQUEST_ID),
+    headers={bodies.REQUEST_ID: "The id that the client gave the request, or a new one."},
+    sent=(bodies.REQUEST_ID,),
+    read=(REDACTED, bodies.REQUEST_ID),
     is_authorization_only=True,
     require=lambda _, caller: caller.require_stores(),
 )
