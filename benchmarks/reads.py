@@ -14,7 +14,7 @@ from .plan import Bench, Subject, bench, subject
 
 CROWD = 16  # connections
 TURNS = 8
-WARMING = 40  # requests of each kind before the first that counts
+WARMING = 400  # requests of each kind before the first that counts: until the index is in memory
 
 SIZE = at_most(1.5)
 HTTP = at_most(1.3)

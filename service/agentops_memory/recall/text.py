@@ -117,7 +117,7 @@ def indexed(text: str, features: Features = ALL) -> str:
     if not text.isascii():
         text = unified(text)
         if has_pairs:
-            text = _UNSPACED_RUN.sub(_paired, text)
+            text = _unspaced_run().sub(_paired, text)
     if has_identifiers:
         text = _IDENTIFIER.sub(_with_parts, text)
     text = text.casefold()
@@ -158,7 +158,7 @@ def unified(text: str) -> str:
 def spaced(text: str) -> str:
     """The unified text with spaces around each run of an unspaced script."""
     text = unified(text)
-    return text if text.isascii() else _UNSPACED_RUN.sub(r" \g<0> ", text)
+    return text if text.isascii() else _unspaced_run().sub(r" \g<0> ", text)
 
 
 def pairs(run: str) -> list[str]:
@@ -175,7 +175,7 @@ def piece_pattern(features: Features = ALL) -> re.Pattern[str]:
 
 
 def words(text: str) -> Iterator[re.Match[str]]:
-    return _COUNTED.finditer(text)
+    return _counted().finditer(text)
 
 
 def parts(identifier: str) -> list[str]:
@@ -226,8 +226,6 @@ _TOKEN = re.compile(f"{_WORD}+")
 _PIECE = re.compile(f"{_WORD}+|[{_SIGN}]+")
 _SEPARATED = {point: " " for point in range(128) if not _TOKEN.match(chr(point))}
 _ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
-_UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
-_COUNTED = re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 _CONNECTOR = re.compile(r"[-_./:@\\]")
 _PATH_SIGN = re.compile(r"[./:@\\]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
@@ -241,6 +239,18 @@ _IDENTIFIER = re.compile(
     rf"|[A-Z]{{2,}}+[a-z]{{2,}}+{_WORD}*+"
     rf")"
 )
+
+
+# Compiled when a text needs them: together they take 8 ms, and every command would.
+@cache
+def _unspaced_run() -> re.Pattern[str]:
+    return re.compile(f"[{_UNSPACED}]+")
+
+
+@cache
+def _counted() -> re.Pattern[str]:
+    return re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
+
 
 _RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
 _IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
