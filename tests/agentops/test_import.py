@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from ..support.database import assert_index_is_whole
+from ..support.engines import rows
 from ..support.samples import for_each
 from ..support.service import Service, observation
 
@@ -260,3 +261,13 @@ def test_what_comes_back_meets_who_holds_its_key_by_now(service: Service) -> Non
     assert added == [(0, 1), (0, 0)]
     assert [found["content"] for found in stored(service)] == ["Second."]
     assert contents(service, 2) == ["Second.", "First."]
+
+
+def test_a_damaged_revision_does_not_stop_an_import_at_its_key(service: Service) -> None:
+    carried(service, row("First.", topic_key="k"))
+    carried(service, row("Second.", topic_key="k") | {"uid": OTHER, "updated_at": LATER})
+    rows(service.path, "UPDATE revisions SET at = -4611686018427387904 WHERE number = 1")
+    state = row("Earlier.", topic_key="k") | {"uid": None, "updated_at": EARLIER}
+
+    assert carried(service, state) == (0, 1)
+    assert carried(service, state) == (0, 0)

@@ -339,7 +339,7 @@ def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcom
     if memory.updated_at > holder.updated_at:
         return RowOutcome.LATER
     most = tx.retention.revisions
-    is_full = most and len(tx[RevisionTable].newest(holder)) >= most
+    is_full = most and tx[RevisionTable].count(holder) >= most
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 

@@ -10,7 +10,7 @@ from ..recall.instants import LATEST
 from ..recall.text import content_hash
 from .erasure import MAX_ROWS, MAX_STEP
 from .memories import MemoryTable
-from .memory import ChangeKind, Memory, MemoryId, Revision, Text, text_row
+from .memory import REVISIONS_OF, ChangeKind, Memory, MemoryId, Revision, Text, text_row
 from .rows import count, instant, micros, portion, reads, texts_of
 from .space import History, in_a_session
 from .table import Table
@@ -79,10 +79,30 @@ class RevisionTable(Table):
 
     def holds(self, memory: Memory, state: Memory) -> bool:
         """Whether a revision equals the state in text and second."""
-        second = state.updated_at.replace(microsecond=0)
-        return any(
-            it.text == state.text and it.at.replace(microsecond=0) == second
-            for it in self.newest(memory)
+        at = "coalesce(r.at, m.updated_at)"
+        return self._exists(
+            f"""SELECT 1
+                  FROM memories m
+                  LEFT JOIN revisions r ON r.memory_id = m.id
+                  LEFT JOIN revisions t
+                    ON t.memory_id = m.id
+                       AND t.number = (SELECT min(number)
+                                         FROM revisions
+                                        WHERE memory_id = m.id AND number >= r.number
+                                              AND type IS NOT NULL)
+                 WHERE m.id = :id AND {at} >= :second AND {at} < :second + 1000000
+                       AND coalesce(r.deed, '') <> '{ChangeKind.DELETED}'
+                       AND coalesce(t.type, m.type) = :type
+                       AND coalesce(t.title, m.title) = :title
+                       AND coalesce(t.content, m.content) = :content
+                       AND coalesce(t.tags, m.tags) = :tags""",
+            id=memory.id, second=micros(state.updated_at.replace(microsecond=0)),
+            **text_row(state.text),
+        )  # fmt: skip
+
+    def count(self, memory: Memory) -> int:
+        return self._number(
+            f"SELECT {REVISIONS_OF.format(self._sql.greatest, ':id')}", id=memory.id
         )
 
     def newest(self, memory: Memory) -> list[Revision]:
