@@ -446,13 +446,18 @@ def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
     assert [(it.code, it.status) for it in wrong(found)] == [("clock", Status.FAILED)]
 
 
-def test_a_change_from_the_future_is_noticed(path: Path) -> None:
-    tomorrow = datetime.now(UTC) + timedelta(days=1)
-    at = f"{tomorrow.timestamp() * 1_000_000:.0f}"
-    running(
+@pytest.mark.parametrize(
+    "change",
+    [
         "INSERT INTO revisions (memory_id, number, deed, at) "
-        f"SELECT min(id), 1, 'created', {at} FROM memories"
-    )(path)
+        "SELECT min(id), 1, 'created', {at} FROM memories",
+        "UPDATE memories SET updated_at = {at}",
+    ],
+    ids=["changed", "imported"],
+)
+def test_a_change_from_the_future_is_noticed(path: Path, change: str) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    running(change.format(at=f"{tomorrow.timestamp() * 1_000_000:.0f}"))(path)
 
     assert [it.code for it in wrong(findings_of(patient(path)))] == ["clock"]
 

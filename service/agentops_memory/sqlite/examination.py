@@ -200,6 +200,7 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
                                  WHERE {undeleted("memories")} AND {in_a_session("memories")}
                               ORDER BY created_at DESC
                                  LIMIT 1), 0),
+                      coalesce((SELECT updated_at FROM memories ORDER BY id DESC LIMIT 1), 0),
                       coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
     )
     with suppress(Unreadable):  # `values` says which row it is
