@@ -25,7 +25,7 @@ from agentops_memory.sqlite.open_files import OpenFiles, file_id, in_use
 from ..support import engine as engines
 from ..support.database import assert_index_is_whole
 from ..support.engine import locked
-from ..support.engines import is_postgresql
+from ..support.engines import is_postgresql, rows
 from ..support.erasing import erased, gone, receipt, remains
 from ..support.files import assert_sound
 from ..support.original import original
@@ -511,3 +511,16 @@ def test_the_index_command_leaves_pending_erasures_alone(service: Service) -> No
 
     assert run("index", "--db", str(service.path), "--check").returncode == 0
     gone(service.http, erasure)
+
+
+def test_a_memory_with_a_damaged_revision_can_be_erased(service: Service) -> None:
+    service.save("one", topic_key="k")
+    service.save("two", topic_key="k")
+    rows(service.path, "UPDATE revisions SET at = -4611686018427387904 WHERE number = 1")
+    assert service.http.get("/observations/1/history").status_code == 503
+
+    answer = service.http.delete("/observations/1", params={"hard": "true"})
+
+    assert answer.status_code == 204
+    id_ = answer.headers["x-erasure-id"]
+    assert service.http.get(f"/erasures/{id_}").json()["revisions"] == 2

@@ -449,8 +449,8 @@ def test_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "INSERT INTO revisions (memory_id, number, deed, at) "
-        "SELECT min(id), 1, 'created', {at} FROM memories",
+        """INSERT INTO revisions (memory_id, number, deed, at)
+           SELECT min(id), 1, 'created', {at} FROM memories""",
         "UPDATE memories SET updated_at = {at}",
     ],
     ids=["changed", "imported"],

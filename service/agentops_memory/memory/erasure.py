@@ -336,7 +336,7 @@ def held(
     connection: Connection, sql: Dialect, retention: Retentions, now: datetime
 ) -> tuple[Held, ...]:
     """How much of each kind is stored, and past its retention."""
-    # Of each the instant until which it is; before everything if it never is.
+    # Of each kind, what is up to this instant is past its retention: nothing if it is kept.
     ends = {it: retention.until(it, now) for it in BY_CLOCK}
     until = {it: -(1 << 62) if end is None else micros(end) for it, end in ends.items()}
     values = {

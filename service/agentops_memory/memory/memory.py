@@ -303,8 +303,8 @@ class ChangeKind(StrEnum):
     DELETED = "deleted"
 
 
-# How many revisions a memory has, by the greatest of two numbers and its id: one that was never
-# changed has no row among them.
+# How many revisions a memory has: one that was never changed has no row here, and one revision.
+# Formatted with the SQL function for the greatest of two numbers, and the memory's id.
 REVISIONS_OF = "{}((SELECT count(*) FROM revisions WHERE memory_id = {}), 1)"
 
 

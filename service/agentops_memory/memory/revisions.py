@@ -45,9 +45,10 @@ class RevisionTable(Table):
         )  # fmt: skip
 
     def keep(self, memory: Memory, *, has_text: bool = True) -> None:
-        """Store the newest revision before a change, with the memory's text unless redacted.
+        """Give the newest revision a copy of the memory's text before a change.
 
-        Without a text it reads as the next one that has its own.
+        One that was redacted keeps its own. Before the first change the row is made. Without a
+        text it reads as the next revision that has its own.
         """
         text = text_row(memory.text) if has_text else dict.fromkeys(text_row(memory.text))
         self._execute(

@@ -160,7 +160,7 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.OBSERVATION,
         project=before.space.project, memories=(memory,), observations=1,
-        revisions=len(tx[RevisionTable].newest(before)), erased_at=tx.now,
+        revisions=tx[RevisionTable].count(before), erased_at=tx.now,
     )  # fmt: skip
     tx[MemoryTable].erase(memory)
     tx[ReceiptTable].add(erasure)
