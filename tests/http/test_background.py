@@ -145,3 +145,27 @@ def test_a_fault_of_the_program_has_its_stack(
     assert (line["level"], line["tenant"]) == ("ERROR", "acme")
     assert line["exception"].startswith(("KeyError", "sqlite3.OperationalError (SQLITE_"))
     assert "quoted" not in json.dumps(line)
+
+
+def test_a_loop_that_fails_leaves_the_others_running_and_all_have_ended_on_leaving() -> None:
+    ended: list[str] = []
+
+    async def failing() -> None:
+        raise ZeroDivisionError
+
+    async def loop(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)  # as one that waits for its thread
+            await asyncio.sleep(0)
+            ended.append(name)
+
+    async def leaving() -> None:
+        with pytest.raises(ZeroDivisionError):
+            async with background.background(failing(), loop("first"), loop("second")):
+                await asyncio.sleep(0)
+                assert not ended
+        assert ended == ["first", "second"]
+
+    asyncio.run(leaving())

@@ -58,16 +58,19 @@ class WorkSignal:
 
 @asynccontextmanager
 async def background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Inside, these run; on leaving they are cancelled, and have ended."""
+    """Inside, these run; on leaving they are cancelled, and have ended.
+
+    One that raises stops no other; its error is raised at the end, when all have ended.
+    """
     tasks = [asyncio.create_task(it) for it in loops]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                raise outcome
 
 
 async def repeat(every: timedelta, work: Callable[[], Awaitable[object]]) -> None:
