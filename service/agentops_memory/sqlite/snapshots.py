@@ -51,8 +51,11 @@ class Contents(Record):
 
 def contents(database: sqlite3.Connection) -> Contents:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
+    counts, format_ = [*_COUNTS], version_of(database)
+    if format_ >= WITHOUT_FIRST:  # of an older one an archive counts the rows alone
+        counts.append(("revisions", "revisions", _UNCHANGED))
     counted: Counter[str] = Counter()
-    for noun, table, rows in _COUNTS:
+    for noun, table, rows in counts:
         if table in tables:
             counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
     latest = None
@@ -68,7 +71,7 @@ def contents(database: sqlite3.Connection) -> Contents:
             {"last": LAST},
         )
     return Contents(
-        format=version_of(database),
+        format=format_,
         counts=Counts(**counted),
         changed_at=None if latest is None else instant(latest),
     )
@@ -107,8 +110,6 @@ _COUNTS = (
     ("deleted", "memories", f"memories WHERE {deleted('memories')}"),
     ("deleted", "observations", f"observations WHERE {deleted('observations')}"),
     ("revisions", "revisions", "revisions"),
-    # Of memories that were never changed: each has one.
-    ("revisions", "revisions", "(SELECT id FROM memories EXCEPT SELECT memory_id FROM revisions)"),
     ("sessions", "sessions", "sessions"),
     ("stores", "stores", "stores WHERE erasure_id IS NULL"),
     (
@@ -121,6 +122,9 @@ _COUNTS = (
     ("erasures", "erasures", "erasures"),
 )
 """Of each noun: a table that must be there, and the rows that are counted then."""
+
+WITHOUT_FIRST = 26  # the format from which on a memory has no revision stored until it is changed
+_UNCHANGED = "(SELECT id FROM memories EXCEPT SELECT memory_id FROM revisions)"
 
 
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
