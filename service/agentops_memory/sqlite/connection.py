@@ -433,20 +433,28 @@ class Threads:
             connection.close()
 
     def _serve(self, connection: sqlite3.Connection) -> None:
-        while self._serve_next(connection):
-            try:
-                self._afterwards(connection)
-            except Exception:
-                log.exception("What follows a read has failed.")
+        while (has_run := self._run_next(connection)) is not None:
+            if has_run:
+                try:
+                    self._afterwards(connection)
+                except Exception:
+                    log.exception("What follows a read has failed.")
 
-    def _serve_next(self, connection: sqlite3.Connection) -> bool:
-        """Whether there was one; nothing of it is held afterwards, or while the next is awaited."""
+    def _run_next(self, connection: sqlite3.Connection) -> bool | None:
+        """Run the next call unless its caller has left; None at the end.
+
+        Nothing of it is held afterwards, or while the next is awaited.
+        """
         call = self._queue.get()
-        if call is not None and call.take():
-            self._places.get()
-            outcome = outcome_of(partial(self._checked, call.work, connection))
+        if call is None:
+            return None
+        if not call.take():
+            return False
+        self._places.get()
+        outcome = outcome_of(partial(self._checked, call.work, connection))
+        with suppress(RuntimeError):  # its loop is closed: nobody waits for it any more
             call.loop.call_soon_threadsafe(self._settle, call.answer, outcome)
-        return call is not None
+        return True
 
     def _checked(self, work: Callable[..., T], connection: sqlite3.Connection) -> T:
         try:

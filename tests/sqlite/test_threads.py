@@ -1,0 +1,62 @@
+"""The threads of connections: what they run for callers that leave, or are no more."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentops_memory.errors import Busy
+from agentops_memory.sqlite.connection import Threads, connect
+
+
+@contextmanager
+def one_thread(path: Path, **options: Any) -> Iterator[Threads]:
+    threads = Threads([connect(path / "memory.db")], **options)
+    try:
+        yield threads
+    finally:
+        threads.close()
+
+
+def test_nothing_follows_a_read_that_was_refused_as_it_had_to_wait(tmp_path: Path) -> None:
+    followed, go_on = list[object](), threading.Event()
+
+    async def overloaded(threads: Threads) -> None:
+        first = asyncio.create_task(threads.run(lambda _: go_on.wait(60)))
+        await asyncio.sleep(0)
+        for _ in range(3):
+            with pytest.raises(Busy):
+                await threads.run(lambda _: None)
+        go_on.set()
+        await first
+
+    with one_thread(tmp_path, afterwards=followed.append, timeout=timedelta(0)) as threads:
+        asyncio.run(overloaded(threads))
+    assert len(followed) == 1
+
+
+def test_a_thread_serves_others_when_the_loop_of_a_caller_was_closed(tmp_path: Path) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(_: object) -> None:
+        begun.set()
+        go_on.wait(60)
+
+    async def leaving(threads: Threads) -> None:
+        task = asyncio.create_task(threads.run(work))
+        await asyncio.to_thread(begun.wait, 60)
+        task.cancel()
+
+    async def another(threads: Threads) -> int:
+        async with asyncio.timeout(60):
+            return await threads.run(lambda _: 5)
+
+    with one_thread(tmp_path) as threads:
+        asyncio.run(leaving(threads))
+        go_on.set()
+        assert asyncio.run(another(threads)) == 5
