@@ -11,6 +11,7 @@ import pytest
 
 from agentops_memory.engine import engine as ports
 from agentops_memory.engine.maintenance import RowCounts, Sizes
+from agentops_memory.errors import Unavailable
 from agentops_memory.jobs import schedule as figures
 from agentops_memory.jobs.runner import background
 from agentops_memory.memory.access import OPERATOR, Caller, TenantId
@@ -196,6 +197,24 @@ async def test_what_is_looked_up_is_kept_fresh_for_a_collector() -> None:
         await turns(20)
     assert storage.counts > 1
     assert metrics.value_of(m.TENANTS_OPEN) == 1
+
+
+@pytest.mark.usefixtures("_counted_each_time")
+async def test_what_is_kept_fresh_stays_so_after_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage, metrics = Storage(), Telemetry.started(None).metrics
+
+    async def unreachable(_: Caller) -> Sizes:
+        raise Unavailable("The database cannot be reached now.")
+
+    async with background(figures.Figures(cast("ports.Storage", storage), metrics).keep_fresh()):
+        with monkeypatch.context() as outage:
+            outage.setattr(storage, "sizes", unreachable)
+            await turns(20)
+        before = storage.counts
+        await turns(20)
+        assert storage.counts > before > 1
 
 
 def test_the_event_loop_is_looked_at(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

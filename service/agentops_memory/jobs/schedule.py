@@ -475,7 +475,7 @@ class Figures:
     async def keep_fresh(self) -> None:
         """Look up all again and again, for a collector: it cannot ask."""
         while True:
-            await self.refresh()
+            await attempted(self.refresh(), log, "gauges could not be computed; retrying later")
             await asyncio.sleep(COUNTED_FOR.total_seconds())
 
     async def _show_rows(self) -> None:
