@@ -78,8 +78,8 @@ class Sweep:
     kind: Kind
     find: Callable[[Transaction, datetime, int], Sequence[Any]]  # at most so many
     remove: Callable[[Transaction, Sequence[Any], datetime], int]
-    """As much of it as saves may wait for; how many rows, and 0 once nothing is left of it."""
-    times: int = 1  # its retention has to be over; 0 is at once
+    """A step, for which saves may wait; how many rows it removed. Repeated until that is none."""
+    times: int = 1  # the retention must have passed as often; 0 is at once
 
     def _until(self, tx: Transaction, by: datetime | None) -> datetime | None:
         """Up to when what is of the kind is to go; None for nothing."""
@@ -282,7 +282,7 @@ def _with_receipt(remove: Callable[[Transaction, Sequence[Any], datetime], int])
 
 
 def _cancel_runs(tx: Transaction, due: Sequence[RunId], until: datetime) -> int:
-    """End runs in which nothing was done for as long as events are kept."""
+    """End runs in which nothing was done for as long as events are kept; no row is removed."""
     for id_ in due:
         run = tx[RunTable].get(id_)
         if run is not None and run.is_open and run.heard_at <= until:
