@@ -113,7 +113,7 @@ def connect(
         isolation_level=None,
         timeout=busy_timeout.total_seconds(),
         cached_statements=CACHED_STATEMENTS,
-        check_same_thread=False,  # another thread than that which uses it may close it
+        check_same_thread=False,  # another thread may open it than uses and closes it
         factory=Database,
     )
     if not is_strict:
@@ -423,14 +423,12 @@ class Threads:
             else:  # it has begun
                 self._places.put(None)
 
-    def close(self) -> None:
-        """Finish what was accepted, and close the connections."""
+    async def close(self) -> None:
+        """Finish what was accepted, and close the connections, even if the caller leaves."""
         for _ in self._threads:
             self._queue.put(None)
         for thread in self._threads:
-            thread.join()
-        for connection in self.connections:
-            connection.close()
+            await asyncio.to_thread(thread.join)
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         while (has_run := self._run_next(connection)) is not None:
@@ -439,6 +437,7 @@ class Threads:
                     self._afterwards(connection)
                 except Exception:
                     log.exception("What follows a read has failed.")
+        connection.close()
 
     def _run_next(self, connection: sqlite3.Connection) -> bool | None:
         """Run the next call unless its caller has left; None at the end.

@@ -142,7 +142,7 @@ async def readers(
     try:
         yield threads
     finally:
-        await asyncio.to_thread(threads.close)
+        await threads.close()
 
 
 def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:

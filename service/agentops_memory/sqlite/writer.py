@@ -287,9 +287,11 @@ async def serving(writer: Writer) -> AsyncIterator[Writer]:
     try:
         yield writer
     finally:
-        await writer.index_now()
-        writer.close()
-        await asyncio.gather(task, return_exceptions=True)
+        try:
+            await writer.index_now()
+        finally:
+            writer.close()
+            await asyncio.gather(task, return_exceptions=True)
 
 
 class _Queued:
