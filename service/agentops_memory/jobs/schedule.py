@@ -475,7 +475,9 @@ class Figures:
     async def keep_fresh(self) -> None:
         """Look up all again and again, for a collector: it cannot ask."""
         while True:
-            await attempted(self.refresh(), log, "gauges could not be computed; retrying later")
+            await runner.attempted(
+                self.refresh(), log, "gauges could not be computed; retrying later"
+            )
             await asyncio.sleep(COUNTED_FOR.total_seconds())
 
     async def _show_rows(self) -> None:
