@@ -143,7 +143,6 @@ def test_a_read_waits_for_a_free_reader_and_is_then_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "READERS", 1)
-    monkeypatch.setattr(transaction, "READ_TIMEOUT", timedelta(milliseconds=50))
     began, free = threading.Event(), threading.Event()
 
     def work(_: Transaction) -> None:
@@ -153,8 +152,10 @@ def test_a_read_waits_for_a_free_reader_and_is_then_refused(
     async def test(database: SqliteEngine) -> None:
         reading = asyncio.create_task(database.read(OPERATOR, work))
         await asyncio.to_thread(began.wait, SOON)
-        with pytest.raises(Busy, match="Too many reads are waiting"):
-            await count(database)
+        with monkeypatch.context() as patched:
+            patched.setattr(transaction, "READ_TIMEOUT", timedelta(milliseconds=50))
+            with pytest.raises(Busy, match="Too many reads are waiting"):
+                await count(database)
         free.set()
         await reading
         assert await asyncio.gather(*(count(database) for _ in range(20))) == [0] * 20
