@@ -539,6 +539,7 @@ def op(
         at = [] if match is None else [version(request, is_required=match.required)]
         fields = [] if body is None else [await BODIES.read(request, body, nulls=nulls)]
         caller, viewer = whose(request) if method == "GET" else await writer(request)
+        # Of several ids the last one is refused first.
         named = [_id_in_path(request, it) for it in reversed(ids)][::-1]
         done = await work(caller, viewer, *named, *fields, *at)
         return done if isinstance(done, Response) else answered(done, more.get("status", 200))
