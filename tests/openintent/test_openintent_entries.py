@@ -277,6 +277,7 @@ def test_what_identifies_an_entry_may_be_repeated_and_not_changed(ada: Agent) ->
     }.items():  # fmt: skip
         assert faults(ada.patch(repeated, None, **{name: value})) == [name]
     assert faults(ada.patch(repeated, version=7)) == ["version"]
+    assert faults(ada.patch(repeated | {"id": "mem_x"}, version=7)) == ["version"]
     assert ada.get(entry).json() == repeated
 
 

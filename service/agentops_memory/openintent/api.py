@@ -304,7 +304,7 @@ def has_key(request: Request) -> bool:
     return b"/" in _NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]
 
 
-def _id_in_path(request: Request, name: str) -> str:
+def id_in_path(request: Request, name: str) -> str:
     """The id that the path names; NotFound for what nothing can have as one."""
     id_: str = request.path_params[name]
     if name == "entry_id":
@@ -315,7 +315,7 @@ def _id_in_path(request: Request, name: str) -> str:
 
 
 def intent_id(request: Request) -> IntentId:
-    return IntentId(_id_in_path(request, "intent_id"))
+    return IntentId(id_in_path(request, "intent_id"))
 
 
 def version(request: Request, *, is_required: bool = False) -> int | None:
@@ -540,7 +540,7 @@ def op(
         fields = [] if body is None else [await BODIES.read(request, body, nulls=nulls)]
         caller, viewer = whose(request) if method == "GET" else await writer(request)
         # Of several ids the last one is refused first.
-        named = [_id_in_path(request, it) for it in reversed(ids)][::-1]
+        named = [id_in_path(request, it) for it in reversed(ids)][::-1]
         done = await work(caller, viewer, *named, *fields, *at)
         return done if isinstance(done, Response) else answered(done, more.get("status", 200))
 

@@ -98,6 +98,15 @@ def operations(  # noqa: C901 - a handler for each
         await service.delete(caller, viewer, entry, version)
         return answered({"status": "deleted", "entry_id": public})
 
+    async def update(request: Request) -> Response:
+        version = api.version(request, is_required=True)
+        assert version is not None
+        body = await BODIES.read(request, AgentChangeBody, nulls=True)
+        body.require_version(version)
+        caller, viewer = await writer(request)
+        entry = AgentEntryId(api.id_in_path(request, "entry_id"))
+        return api.answered(await service.amend(caller, viewer, entry, body, version))
+
     async def summary(request: Request) -> Response:
         caller, viewer = whose(request)
         return api.answered(await service.summary(caller, viewer, api.agent_in_path(request)))
@@ -163,9 +172,9 @@ def operations(  # noqa: C901 - a handler for each
            "Delete the matching entries that the agent may change, at most 1,000 at once.",
            delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
         op("GET", ONE, "get_entry", "One entry.", service.get, AgentEntry, refusals=(404,)),
-        op("PATCH", ONE, "update_entry",
+        route("PATCH", ONE, "update_entry",
            "Change parts of an entry whose version is that of If-Match.",
-           service.amend, AgentEntry, body=AgentChangeBody, nulls=True, sends=(api.MUST_MATCH,),
+           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
            delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
@@ -354,7 +363,6 @@ class AgentEntries:
         version: int,
     ) -> Written[AgentEntry]:
         """Change an entry that is at this version; each accepted change makes a new version."""
-        body.require_version(version)
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
         room = Room(capacities=self.capacities)
