@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.agentops import recall
 from agentops_memory.http import query as http
-from agentops_memory.memory.search import Budget, Context, Filter, Found
+from agentops_memory.memory.search import Budget, Context, Filter, SearchResult
 from agentops_memory.recall import explanation
 from agentops_memory.recall.query import understood
 from agentops_memory.recall.recall import packed
@@ -128,10 +128,10 @@ def test_an_explanation_that_takes_too_long_is_left_out_and_said_to_be(
 
 def test_spans_say_that_an_answer_is_degraded_or_corrected() -> None:
     query = understood("kafkaa").corrected({"kafkaa": ("kafka",)})
-    slow = Found(query=query, is_degraded=True)
+    slow = SearchResult(query=query, is_degraded=True)
 
     assert recall.search_span("x", Filter(), slow)["memory.search.degraded"] is True
-    assert recall.search_span("x", Filter(), Found())["memory.search.degraded"] is None
+    assert recall.search_span("x", Filter(), SearchResult())["memory.search.degraded"] is None
     told = recall.context_span("x", Filter(), Context(found=slow))
     assert told["memory.context.degraded"] is True
     assert told["memory.context.corrected_count"] == 1

@@ -9,7 +9,7 @@ from agentops_memory.http import query as http
 from agentops_memory.memory import memories
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.search import Filter, Found
+from agentops_memory.memory.search import Filter, SearchResult
 from agentops_memory.memory.space import Project
 from agentops_memory.recall import explanation, search
 from agentops_memory.recall.explanation import Answer, failed_filters
@@ -197,7 +197,7 @@ def test_a_read_of_one_project_alone_does_not_reach_global_memories(service: Ser
     assert memory is not None
 
     def filters(filter_: Filter) -> tuple[str, ...]:
-        found = Answer(found=Found(), filter=filter_, limit=1, tiers=(), fills_up=False)
+        found = Answer(found=SearchResult(), filter=filter_, limit=1, tiers=(), fills_up=False)
         return failed_filters(memory, found)
 
     assert filters(Filter(project=Project("demo"))) == ("project",)

@@ -17,7 +17,7 @@ from ..memory.erasure import Erasure
 from ..memory.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 from ..memory.memory import NO_LINKS
 from ..memory.projects import Extent
-from ..memory.search import Budget, Found, Hit, Packed, Reason
+from ..memory.search import Budget, Hit, Packed, Reason, SearchResult
 from ..memory.space import Project
 from ..recall.explanation import MAX_EXPLAINED
 from ..recall.instants import rendered
@@ -92,7 +92,7 @@ class AnswerExplanation(BaseModel):
 
 
 def explained_item(
-    hit: Hit, position: int, result: Found, *, is_cut: bool | None = None
+    hit: Hit, position: int, result: SearchResult, *, is_cut: bool | None = None
 ) -> Explanation:
     """Why the memory at a position is in the answer, which has an explanation."""
     assert result.explanation is not None
@@ -142,7 +142,11 @@ def explained_item(
 
 
 def explained_answer(
-    result: Found, is_explained: bool, *, budget: Budget | None = None, packed: Packed | None = None
+    result: SearchResult,
+    is_explained: bool,
+    *,
+    budget: Budget | None = None,
+    packed: Packed | None = None,
 ) -> Explanation:
     """How the text was understood, and why the memory that is asked for is not in the answer."""
     why = result.explanation

@@ -30,7 +30,17 @@ from ..memory.lifecycles import ReviewPeriods, ReviewPosition, ReviewReason, rev
 from ..memory.memory import MemoryId
 from ..memory.redactor import NO_STORE
 from ..memory.rows import instant, micros
-from ..memory.search import MOST_SHOWN, SHOWN, Budget, Context, Filter, Found, Hit, Method, Wanted
+from ..memory.search import (
+    MOST_SHOWN,
+    SHOWN,
+    Budget,
+    Context,
+    Filter,
+    Hit,
+    Include,
+    Method,
+    SearchResult,
+)
 from ..memory.space import Project, StoreId, project_name
 from ..recall.query import MAX_PROMPT
 from ..recall.recall import Joining, Recall, timeline, totals, whole_memory
@@ -152,7 +162,7 @@ class RecallOperations:
         )
         context = await self.recall.context(
             request.caller(), text, filter_, row_count(request.query, "limit", 5),
-            budget=budget, wanted=options, joining=_joining(request),
+            budget=budget, include=options, joining=_joining(request),
         )  # fmt: skip
         result = context.found
         annotate({**context_span(text, filter_, context), **budget_span(budget, context)})
@@ -220,9 +230,9 @@ def filter_of(request: Reading, *, global_too: bool = False, is_current: bool = 
     )  # fmt: skip
 
 
-def _options(request: Reading) -> Wanted:
+def _options(request: Reading) -> Include:
     memory = parameter(request.query, "why_not")
-    return Wanted(
+    return Include(
         explain=is_true(request.query, "explain"),
         why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
     )
@@ -251,7 +261,7 @@ def _listed(request: Reading, name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, values)))
 
 
-async def _context(of: Context, budget: Budget, options: Wanted) -> c.Context:
+async def _context(of: Context, budget: Budget, options: Include) -> c.Context:
     summaries = list(map(SummaryLine, of.summaries))
     lines = [_line(of, position, budget, options) for position in range(len(of.found.hits))]
     why = None
@@ -267,7 +277,7 @@ async def _context(of: Context, budget: Budget, options: Wanted) -> c.Context:
     )
 
 
-def _line(of: Context, position: int, budget: Budget, options: Wanted) -> c.Line:
+def _line(of: Context, position: int, budget: Budget, options: Include) -> c.Line:
     hit, why = of.found.hits[position], None
     text = hit.memory.text
     if options.explain and of.packed:
@@ -280,7 +290,7 @@ def _line(of: Context, position: int, budget: Budget, options: Wanted) -> c.Line
     return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
 
 
-def search_span(text: str, filter_: Filter, result: Found) -> Attributes:
+def search_span(text: str, filter_: Filter, result: SearchResult) -> Attributes:
     return {
         "memory.project": filter_.project,
         "memory.search.query": Cut(text, SPAN_QUERY),

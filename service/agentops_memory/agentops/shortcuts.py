@@ -29,7 +29,7 @@ from ..memory.memory import Draft, Shown, Text
 from ..memory.redactor import Redactor
 from ..memory.rows import micros
 from ..memory.saves import SAVE
-from ..memory.search import SHOWN, Context, Filter, Found, Hit, Method
+from ..memory.search import SHOWN, Context, Filter, Hit, Method, SearchResult
 from ..memory.space import Project, project_name
 from ..memory.table import PastStep
 from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
@@ -190,7 +190,7 @@ class FastReads:
             return INVALID_SPAN
         text, filter_ = params[1], Filter(project=params[0])
         hits = tuple([_HITS[by] for _, _, by in read.hits])
-        result = Found(hits=hits, query=Query(corrections=read.corrections))
+        result = SearchResult(hits=hits, query=Query(corrections=read.corrections))
         if path == SEARCH:
             name, event, attributes = "search", "search.result", search_span(text, filter_, result)
         else:

@@ -232,7 +232,9 @@ JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
-GIVEN: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)  # of a body's model
+BODY_CONFIG: ConfigDict = ConfigDict(
+    strict=True, extra="ignore", defer_build=True
+)  # of a body's model
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)

@@ -222,7 +222,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Include:
     """What a caller asks for beside memories; it is true if something is to be explained."""
 
     explain: bool = False
@@ -234,7 +234,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """The answer to a query, best first.
 
     Degraded: the full-text search timed out or failed, and the newest memories stand in.
@@ -259,5 +259,5 @@ class Context:
     """What is injected before an agent's turn."""
 
     summaries: tuple[str, ...] = ()
-    found: Found = Found()
+    found: SearchResult = SearchResult()
     packed: Packed | None = None

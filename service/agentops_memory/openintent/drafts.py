@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ..errors import BadFields, Denied, Invalid
-from ..http.bodies import GIVEN, fault_of, present
+from ..http.bodies import BODY_CONFIG, fault_of, present
 from ..http.query import ENTRY, public_id
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.agents import Priority, Sensitivity, Tier, Viewer
@@ -104,7 +104,7 @@ EXAMPLE = {
 class OwnBody(BaseModel):
     """What a body says of an entry itself."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
 
     def values_of(self, names: Iterable[str]) -> dict[str, Any]:
         """The fields of an entry by these names, each as the entry has it."""
@@ -115,7 +115,7 @@ class OwnBody(BaseModel):
 class ScopeBody(BaseModel):
     """What an entry is bound to, or labelled with."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     task_id: Label | None = None
     intent_id: Label | None = None
 
@@ -170,7 +170,7 @@ class AgentChangeBody(OwnBody):
     sent back as it is.
     """
 
-    model_config = GIVEN | {"extra": "allow"}
+    model_config = BODY_CONFIG | {"extra": "allow"}
     value: Value | None = None
     tags: Tags | None = None
     pinned: bool | None = None
@@ -239,7 +239,7 @@ class AgentBatchItem(api.Nested, AgentEntryBody):
 class AgentBatchBody(BaseModel):
     """POST /api/v1/memory/batch."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     entries: Annotated[
         list[AgentBatchItem], Field(min_length=1, max_length=MAX_BATCH, examples=[[EXAMPLE]])
     ]
@@ -248,7 +248,7 @@ class AgentBatchBody(BaseModel):
 class AgentPutBody(BaseModel):
     """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its time."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     value: Annotated[
         Any,
         AfterValidator(lambda it: value_of(it if isinstance(it, dict) else {"value": it})),

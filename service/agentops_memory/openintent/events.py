@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
-from ..http.bodies import GIVEN, must, query_of, written
+from ..http.bodies import BODY_CONFIG, must, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import EVENT as EVENT_ID
@@ -119,7 +119,7 @@ EVENTS = (
 class EventBody(BaseModel):
     """POST /api/v1/intents/{id}/events."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     event_type: Annotated[
         str, Field(json_schema_extra={"enum": sorted(LOGGED)}),
         must(LOGGED.__contains__,

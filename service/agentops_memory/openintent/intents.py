@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound, required
-from ..http.bodies import GIVEN, fault, must
+from ..http.bodies import BODY_CONFIG, fault, must
 from ..http.protocol import Operation
 from ..memory.access import AgentId, Caller, Role
 from ..memory.agents import IntentId, Standing, Viewer
@@ -59,7 +59,7 @@ Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
 class IntentBody(BaseModel):
     """POST /api/v1/intents; who asks has made it, whatever the body says."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     id: Chosen | None = None
     title: Title
     description: Description = ""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import Denied, NotFound, required
-from ..http.bodies import GIVEN, answered, fault_of
+from ..http.bodies import BODY_CONFIG, answered, fault_of
 from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.agents import Access, Permissions, Viewer
@@ -37,7 +37,7 @@ AccessName = Literal["none", "read", "write", "admin"]
 class AllowedAgent(BaseModel):
     """What one agent may do in a namespace."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     agent: Agent
     access: AccessName
 
@@ -45,7 +45,7 @@ class AllowedAgent(BaseModel):
 class PermissionsBody(BaseModel):
     """Who may do what; `allow` replaces the whole list, and what is not there stays."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     default: AccessName | None = None
     allow: Annotated[list[AllowedAgent], Field(max_length=MAX_ALLOWED)] | None = None
 
@@ -68,7 +68,7 @@ class PermissionsBody(BaseModel):
 class NamespaceChangeBody(BaseModel):
     """PATCH /api/v1/memory/namespaces/{namespace}."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     permissions: PermissionsBody
 
 

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import Denied, Invalid, NotFound, required
-from ..http.bodies import GIVEN, answered
+from ..http.bodies import BODY_CONFIG, answered
 from ..http.protocol import Operation
 from ..memory.access import AgentId, Caller
 from ..memory.agents import CoordinatorId, GrantId, IntentId, Permission, Viewer
@@ -38,7 +38,7 @@ NOT_YOURS = "Only the creator of the intent, or an administrator, may do that."
 class GuardrailsBody(BaseModel):
     """What bounds an intent's memory (§6.6); what else the package sends is kept as it is."""
 
-    model_config = GIVEN | {"extra": "allow"}
+    model_config = BODY_CONFIG | {"extra": "allow"}
     on_exceed: Literal["pause", "escalate", "pause_and_escalate", "fail"] | None = None
     max_working_memory_per_task: Small | None = None
     max_episodic_memory_per_agent: Small | None = None
@@ -55,7 +55,7 @@ def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
 class CoordinatorBody(BaseModel):
     """POST /api/v1/coordinators."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     intent_id: Chosen
     agent_id: Agent
     role: Word = "coordinator"
@@ -99,7 +99,7 @@ class Coordinator(api.Detailed):
 class GrantBody(BaseModel):
     """POST /api/v1/intents/{id}/acl/entries; whatever the permission, it opens reading."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     principal_id: Agent
     principal_type: Literal["agent"] = "agent"
     permission: Literal["read", "write", "admin"] = "read"

@@ -19,7 +19,7 @@ from ..http.query import ENTRY, parameter, public_id
 from ..memory.access import Caller, Role
 from ..memory.agents import Tier, Viewer
 from ..memory.redactor import Redactor
-from ..memory.search import Filter, Found, Method
+from ..memory.search import Filter, Method, SearchResult
 from ..recall import recall
 from ..recall.features import Features
 from ..recall.query import Query, understood
@@ -138,7 +138,7 @@ def _search(
     places += [Filter(namespace=name) for name in namespaces]
     is_narrow = replace(filter_, tier=None) != AgentFilter()
     most = MOST_CANDIDATES if is_narrow else limit
-    lists = [recall.search(tx, query, space, most) if query else Found() for space in places]
+    lists = [recall.search(tx, query, space, most) if query else SearchResult() for space in places]
     hits = [list(_hits(tx, viewer, filter_, result)) for result in lists]
     best = [hit for each in hits for hit in each]
     if len(hits) > 1:
@@ -161,7 +161,9 @@ def _readable(tx: Transaction, viewer: Viewer, filter_: AgentFilter) -> Iterator
         offset += len(page)
 
 
-def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, result: Found) -> Iterator[Hit]:
+def _hits(
+    tx: Transaction, viewer: Viewer, filter_: AgentFilter, result: SearchResult
+) -> Iterator[Hit]:
     ranks = {hit.memory.id: hit.rank for hit in result.hits}
     for entry in some(tx, viewer, list(ranks)):
         if filter_.fits(entry):

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, required
-from ..http.bodies import GIVEN, query_of, written
+from ..http.bodies import BODY_CONFIG, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
 from ..memory.access import AgentId, Caller
@@ -76,7 +76,7 @@ class TaskFinished(Conflict):
 class MemoryPolicy(api.Nested):
     """How the working memory of a task is kept (§6.5)."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     archive_on_completion: bool = True
     inherit_from_parent: bool = False
     max_entries: Annotated[int, Field(ge=0, le=MOST_ENTRIES)] | None = None
@@ -95,7 +95,7 @@ def _policy_text(policy: MemoryPolicy) -> str:
 class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     service: Word
     scopes: Words = []
     required: bool = True
@@ -107,7 +107,7 @@ Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
 class TaskBody(BaseModel):
     """POST /api/v1/tasks."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     id: Chosen | None = None
     intent_id: Chosen
     name: intents.Title
@@ -143,7 +143,7 @@ class TaskChangeBody(BaseModel):
     `null` takes away assigned_agent, memory_policy, output, error and blocked_reason.
     """
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     status: TaskState | None = None
     assigned_agent: Agent | None = None
     memory_policy: MemoryPolicy | None = None

@@ -31,7 +31,7 @@ LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
 AGENT_LENGTHS = range(3, 257)
 MAX_TAGS = 50
 
-CAMEL = ConfigDict(**bodies.GIVEN, alias_generator=to_camel, populate_by_name=True)
+CAMEL = ConfigDict(**bodies.BODY_CONFIG, alias_generator=to_camel, populate_by_name=True)
 
 
 def _tags(tags: list[str]) -> list[str]:

@@ -20,7 +20,7 @@ from ..recall.group import Lookup
 from ..recall.query import Term
 from ..recall.search import (
     FIELDS,
-    Found,
+    QueryWords,
     RowLookup,
     Search,
     Sessions,
@@ -52,7 +52,7 @@ class Source:
     _weights: dict[int, GroupWeights] = field(default_factory=dict)
 
     @contextmanager
-    def found(self, query: IndexQuery) -> Iterator[tuple[Found, Sessions | None] | None]:
+    def found(self, query: IndexQuery) -> Iterator[tuple[QueryWords, Sessions | None] | None]:
         """The words of a query in memory, if all of its areas are there as of this snapshot."""
         visible, terms = query.visible, query.terms
         stem_of = self._stems.of([term.text for term in terms])
@@ -202,7 +202,7 @@ class PostgresSearch(Search):
 
     def _in_memory(
         self, query: IndexQuery
-    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
+    ) -> AbstractContextManager[tuple[QueryWords, Sessions | None] | None]:
         return self._source.found(query)
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:

@@ -18,16 +18,16 @@ from ..memory.search import (
     Explanation,
     Field,
     Filter,
-    Found,
     Hit,
+    Include,
     Matched,
     Method,
     Packed,
     Parts,
     Reason,
+    SearchResult,
     Source,
     Tier,
-    Wanted,
 )
 from ..memory.space import GLOBAL_SCOPE
 from .query import Query, Term
@@ -51,13 +51,13 @@ class Answer:
     would be found if nothing was pinned.
     """
 
-    found: Found
+    found: SearchResult
     filter: Filter
     limit: int
     tiers: tuple[Tier, ...]
     fills_up: bool
     packed: Packed | None = None
-    ranked: Found | None = None
+    ranked: SearchResult | None = None
 
     @property
     def searched(self) -> Filter:
@@ -65,7 +65,7 @@ class Answer:
 
 
 def explanation(
-    tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, request: Wanted
+    tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, request: Include
 ) -> Explanation:
     """Why these hits are in the answer, and why a memory is not; each half may time out."""
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if request.explain else {}

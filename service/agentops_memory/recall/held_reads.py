@@ -152,7 +152,7 @@ class PromptWords(dict[str, Word]):
 
 
 P = ParamSpec("P")
-Found = TypeVar("Found", bound=Sized)
+Answer = TypeVar("Answer", bound=Sized)
 
 LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
@@ -447,9 +447,9 @@ class Reading:
         return [every[id_] for id_ in ids] if every.keys() >= set(ids) else None
 
     def step(
-        self, name: str, match: str | None, find: Callable[P, Found],
+        self, name: str, match: str | None, find: Callable[P, Answer],
         *args: P.args, **kwargs: P.kwargs,
-    ) -> Found:  # fmt: skip
+    ) -> Answer:  # fmt: skip
         """What is found, with the time it takes noted for a span."""
         began = time_ns()
         result = find(*args, **kwargs)

@@ -23,13 +23,13 @@ from ..memory.search import (
     Budget,
     Context,
     Filter,
-    Found,
     Hit,
+    Include,
     Method,
     Packed,
+    SearchResult,
     Source,
     Tier,
-    Wanted,
 )
 from ..memory.sessions import SessionTable
 from ..memory.sight import reads_namespace
@@ -71,7 +71,7 @@ def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
     return [hits[id_] for id_ in best[:limit]]
 
 
-def whole(tx: Transaction, result: Found) -> Found:
+def whole(tx: Transaction, result: SearchResult) -> SearchResult:
     """The same, each hit with all of its memory; without one that is damaged."""
     ids = [hit.memory.id for hit in result.hits if not isinstance(hit.memory, Memory)]
     loaded: dict[MemoryId, Memory] = {}
@@ -82,7 +82,7 @@ def whole(tx: Transaction, result: Found) -> Found:
     return replace(result, hits=tuple(it for it in hits if isinstance(it.memory, Memory)))
 
 
-def linked(tx: Transaction, result: Found) -> Found:
+def linked(tx: Transaction, result: SearchResult) -> SearchResult:
     """The same, each hit with all of its memory and its links."""
     result = whole(tx, result)
     memories = with_links(tx, [whole_memory(hit) for hit in result.hits])
@@ -188,7 +188,7 @@ ALONE = Joining()
 
 
 SUMMARIES = 3  # of sessions, in a context
-NOTHING = Wanted()
+NOTHING = Include()
 UNBOUNDED = Budget()
 
 Ranked = dict[MemoryId, tuple[Tier, float]]
@@ -210,24 +210,26 @@ class Recall:
         text: str,
         filter_: Filter,
         limit: int,
-        wanted: Wanted = NOTHING,
+        include: Include = NOTHING,
         *,
         superseded: bool = False,
-    ) -> Found:
+    ) -> SearchResult:
         """Memories that match, best first: by topic key, then with every word, then with any.
 
         Ranks never improve along the list. With `superseded` those that others supersede
         join, and each tells which.
         """
         query = understood(text, self.features, self.timeout)
-        if not query and not wanted:
-            return Found()
+        if not query and not include:
+            return SearchResult()
         if filter_.is_current is superseded:
             filter_ = replace(filter_, is_current=not superseded)
-        result = await self.engine.read(caller, search, query, filter_, limit, wanted)
+        result = await self.engine.read(caller, search, query, filter_, limit, include)
         return self._with_dropped(result, text)
 
-    async def search_store(self, caller: Caller, store: StoreId, text: str, limit: int) -> Found:
+    async def search_store(
+        self, caller: Caller, store: StoreId, text: str, limit: int
+    ) -> SearchResult:
         """The memories of a store that match by path or words; NotFound, Denied without access."""
         query = understood(text, self.features, self.timeout)
         return await self.engine.read(caller, search_store, query, store, limit)
@@ -240,7 +242,7 @@ class Recall:
         limit: int,
         *,
         budget: Budget = UNBOUNDED,
-        wanted: Wanted = NOTHING,
+        include: Include = NOTHING,
         joining: Joining = ALONE,
     ) -> Context:
         """What to inject before a turn: summaries, pins, best matches, the newest as backfill.
@@ -253,7 +255,7 @@ class Recall:
 
         @wraps(context)
         def work(tx: Transaction) -> tuple[Context, datetime]:
-            return context(tx, query, current, limit, budget, wanted, joining=joining), tx.now
+            return context(tx, query, current, limit, budget, include, joining=joining), tx.now
 
         answer, at = await self.engine.read(caller, work)
         if joining.episodic:  # which is access
@@ -261,7 +263,7 @@ class Recall:
         result = self._with_dropped(answer.found, text)
         return answer if result is answer.found else replace(answer, found=result)
 
-    def _with_dropped(self, result: Found, text: str) -> Found:
+    def _with_dropped(self, result: SearchResult, text: str) -> SearchResult:
         """Add to an explanation the words of the text that were not searched for."""
         if result.explanation is None:
             return result
@@ -271,8 +273,8 @@ class Recall:
 
 
 def search(
-    tx: Transaction, query: Query, filter_: Filter, limit: int, request: Wanted = NOTHING
-) -> Found:
+    tx: Transaction, query: Query, filter_: Filter, limit: int, request: Include = NOTHING
+) -> SearchResult:
     result = _searched(tx, query, filter_, limit)
     if not filter_.is_current:
         result = linked(tx, result)
@@ -285,9 +287,11 @@ def search(
     return replace(result, explanation=reasons.explanation(tx, query, result.hits, answer, request))
 
 
-def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> Found:
+def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> SearchResult:
     require_store(tx, store)
-    result = search(tx, query, Filter(store=store, is_current=True), limit) if query else Found()
+    result = (
+        search(tx, query, Filter(store=store, is_current=True), limit) if query else SearchResult()
+    )
     return whole(tx, result)
 
 
@@ -297,7 +301,7 @@ def context(
     filter_: Filter,
     limit: int,
     budget: Budget = UNBOUNDED,
-    request: Wanted = NOTHING,
+    request: Include = NOTHING,
     *,
     joining: Joining = ALONE,
 ) -> Context:
@@ -332,16 +336,16 @@ def totals(tx: Transaction, project: Project | None) -> Totals:
     )
 
 
-def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Found:
+def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> SearchResult:
     try:
         with tx.search.within(query.timeout):
             query, hits = _by_words(tx, query, filter_, limit)
     except WITHOUT_WORDS:
         newest = tx.search.backfill(filter_, limit, ())
-        return Found(hits=tuple(newest), query=query, is_degraded=True)
+        return SearchResult(hits=tuple(newest), query=query, is_degraded=True)
     ranks = accumulate((hit.rank for hit in hits), max)  # a later tier is never ranked better
     ranked = (replace(hit, rank=rank) for hit, rank in zip(hits, ranks, strict=True))
-    return Found(hits=tuple(ranked), query=query)
+    return SearchResult(hits=tuple(ranked), query=query)
 
 
 def _by_words(
@@ -394,7 +398,9 @@ def _candidates(
     return Context(summaries=tuple(summaries), found=result)
 
 
-def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -> Found:
+def _pinned_first(
+    tx: Transaction, ranked: SearchResult, filter_: Filter, limit: int
+) -> SearchResult:
     """Pinned memories before the ranked ones, in at most half of the places, rounded up."""
     if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return ranked
@@ -408,7 +414,7 @@ def _pinned_first(tx: Transaction, ranked: Found, filter_: Filter, limit: int) -
 
 def _matches_and_newest(
     tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
-) -> Found:
+) -> SearchResult:
     parts = [filter_, *others]
     sources: list[Source] = []
     is_degraded = False
@@ -425,7 +431,7 @@ def _matches_and_newest(
         if len(hits) < limit:
             known = {hit.memory.id for hit in hits}
             hits += tx.search.backfill(part, limit - len(hits), known)
-    return Found(
+    return SearchResult(
         hits=tuple(hits), sources=tuple(sources) if others else (),
         query=sources[0].query if sources else query, is_degraded=is_degraded,
     )  # fmt: skip

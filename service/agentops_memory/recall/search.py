@@ -97,7 +97,7 @@ class RowLookup(Table):
         return dict(json.loads(rows))
 
 
-class Found(Protocol):
+class QueryWords(Protocol):
     """What is found of the words of a query, for its reader alone."""
 
     def having_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
@@ -159,7 +159,7 @@ class Sessions(Protocol):
     def seconds(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, MemoryId | None]: ...
 
 
-def sentences(query: IndexQuery, words: Found, lookup: RowLookup) -> list[list[Scored]]:
+def sentences(query: IndexQuery, words: QueryWords, lookup: RowLookup) -> list[list[Scored]]:
     depth, visible = None if query.depth == ALL else query.depth, query.visible
     if query.tier is Tier.EVERY:
         sums = [words.having_every(query.query.every)]
@@ -239,7 +239,7 @@ class Search(ABC):
     @abstractmethod
     def _in_memory(
         self, query: IndexQuery
-    ) -> AbstractContextManager[tuple[Found, Sessions | None] | None]:
+    ) -> AbstractContextManager[tuple[QueryWords, Sessions | None] | None]:
         """The words of a query in memory; None where they are not known."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
 from ..http import query
-from ..http.bodies import GIVEN, JSON, Bodies, must
+from ..http.bodies import BODY_CONFIG, JSON, Bodies, must
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Role
@@ -151,7 +151,7 @@ class AnthropicMemoryBody(_AtPath):
 class AnthropicPrecondition(BaseModel):
     """The hash that the content of a memory must have for a change."""
 
-    model_config = GIVEN
+    model_config = BODY_CONFIG
     type: Literal["content_sha256"]
     content_sha256: str
 
