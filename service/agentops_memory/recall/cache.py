@@ -111,9 +111,10 @@ class IndexCache:
             for number, part in list(database.parts.items())
         ]
         every.sort(key=lambda it: it[0])
-        for forget in (InMemory.forget_rendered, InMemory.drop):
+        for lines_alone in (True, False):
             for _, number, database in every:
-                size -= forget(database, number)
+                forget = database.forget_rendered if lines_alone else database.drop
+                size -= forget(number)
                 if size <= self.most:
                     return
 

@@ -182,7 +182,8 @@ class Group(Worth):
 
     @property
     def size(self) -> int:
-        return sum(it.size for it in self.areas.values()) + 80 * sum(map(len, self._having))
+        areas = list(self.areas.values())  # of which any thread may put in another meanwhile
+        return sum(it.size for it in areas) + 80 * sum(map(len, self._having))
 
     def memories_of(self, area: int) -> int:
         return len(self.areas[area].ids) if area in self.areas else 0

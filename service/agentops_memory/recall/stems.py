@@ -296,12 +296,20 @@ class Vocabulary:
             uses[number] -= 1
             if not uses[number]:
                 gone.append(number)
+        starts, ends = set[str](), set[str]()
         for number in gone:
             stem = self._stems[number]
             del self.numbers[stem]
-            for stems, key in self._buckets(stem):
-                stems[key].remove(stem)
+            if self._may_be_near(stem):
+                starts.add(_start(stem))
+                ends.add(_ends(stem))
             self._stems[number] = ""
+        # Each bucket once: to look for each stem in it takes minutes where thousands share one.
+        for buckets, keys in (self._by_start, starts), (self._by_ends, ends):
+            for key in keys:
+                left = [it for it in buckets.pop(key) if it in self.numbers]
+                if left:
+                    buckets[key] = left
         self._free += gone
         if gone:
             self.gone += 1
@@ -316,7 +324,7 @@ class Vocabulary:
         likely: dict[str, set[str]] = {}
         for form in forms:
             head, tails = halves(form)
-            stems = {it for it in self._by_start.get(form[:2], ()) if it.startswith(head)}
+            stems = {it for it in self._by_start.get(_start(form), ()) if it.startswith(head)}
             for tail in tails:
                 # Without a tail any stem may do: `near` takes the right ones.
                 ends = [form[0] + tail[-1]] if tail else self._by_ends
@@ -326,11 +334,9 @@ class Vocabulary:
         near = self._near_to(likely).items()
         return {form: {self.numbers[stem]: it for it, stem in of.items()} for form, of in near}
 
-    def _buckets(self, stem: str) -> Iterable[tuple[dict[str, list[str]], str]]:
-        """Where a stem is that may have a form which is compared."""
-        if self._near_to is None or not is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
-            return ()
-        return (self._by_start, stem[:2]), (self._by_ends, stem[0] + stem[-1])
+    def _may_be_near(self, stem: str) -> bool:
+        """Whether neighbors are looked for, and the stem may have a form which is compared."""
+        return self._near_to is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1]))
 
     def _new(self, stem: str) -> int:
         if self._free:
@@ -341,8 +347,17 @@ class Vocabulary:
             self._stems.append(stem)
             self._uses.append(0)
         self.numbers[stem] = number
-        for stems, key in self._buckets(stem):
-            stems.setdefault(key, []).append(stem)
+        if self._may_be_near(stem):
+            self._by_start.setdefault(_start(stem), []).append(stem)
+            self._by_ends.setdefault(_ends(stem), []).append(stem)
         if stem in self.unknown:
             self.came += [(word, number) for word in self.unknown.pop(stem)]
         return number
+
+
+def _start(stem: str) -> str:
+    return stem[:2]
+
+
+def _ends(stem: str) -> str:
+    return stem[0] + stem[-1]

@@ -1,0 +1,58 @@
+"""What leaves memory when there is no room for it, and what that costs."""
+
+from collections.abc import Iterable
+from itertools import product
+
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.ranking import Totals
+from agentops_memory.recall.area import Row, drafted
+from agentops_memory.recall.cache import DatabaseIndex, IndexCache, LoadPlan
+from agentops_memory.recall.stems import Entry, Stems, Vocabulary
+
+PART, AREA = 1, 7
+WEIGHTS = (1.0, 1.0, 1.0, 1.0)
+
+
+def entry_of(texts: Iterable[str]) -> Entry:
+    return Entry.of_fields([it.split() for it in texts])
+
+
+def test_lines_are_forgotten_before_the_memories_that_they_show() -> None:
+    cache = IndexCache()
+    index = DatabaseIndex(cache, Vocabulary(WEIGHTS), entry_of)
+    memory = Row(MemoryId(1), 1, None, 0, None, None)
+    draft = drafted(AREA, [(memory, entry_of(["rollback"]).stored)], index.vocabulary)
+    assert index.install(1, LoadPlan(PART, None, False), [draft], Totals.of(1, 1))
+    area = index.parts[PART].areas[AREA]
+    cache.most = cache.size
+    area.remember(area.lines, memory.id, b"rollback")
+
+    cache.make_room()
+
+    assert index.parts[PART].areas[AREA] is area
+    assert area.lines == {}
+
+
+class Compared(str):
+    """A stem that counts how often it is compared with others."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.comparisons += 1
+        return str.__eq__(self, other)
+
+
+def test_stems_that_begin_and_end_alike_are_forgotten_without_comparing_each_with_all() -> None:
+    vocabulary = Vocabulary(WEIGHTS, Stems().near)
+    stems = [Compared(f"ro{''.join(it)}k") for it in product("abcdefgh", repeat=3)]
+    numbers = vocabulary.add([*stems, "rollback"])
+    Compared.comparisons = 0
+
+    vocabulary.remove(reversed(numbers[:-1]))
+
+    assert Compared.comparisons <= 8 * len(stems)  # where hashes collide
+    assert vocabulary.near["rolback"] == {numbers[-1]: "rollback"}
+    assert vocabulary.near["roabk"] == {}
