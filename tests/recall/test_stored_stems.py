@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.recall.stems import Entry
+from agentops_memory.sqlite import search
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import rows
@@ -68,3 +71,25 @@ def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
         for it, answer in zip((SEARCH, CONTEXT), truth, strict=True):
             assert held(service, counted, it).content == answer
             assert service.http.get(it, headers=LONG_WAY).content == answer
+
+
+@pytest.mark.parametrize("most", [0, 2, 3])
+@pytest.mark.parametrize("stored", [0, 1, 3])
+def test_typos_are_found_without_making_stems_however_many_are_stored(
+    path: Path, monkeypatch: pytest.MonkeyPatch, stored: int, most: int
+) -> None:
+    made: list[object] = []
+
+    def entries_of(_: object, documents: object) -> dict[MemoryId, Entry]:
+        made.append(documents)
+        return {}
+
+    monkeypatch.setattr(search, "MOST_READ", most)
+    monkeypatch.setattr(search, "entries_of", entries_of)
+    changed(path, f"DELETE FROM memory_stems WHERE memory_id > {stored}")
+
+    with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
+        hits = service.http.get("/search?project=heron&q=rolback").json()
+
+    assert {1, 2} <= {it["id"] for it in hits}
+    assert made == []

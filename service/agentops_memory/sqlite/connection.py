@@ -165,6 +165,17 @@ def read_only(database: sqlite3.Connection) -> None:
     database.execute(f"PRAGMA cache_size = -{READ_CACHE}")
 
 
+@contextmanager
+def writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a reader may make tables for its connection alone."""
+    ((is_reader,),) = database.execute("PRAGMA query_only").fetchall()
+    try:
+        database.execute("PRAGMA query_only = OFF")
+        yield
+    finally:
+        database.execute(f"PRAGMA query_only = {is_reader}")
+
+
 def interrupt_at(database: sqlite3.Connection, end: float) -> None:
     """Interrupt whatever runs on this connection from that time of the monotonic clock on."""
     database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)

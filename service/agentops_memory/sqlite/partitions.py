@@ -1,7 +1,8 @@
 """SQL for the partitions of the full-text index: which there are, and the state of each."""
 
+import json
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..errors import DamagedRow
@@ -18,11 +19,13 @@ from ..memory.space import (
     project_or_this,
     require_place,
 )
+from ..recall.query import LONGEST, SHORTEST
 from ..recall.stems import TOKENIZER
 from ..recall.visibility import AREA, ID, PRIOR, Groups
-from .connection import drop_statements, is_readable
+from .connection import drop_statements, is_readable, writable_temporarily
 from .dialect import NeedsTransactionOfItsOwn, SqliteTable, is_damage
 
+LAST_LETTER = 0x10FFFF
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 
 
@@ -343,6 +346,37 @@ class Partitions(SqliteTable, Groups):
 def _lies_in(number: int) -> str:
     globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
     return f"{globals_too}partition = {number}"
+
+
+class Vocabularies(SqliteTable):
+    """The stems of partitions, which FTS5 knows: for corrections where nothing is in memory."""
+
+    def stems(self, number: int, letters: Collection[str]) -> list[str]:
+        """Those that begin with any of some letters, of a length that is compared.
+
+        FTS5 reads every place of each: a tenth of a second in 100,000 memories.
+        """
+        name = self._made(number)
+        ((stems,),) = self._execute(
+            f"""SELECT json_group_array(term)
+                  FROM json_each(:letters) letter
+                 CROSS JOIN temp.{name}
+                 WHERE term >= letter.value AND term < letter.value || char({LAST_LETTER})
+                       AND length(term) BETWEEN {SHORTEST - 2} AND {LONGEST}""",
+            letters=json.dumps(list(letters)),
+        )
+        found: list[str] = json.loads(stems)
+        return found
+
+    def _made(self, number: int) -> str:
+        """A table for the connection alone, which stays: a reader commits."""
+        name = f"stems_{number}"
+        if not self._exists("SELECT 1 FROM temp.sqlite_schema WHERE name = :name", name=name):
+            with writable_temporarily(self._connection):
+                self._execute(
+                    f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab (main, {table(number)}, row)"
+                )
+        return name
 
 
 # Each transaction that changes a partition adds one. FTS5 itself merges four of a level.
