@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (65_405, 46_000),
+    "lines": (63_180, 46_000),
     "files": (232, 180),
-    "types of a noun": (4, 4),
-    "places of an optional field": (18, 5),
+    "types of a noun": (3, 4),
+    "places of an optional field": (14, 5),
     "protocols with one implementation": (1, 0),
-    "modules imported by one other": (37, 30),
+    "modules imported by one other": (36, 30),
     "percent of lines that import": (6.9, 5.0),
-    "vague names": (3_014, 300),
+    "vague names": (269, 300),
 }
 
 
