@@ -191,8 +191,9 @@ def test_an_import_takes_the_key_of_what_has_expired(service: Service) -> None:
     assert plan(service, row(1, topic_key="k"))["new_observations"] == 1
     assert imported(service, row(1, topic_key="k"))["imported_observations"] == 1
 
-    assert exported(service).keys() == {UIDS[1]}
-    assert seen(service, 1)["topic_key"] == seen(service, 2)["topic_key"] == "k"
+    (newer,) = exported(service).values()  # a plan may use up ids
+    assert newer["uid"] == UIDS[1]
+    assert seen(service, 1)["topic_key"] == newer["topic_key"] == "k"
 
 
 @requirement("life:transfer:keys")
@@ -208,8 +209,9 @@ def test_what_has_expired_takes_no_key_from_what_lives(service: Service, uid: bo
 
     assert (expected["new_observations"], expected["conflicting_observations"]) == (2, 1)
     assert counts == [3, 0]
-    assert [it["content"] for it in exported(service).values()] == ["Row 2."]
-    assert seen(service, 2)["expired"]
+    (live,) = exported(service).values()  # a plan may use up ids
+    assert live["content"] == "Row 2."
+    assert seen(service, live["id"] + 1)["expired"]
 
 
 @requirement("life:transfer:keys")
