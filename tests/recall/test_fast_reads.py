@@ -220,12 +220,14 @@ def test_requests_of_one_connection_are_answered_in_their_order(
 
 
 @pytest.mark.sqlite_files
+@pytest.mark.parametrize(("memories", "prompts"), [(50, 50), (250, 60)])
 def test_a_project_is_loaded_once_prompts_have_taken_as_long_as_that(
-    tmp_path: Path, counted: Counted
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, memories: int, prompts: int
 ) -> None:
+    monkeypatch.setattr(cache, "READ_IN_A_PROMPT", 1)
+    monkeypatch.setattr(cache, "MOST_PROMPTS", 60)
     with serving(tmp_path / "memory.db") as service:
-        prompts, text = 4, "rollback worker"
-        contents = [f"{text} {it}" for it in range(prompts * cache.READ_IN_A_PROMPT)]
+        contents = [f"rollback worker {it}" for it in range(memories)]
         imported(service, [observation(it, project="heron") for it in contents])
         put_in_index(service.path)
         held(service, counted, "/context?project=heron&query=rollback")
