@@ -175,7 +175,7 @@ class LoadQueue:
 
     def __init__(self, memory: InMemory[Any]) -> None:
         self._memory = memory
-        self._requests: dict[int, list[float]] = {}  # by part: since when, how often, and from when
+        self._requests: dict[int, list[float]] = {}  # by part: since when, how often, and the least
         self._refused: dict[int, float] = {}  # by part: until when
         self._loading = Lock()
         self._rested_at = 0.0
