@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.errors import Busy
+from agentops_memory.errors import Busy, Unavailable
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.connection import Threads, connect
@@ -115,3 +115,11 @@ async def test_a_database_that_is_left_in_a_hurry_leaves_nothing_running(
 
     assert asyncio.all_tasks() == {asyncio.current_task()}
     until(lambda: not any(it.name == "database" for it in threading.enumerate()))
+
+
+async def test_a_read_after_the_end_is_refused_and_does_not_wait(tmp_path: Path) -> None:
+    async with SqliteEngine.opened(tmp_path / "memory.db", clock=Clock()) as engine:
+        pass
+    async with asyncio.timeout(60):
+        with pytest.raises(Unavailable):
+            await engine.read(OPERATOR, lambda tx: tx.now)

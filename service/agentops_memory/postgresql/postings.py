@@ -27,7 +27,7 @@ from ..recall.features import Feature, Features
 from ..recall.group import Weights, Worth
 from ..recall.query import Term
 from ..recall.search import FoundWords
-from ..recall.stems import COUNT, Entry, Stems, Vocabulary
+from ..recall.stems import COUNT, MOST_CODES, Entry, Stems, Vocabulary
 from ..recall.text import Columns
 from ..recall.visibility import IndexQuery, memory_of
 from .connection import POSTGRESQL
@@ -424,8 +424,7 @@ class IndexMemory(InMemory[_Loaded]):
     def forget(self) -> None:
         """Versions are of other words now, maybe: a standby that was promoted can lack commits."""
         with self.lock:
-            for number in list(self.parts):
-                self._drop(number)
+            self._drop_all()
         self.counts = KnownCounts()
 
     @contextmanager
@@ -435,6 +434,8 @@ class IndexMemory(InMemory[_Loaded]):
             yield None
             return
         with self.lock:
+            if len(self.vocabulary.codes) > MOST_CODES:  # of texts that are made for it
+                self._drop_all()
             loaded = {it: self.parts.get(it) for it in areas if it in versions}
             current = [it for n, it in loaded.items() if it and it.version == versions[n]]
             if len(current) == len(loaded):
@@ -469,12 +470,20 @@ class IndexMemory(InMemory[_Loaded]):
         ).fetchone()
         if row is None:
             return
+        coded = self.vocabulary.coded
         area, postings = drafted(number, _rows(connection, number), self.vocabulary)
         with self.lock:
             self._drop(number)
+            if coded != self.vocabulary.coded:
+                return
             area.store(self.vocabulary.add(postings), postings.values())
             self.parts[number] = _Loaded(area, row[0])
         self.cache.make_room()
+
+    def _drop_all(self) -> None:
+        for number in list(self.parts):
+            self._drop(number)
+        self.vocabulary.forget_codes()
 
     def _drop(self, number: int) -> int:
         loaded = self.parts.pop(number, None)

@@ -17,7 +17,7 @@ from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
 from .area import Area, Draft, Row
 from .group import Group
-from .stems import Entry, Vocabulary
+from .stems import MOST_CODES, Entry, Vocabulary
 from .text import Columns
 
 USUAL = 64 * 1024 * 1024  # bytes
@@ -278,6 +278,8 @@ class DatabaseIndex(InMemory[Group]):
     def is_at(self, token: Token) -> bool:
         """Whether memory is as of this token, once it has caught up."""
         self._catch_up()
+        if len(self.vocabulary.codes) > MOST_CODES:  # of texts that are made for it
+            self._forget()
         if token == self._token:
             return True
         if self._token is None or token == self._writing or self._since(token) is not None:
@@ -345,6 +347,7 @@ class DatabaseIndex(InMemory[Group]):
         for number in list(self.parts):
             self._drop(number)
         self._drop_globals()
+        self.vocabulary.forget_codes()
         self.summaries.clear()
         self.places.clear()
         self.computed.clear()
@@ -457,7 +460,7 @@ class DatabaseIndex(InMemory[Group]):
         False if the stored index has other totals then. One draft after the other is taken and
         let go, as each takes several times what its area does.
         """
-        areas: list[Area] = []
+        areas, coded = list[Area](), self.vocabulary.coded
         try:
             for area, postings in drafts:
                 with self.lock:
@@ -467,7 +470,7 @@ class DatabaseIndex(InMemory[Group]):
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, plan, areas)
-                if since is None:
+                if since is None or coded != self.vocabulary.coded:
                     return True
                 group = self._put(plan, areas)
                 areas = []

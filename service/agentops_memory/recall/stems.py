@@ -228,6 +228,7 @@ def _counts(packed: Packed) -> tuple[int, ...]:
 
 
 UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
+MOST_CODES = 65_536  # of text as people write it there are some hundreds
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
 
 Near = Callable[[Mapping[str, Iterable[str]]], Mapping[str, Mapping[str, str]]]
@@ -244,8 +245,9 @@ class Vocabulary:
     def __init__(self, weights: tuple[float, ...], near: Near | None = None) -> None:
         """Without `near` no neighbors are looked for."""
         self.numbers: dict[str, int] = {}
-        self.codes: dict[str, tuple[int, int]] = {}  # and the words, by counts as they are stored
-        self.often, self.often_own = array("d"), array("d")  # by code
+        self.coded = 0  # how often codes were given anew
+        self._coding = Lock()  # projects are read by other threads
+        self.forget_codes()
         self.gone = 0  # how often stems were forgotten
         self.unknown: dict[str, list[int]] = {}  # words of prompts, by their stems without number
         self.came: list[tuple[int, int]] = []  # those of them whose stems have numbers since
@@ -254,7 +256,6 @@ class Vocabulary:
         self._stems: list[str] = []  # by number
         self._uses = array("I")  # how many areas have the stem, by number
         self._free: list[int] = []
-        self._coding = Lock()  # projects are read by other threads
         # Lists: a set of a few stems takes four times as much.
         self._by_start: dict[str, list[str]] = {}  # by their first two letters
         self._by_ends: dict[str, list[str]] = {}  # by the first and the last
@@ -263,6 +264,13 @@ class Vocabulary:
 
     def number(self, stem: str) -> int:
         return self.numbers.get(stem, UNKNOWN)
+
+    def forget_codes(self) -> None:
+        """Give codes anew, when no area holds one."""
+        with self._coding:
+            self.coded += 1
+            self.codes: dict[str, tuple[int, int]] = {}  # and the words, by counts as stored
+            self.often, self.often_own = array("d"), array("d")  # by code
 
     def code_of(self, counts: str) -> tuple[int, int]:
         """The code of counts, and how many words they are; a ValueError for no counts."""

@@ -23,7 +23,7 @@ import aiosqlite
 
 from ..engine.engine import Outcome, outcome_of, settle
 from ..engine.maintenance import noop
-from ..errors import Busy, DamagedRow
+from ..errors import Busy, DamagedRow, Unavailable
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Known
@@ -361,10 +361,6 @@ def token_of(database: sqlite3.Connection) -> Token:
     return int(row[0]) if row else 0
 
 
-def leave_token(database: sqlite3.Connection, token: Token) -> None:
-    database.execute("UPDATE database_state SET token = :token", {"token": token})
-
-
 log = logging.getLogger(__name__)
 
 # Work begun whose callers have no answer yet. While the loop is busy, more would pile up, of
@@ -419,6 +415,8 @@ class Threads:
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """What work answers. A cancelled caller leaves; work that has begun continues."""
+        if not self._threads:
+            raise Unavailable("The database is closed.")
         call, is_withdrawn = _Call(work), False
         self._running += 1
         self._queue.put(call)
@@ -436,9 +434,10 @@ class Threads:
 
     async def close(self) -> None:
         """Finish what was accepted, and close the connections, even if the caller leaves."""
-        for _ in self._threads:
+        threads, self._threads = self._threads, []
+        for _ in threads:
             self._queue.put(None)
-        for thread in self._threads:
+        for thread in threads:
             await asyncio.to_thread(thread.join)
 
     def _serve(self, connection: sqlite3.Connection) -> None:

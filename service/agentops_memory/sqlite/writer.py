@@ -23,7 +23,7 @@ from ..engine.maintenance import noop
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..recall.cache import DatabaseIndex
-from .connection import WriterThread, carriable, change, known_to, leave_token, ours, token_of
+from .connection import WriterThread, carriable, change, known_to, ours, token_of
 from .dialect import is_damage
 from .documents import AT_ONCE
 from .index import MOST_WAITING, Index
@@ -273,7 +273,7 @@ class Writer:
                     batch.end()
                     if database.total_changes != before:
                         state = token_of(database)
-                        leave_token(database, token)
+                        database.execute("UPDATE database_state SET token = ?", (token,))
                         tell(state, batch.changes())
             except BaseException:
                 ours(database).known.forget()
