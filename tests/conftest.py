@@ -20,6 +20,8 @@ from .support.service import Clock, Service, initialized, serving
 
 __all__ = ["lost"]
 
+ALLOCATIONS = 100_000  # between two looks for garbage, which else take a sixth of all the time
+
 # Workers and hundreds of processes load the same modules: each is compiled once, whatever is set.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -51,6 +53,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(ALLOCATIONS)
 
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses

@@ -457,7 +457,7 @@ class SqliteSearch(SqliteTable, Search):
         areas = {area_of(first) for spans in visible.spans.values() for first, _ in spans}
         text, letters = _Stored(self._connection).stems(areas), {form[0] for form in forms}
         if text is not None:
-            return {stem for it in letters for stem in re.findall(f" ({it}[^ \n]+)", text)}
+            return set(re.findall(f" ([{''.join(letters)}][^ \n]+)", text))
         vocabularies = Vocabularies(self._connection)
         return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
 
