@@ -1,4 +1,4 @@
-"""Fixtures: a host of the service, and what it asks for."""
+"""Fixtures: a host of the service, what it asks for, and the client."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from ..support.new_file import every_index
+from ..support.openwop_clients import client, kind, memory
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host
 from ..support.openwop_seams import Suite, driven
 from ..support.service import Service
+from ..support.service import lasting as closed
 
-__all__ = ["every_index"]
+__all__ = ["client", "closed", "every_index", "kind", "memory"]
 
 
 @pytest.fixture

@@ -1,10 +1,11 @@
-"""Memory refs through the Python client, blocking and awaited."""
+"""Memory refs and runs through the Python client, blocking and awaited."""
 
 import asyncio
 import inspect
 import re
 from datetime import datetime, timedelta
 
+import httpx
 import pytest
 
 from agentops_memory_client import AsyncMemoryClient, Conflict, Denied, Invalid, MemoryClient
@@ -28,17 +29,15 @@ from agentops_memory_client.openwop import (
 )
 
 from ..docs.test_docs import ROOT
-from ..support.openwop_clients import client, kind, memory
-from ..support.openwop_hosts import REF, Host
+from ..support.asking import Answering, Road, asking, over
+from ..support.openwop_hosts import REF, Host, Json, ok
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service
 
+VALUE, MARK = "zanzibar-hunter2-quokka", "[REDACTED:stripe-key]"
 UNKNOWN, FOREIGN = "mem://nobody", "tenants/acme/notes"
 MALFORMED = ("", "a/../b", "..", "a\\..", "\x01", "\x7f", "\0", "\ud800", "x" * 257, "x" * 70_000)
-
-
-__all__ = ["client", "kind", "memory"]
 
 
 def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:
@@ -69,32 +68,6 @@ def test_what_is_put_is_listed_and_got(memory: OpenWopMemory, service: Service) 
     assert {it.created_at.utcoffset() for it in memory.list(REF)} == {timedelta()}
     with pytest.raises(AttributeError):
         first.content = "x"  # type: ignore[misc]
-
-
-@pytest.mark.heavy
-@requirement("OW-104")
-def test_refs_that_are_unknown_malformed_or_anothers_have_no_entries(
-    client: MemoryClient, memory: OpenWopMemory, service: Service
-) -> None:
-    memory.put("tenant-memory", "of an empty ref", id="a")
-    memory.put("mem://\ufffd", "of a ref that could not be sent", id="a")
-    with client.openwop.run("r1") as run:
-        for ref in (UNKNOWN, FOREIGN, *MALFORMED):
-            for adapter in (memory, run.memory):
-                assert adapter.list(ref) == (), ref
-                assert adapter.list(ref, limit=1, tag="a", token_budget=1) == ()
-                assert adapter.get(ref, "a") is None
-            assert memory.search(ref, "ref") == ()
-            assert memory.provenance(ref, "a") is None
-            assert memory.delete(ref, "a") is False
-            assert run.delete(ref, "a") is False
-    Host(service.http).put("of an entry that could not be sent", id="\ufffd")
-    for id_ in ("", "\ud800", "\0", "\x01", ".", "..", "a/../b", "x" * 257):
-        assert memory.get(REF, id_) is None
-        assert memory.provenance(REF, id_) is None
-        assert memory.delete(REF, id_) is False
-    assert len(memory.list("tenant-memory")) == len(memory.list("mem://\ufffd")) == 1
-    assert len(memory.list(REF)) == 1
 
 
 @requirement("OW-104")
@@ -289,3 +262,137 @@ def test_every_method_and_parameter_is_in_the_guide() -> None:
         if not method.startswith("_")
     }
     assert rows == public
+
+
+def status(host: Host, run: str = "r1") -> str:
+    found: Json = ok(host.ask("GET", f"/runs/{run}"))
+    return str(found["status"])
+
+
+def types(host: Host, run: str = "r1") -> list[str]:
+    """What a run tells of, by the last words of the types."""
+    return [event["type"].rpartition(".")[2] for event in host.told(run)]
+
+
+@requirement("OW-104")
+def test_inside_a_run_memory_is_as_it_was_at_its_start(
+    client: MemoryClient, service: Service
+) -> None:
+    memory = client.openwop
+    before = memory.put(REF, "before")
+    gone = memory.put(REF, "gone soon")
+    brief = memory.put(REF, "brief", ttl_seconds=60)
+    with memory.run("r1") as run:
+        other = memory.put(REF, "by another")
+        own = run.put(REF, "by the run")
+        assert run.delete(REF, gone.id) is True
+
+        assert run.memory.list(REF) == (brief, gone, before)
+        assert run.memory.get(REF, gone.id) == gone
+        assert run.memory.get(REF, own.id) is None
+        assert run.memory.list(REF, limit=1) == (brief,)
+        assert memory.list(REF) == (own, other, brief, before)
+        service.clock.advance(minutes=2)
+        assert run.memory.list(REF) == (gone, before)
+    assert contents(run.memory) == ["gone soon", "before"]
+    with memory.run("r2") as later:
+        assert contents(later.memory) == ["by the run", "by another", "before"]
+
+
+@requirement("OW-104")
+def test_a_run_ends_completed_or_failed(client: MemoryClient, host: Host) -> None:
+    with client.openwop.run("r1", workflow_id="triage", memory_refs=[REF]):
+        assert status(host) == "running"
+    assert (status(host), types(host)) == ("completed", ["started", "completed"])
+
+    for number, fault in enumerate(
+        (ValueError("no"), KeyboardInterrupt(), asyncio.CancelledError())
+    ):
+        with pytest.raises(type(fault)) as raised, client.openwop.run(f"f{number}"):
+            raise fault
+        assert raised.value is fault
+        assert status(host, f"f{number}") == "failed"
+
+    with client.openwop.run("r3") as run:
+        run.end("cancelled")
+        with pytest.raises(Conflict) as refusal:
+            run.put(REF, "late")
+        assert refusal.value.code == "run_terminal"
+    assert types(host, "r3") == ["started", "cancelled"]
+
+
+@requirement("OW-104")
+def test_an_end_that_fails_hides_no_exception(client: MemoryClient, host: Host) -> None:
+    def ended_by_another(run: str, fault: Exception | None) -> None:
+        with client.openwop.run(run):
+            Host(host.http, run=run).end("cancelled")
+            if fault is not None:
+                raise fault
+
+    with pytest.raises(ValueError, match="mine") as raised:
+        ended_by_another("r1", ValueError("mine"))
+    assert raised.value.__notes__ == ["The run could not be ended: The run has ended."]
+
+    with pytest.raises(Conflict) as refusal:
+        ended_by_another("r2", None)
+    assert refusal.value.code == "run_terminal"
+
+
+@requirement("OW-104")
+def test_a_run_without_an_end_is_opened_again_and_goes_on(
+    kind: str, client: MemoryClient, service: Service, host: Host
+) -> None:
+    before = client.openwop.put(REF, "before")
+    fields = {"agent_id": "ada", "workflow_id": "triage", "memory_refs": [REF]}
+    killed = client.openwop.run("r1", **fields)  # type: ignore[arg-type]
+    killed.open()
+    killed.put(REF, "step 1", id="r1/1", node_id="one")
+    with asking(kind, service.url) as anew:
+        with anew.openwop.run("r1", **fields) as run:  # type: ignore[arg-type]
+            assert run.memory.list(REF) == (before,)
+            assert anew.openwop.get(REF, "r1/1") is not None
+            run.put(REF, "step 1", id="r1/1", node_id="one")
+            run.put(REF, "step 2", id="r1/2", node_id="two")
+        for other in ({}, fields):
+            with pytest.raises(Conflict) as refusal, anew.openwop.run("r1", **other):  # type: ignore[arg-type]
+                raise AssertionError("Its body must not begin.")
+            assert refusal.value.code == "run_conflict"
+
+    assert types(host) == ["started", "written", "written", "completed"]
+    assert contents(client.openwop) == ["step 2", "step 1", "before"]
+
+
+def cut_once(service: Service) -> tuple[Road, Answering]:
+    """A way on which every answer is lost the first time that its request is sent."""
+    seen: set[bytes] = set()
+    lost, whole = over(service, lost=True), over(service)
+
+    def way(request: httpx.Request) -> httpx.Response:
+        sent = f"{request.method} {request.url}".encode() + request.read()
+        is_first = sent not in seen
+        seen.add(sent)
+        return (lost if is_first else whole)(request)
+
+    road = Road([way])
+    return road, road
+
+
+@requirement("OW-104")
+def test_an_answer_that_is_lost_is_asked_for_again_and_nothing_is_done_twice(
+    kind: str, service: Service, host: Host
+) -> None:
+    road, way = cut_once(service)
+    with asking(kind, road=way) as client:
+        with client.openwop.run("r1", agent_id="ada") as run:
+            assert run.secret("stripe-key", VALUE) is True
+            entry = run.put(REF, f"It is {VALUE}.", node_id="n1")
+            gone = run.put(REF, "gone", node_id="n2")
+            assert run.delete(REF, gone.id) is True
+            assert client.openwop.list(REF) == (entry,)
+        assert client.openwop.put(REF, "later").content == "later"
+
+    assert len(road.requests) == 16
+    pairs = zip(road.keys[::2], road.keys[1::2], strict=True)
+    assert all(first == second for first, second in pairs)
+    assert types(host) == ["started", "written", "written", "deleted", "completed"]
+    assert host.contents() == ["later", f"It is {MARK}."]

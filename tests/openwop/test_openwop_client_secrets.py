@@ -11,16 +11,11 @@ from agentops_memory_client import Conflict, Invalid, MemoryClient, MemoryServic
 from agentops_memory_client.openwop import register_secret
 
 from ..support.asking import Happening, Road, answering, asking, over
-from ..support.openwop_clients import client, kind
 from ..support.openwop_hosts import REF, Host
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
-from .test_openwop_client_runs import types
+from .test_openwop_client import MARK, VALUE, types
 
-__all__ = ["client", "kind"]
-
-VALUE = "zanzibar-hunter2-quokka"
-MARK = "[REDACTED:stripe-key]"
 SECRETS = re.compile(r"/secrets$")
 
 

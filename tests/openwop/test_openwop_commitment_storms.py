@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from ..support.openwop_tenants import anew
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
-from .test_openwop_commitment_races import together
 
 STEP = 200  # of what one transaction fires
 PADDED = "substr('00000000000' || n.number, length('00000000000' || n.number) - 11)"
@@ -107,10 +105,6 @@ GITHUB = "ghp" + "_" + "xylotomistA1b2C3d4E5f6G7h8I9j0K1l2M3"
 FULL = (409, "too_many_commitments")
 
 
-def _rain_from(first: int) -> str:
-    return f"NEW.state = 'fired' AND NEW.tag = 'rain' AND OLD.id >= {first}"
-
-
 @pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(hours=1))
@@ -158,29 +152,6 @@ def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
 
 
 @pytest.mark.heavy
-@requirement("OW-85")
-def test_a_put_fires_what_it_has_met_before_what_others_have_left(
-    service: Service, host: Host, intents: Intents
-) -> None:
-    source, cold = host.put("plan")["id"], host.put("cold", tags=["snow"])["id"]
-    arm_rows(service.path, source, STORM, tag="rain")
-    other, own = intents.on(source, "snow"), intents.on(cold, "snow")
-    first, *_ = numbers(service.path, "armed")
-
-    with broken(service.path, "UPDATE", "commitments", when=_rain_from(first + STEP)):
-        host.put("wet", tags=["rain"])
-        host.put("white", tags=["snow"])
-        assert ok(host.ask("GET", "/refs"))
-        fired = numbers(service.path, "fired")
-    until_fired(service.path)
-
-    # For the source no other entry has the tag; for all others `cold` had it before.
-    assert fired == [*range(first, first + STEP), first + STORM + 1]
-    assert ok(intents.get(own["id"]))["state"] == "fired"
-    assert ok(intents.get(other["id"]))["state"] == "armed"
-
-
-@pytest.mark.heavy
 @requirement("OW-84", "OW-85", "OW-101")
 def test_a_restart_goes_on_with_what_was_met_and_what_was_due(path: Path) -> None:
     clock = Clock()
@@ -225,27 +196,6 @@ def test_a_read_fires_one_step_and_answers_what_is_there(
 
     assert states(service.path) == {"fired": STORM}
     assert_fired_in_order(service.path, intents)
-
-
-@pytest.mark.heavy
-@requirement("OW-84", "OW-85")
-def test_of_puts_reads_and_steps_that_race_each_fires_once(
-    service: Service, host: Host, intents: Intents
-) -> None:
-    source = host.put("plan")["id"]
-    arm_rows(service.path, source, STORM, tag="rain")
-    arm_rows(service.path, source, STORM, due=soon(service, minutes=1))
-    service.clock.advance(minutes=1)
-
-    answers = together(
-        [partial(host.post, "wet", tags=["rain"]), partial(host.ask, "GET", "/events?limit=9")] * 8
-    )
-    until_fired(service.path)
-
-    assert all(it.is_success for it in answers)
-    assert states(service.path) == {"fired": 2 * STORM}
-    told = [it["commitmentId"] for it in intents.fired()]
-    assert len(told) == len({*told}) == 2 * STORM
 
 
 @pytest.mark.slow

@@ -1,14 +1,13 @@
 """Commitments are armed, listed, read and cancelled by those who may."""
 
 from dataclasses import replace
-from pathlib import Path
 
 from ..support.openwop_commitments import FIELDS, Intents, firing
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
-from ..support.openwop_tenants import NEVER, SECRET, anew, keyed
+from ..support.openwop_tenants import NEVER, SECRET, anew
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
 
 NOBODYS = "cmt_" + "0" * 32
 UNKNOWN = (404, "not_found")
@@ -214,52 +213,6 @@ def test_a_commitment_is_cancelled_again_and_again_and_a_fired_one_stays_so(host
         for answer in (intents.get(unknown), intents.cancel(unknown)):
             assert refused(answer) == UNKNOWN
             assert answer.json()["message"] == "commitment not found"
-
-
-@requirement("OW-13")
-def test_a_request_under_an_idempotency_key_is_done_once(host: Host) -> None:
-    memory = host.put("one")["id"]
-    once = Intents(replace(host, headers={"Idempotency-Key": "k1"}))
-    body: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
-    first = once.post(**body)
-    host.put("two", tags=["rain"])
-
-    again = once.post(**body)
-
-    assert (again.status_code, again.content) == (201, first.content)
-    assert again.headers["openwop-idempotent-replay"] == "true"
-    mismatch = (409, "idempotency_key_mismatch")
-    assert refused(once.post(**body | {"tag": "snow"})) == mismatch
-    assert Intents(host).states() == ["fired"]
-    armed = Intents(host).on(memory, "snow")
-    cancelled = once.cancel(armed["id"])  # the key of another operation
-    assert ok(cancelled)["state"] == "cancelled"
-    repeated = once.cancel(armed["id"])
-    assert repeated.content == cancelled.content
-    assert repeated.headers["openwop-idempotent-replay"] == "true"
-    ok(host.delete(memory))
-    assert once.post(**body).content == first.content
-
-
-@requirement("OW-8", "OW-9")
-def test_readers_read_commitments_and_writers_make_and_cancel_them(tmp_path: Path) -> None:
-    with (
-        serving(tmp_path / "memory.db") as closed,
-        keyed(closed, "reader") as reader,
-        keyed(closed, "writer") as writer,
-        keyed(closed, "admin", "default", "p-*") as one,
-    ):
-        memory = writer.put("one")["id"]
-        armed = Intents(writer).on(memory, "rain")
-        forbidden = (403, "forbidden")
-        body: Json = {"memoryId": memory, "condition": "predicate", "tag": "snow"}
-        for answer in (Intents(reader).post(**body), Intents(reader).cancel(armed["id"])):
-            assert refused(answer) == forbidden
-            assert "scopeRequired" in answer.json()["details"]
-        for path in ("", f"/{armed['id']}", f"/{NOBODYS}"):
-            assert refused(one.ask("GET", f"/commitments{path}")) == forbidden
-        assert Intents(reader).listed() == [armed]
-        assert ok(Intents(reader).get(armed["id"])) == armed
 
 
 @requirement("OW-36")

@@ -16,7 +16,6 @@ from ..support.openwop_passes import (
     archived,
     corpus,
     digest,
-    events,
     ids,
     is_recorded,
     of_type,
@@ -28,7 +27,6 @@ from ..support.requirements import requirement
 from ..support.service import Service
 
 NOTHING = (409, "nothing_to_compact")
-VALUE = "Xylographer.77"
 
 
 @pytest.mark.slow
@@ -193,37 +191,6 @@ def test_the_text_of_a_host_is_within_the_limits_of_a_put(host: Host, content: o
 
     assert state(host) == before
     assert passed(host.compact(content="\u00e9" * 32_768))["byteSize"] == 65_536
-
-
-@pytest.mark.slow
-@requirement("OW-42", "OW-40")
-def test_what_was_stored_before_it_was_secret_is_not_said_again(host: Host) -> None:
-    host.put(f"the lock opens with {VALUE} today"), host.put("herons wade")
-    run = host.in_run("r1")
-    run.register("lock", VALUE)
-
-    archive = archived(host, host.compact())
-
-    assert "[REDACTED:lock]" in archive["content"]
-    assert VALUE not in archive["content"] + str(events(host))
-    assert VALUE not in ok(host.get(archive["id"]))["entry"]["content"]
-
-
-@pytest.mark.heavy
-@requirement("OW-66")
-def test_an_archive_is_no_larger_than_a_third_of_its_sources(host: Host) -> None:
-    words = "heron egret stork crane ibis bittern".split()
-    made = [
-        host.put(". ".join(f"{word} number {turn} flew {word}s{turn}" for word in words))
-        for turn in range(40)
-    ]
-    size = sum(len(it["content"]) for it in made)
-    assert size > 3 * 1024
-
-    payload = passed(host.compact())
-
-    assert 1024 < payload["byteSize"] <= -(-size // 3)
-    assert payload["sourceCount"] == 40
 
 
 @pytest.mark.heavy

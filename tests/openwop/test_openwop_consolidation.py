@@ -1,9 +1,12 @@
-"""Consolidation: what another entry says, or a newer one of its key replaces, is listed no more."""
+"""Consolidation: what another says, or a newer one of its key replaces, is listed no more."""
 
+import random
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from ..support.database import assert_index_is_whole
 from ..support.erasing import remains
 from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
 from ..support.openwop_passes import (
@@ -21,7 +24,9 @@ from ..support.openwop_passes import (
 from ..support.openwop_tenants import NEVER, SECRET, anew, counted
 from ..support.process import until
 from ..support.requirements import requirement
+from ..support.samples import for_each, sampled
 from ..support.service import Service
+from .test_openwop_merging import entries, model
 
 VALUE = "Xylographer.77"
 
@@ -163,9 +168,6 @@ def test_a_second_pass_writes_nothing_but_its_run(service: Service, host: Host) 
     is_recorded(host, answer)
 
 
-# What a host merges
-
-
 @requirement("OW-77", "OW-70", "OW-42")
 def test_a_host_merges_what_it_judges_to_be_one(host: Host) -> None:
     made = [host.put(it, tags=["subject:ada", it[0]]) for it in ("likes tea", "drinks tea", "old")]
@@ -238,9 +240,6 @@ def test_a_merge_of_one_is_told_how_many_there_must_be(host: Host) -> None:
     assert answer.json()["details"]["fields"][0]["problem"] == "has at least 2 items"
 
 
-# Secrets that were stored before they were known
-
-
 @requirement("OW-81", "OW-42", "OW-29")
 def test_a_secret_behind_the_screen_does_not_survive_a_pass_that_merges_it(
     service: Service, host: Host
@@ -277,3 +276,254 @@ def test_what_is_renewed_stands_for_all_that_say_the_same_however_many(host: Hos
     assert (payload["inputCount"], payload["outputCount"]) == (402, 2)
     assert sorted(host.contents()) == ["herons know [REDACTED:s]", "owls know [REDACTED:s]"]
     assert [about(host, it["id"])["seen"] for it in host.entries()] == [201, 201]
+
+
+@requirement("OW-77", "OW-12")
+def test_one_entry_is_in_no_two_merges(host: Host) -> None:
+    made = ids([host.put(it) for it in ("one", "two", "three")])
+    before = state(host)
+
+    answer = host.consolidate({"ids": made[:2], "content": "a"}, {"ids": made[1:], "content": "b"})
+
+    assert refused(answer) in [(400, "validation_error"), (409, "memory_changed")]
+    assert state(host) == before
+
+
+@requirement("OW-71", "OW-81")
+def test_an_undo_never_takes_away_the_one_text_of_a_renewed_entry(host: Host) -> None:
+    host.put("herons wade"), host.put(f"Herons wade. The code is {VALUE}. Storks nest.")
+    host.in_run("r1").register("s", VALUE)
+    run = ok(host.consolidate())["runId"]
+    assert host.contents() == ["Herons wade. The code is [REDACTED:s]. Storks nest."]
+
+    host.undo(run)
+
+    assert any("Storks nest" in it for it in host.contents())
+
+
+@pytest.mark.heavy
+@requirement("OW-77", "OW-81")
+@pytest.mark.parametrize("by_host", [False, True])
+def test_what_an_erased_entry_stood_for_does_not_come_back(host: Host, by_host: bool) -> None:
+    host.put("It waits 10 s.", tags=["key:wait"])
+    second = host.put(f"It waits 20 s for {VALUE}.", tags=["key:wait"])
+    ok(host.consolidate())
+    assert len(host.entries()) == 1
+    third = host.put("It waits 30 s.", tags=["key:wait"])
+    host.in_run("r1").register("s", VALUE)
+
+    if by_host:
+        merge = {"ids": ids([second, third]), "content": "It waits 30 s, really."}
+        payload = passed(host.consolidate(merge), CONSOLIDATED)
+    else:
+        payload = passed(host.consolidate(), CONSOLIDATED)
+
+    assert [it for it in host.contents() if "10 s" in it] == []
+    assert payload["outputCount"] == len(host.entries())
+    again = passed(host.consolidate(), CONSOLIDATED)
+    assert again["inputCount"] == again["outputCount"]
+
+
+@pytest.mark.heavy
+@requirement("OW-37", "OW-42")
+@pytest.mark.parametrize("work", ["compact", "distill", "merge"])
+def test_a_secret_in_a_subject_is_not_written_again(host: Host, work: str) -> None:
+    made = ids([host.put(it, tags=[f"subject:{VALUE}"]) for it in ("herons", "storks")])
+    host.in_run("r1").register("s", VALUE)
+    if work == "merge":
+        ok(host.consolidate({"ids": made, "content": "birds"}))
+    else:
+        ok(getattr(host, work)())
+
+    new = [it for it in host.entries() if it["id"] not in made]
+    assert len(new) == 1
+    assert VALUE not in str(new)
+
+
+@pytest.mark.heavy
+@requirement("OW-69", "OW-77")
+def test_a_refused_consolidation_has_merged_nothing(host: Host) -> None:
+    for at in range(255):
+        host.put(f"{at} " + "-" * (65_536 - 4))
+    made = ids([host.put("a"), host.put("b")])
+    host.put("storks nest " * 20)
+    before = host.entries(limit=5), len(events(host))
+
+    answer = host.consolidate({"ids": made, "content": "c" * 65_536})
+
+    assert refused(answer) == (422, "memory_too_large")
+    assert (host.entries(limit=5), len(events(host))) == before
+
+
+@requirement("OW-85")
+def test_a_merge_with_an_awaited_tag_does_not_silence_the_commitment(host: Host) -> None:
+    host.put("ship it", tags=["when:done"])
+    made = ids([host.put("a one"), host.put("b two")])
+    ok(host.consolidate({"ids": made, "content": "all done", "tags": ["done"]}))
+    host.put("done again", tags=["done"])
+
+    assert [it["type"] for it in events(host)].count("commitment.fired") == 1
+
+
+@pytest.mark.slow
+@requirement("OW-93", "OW-81")
+def test_what_a_pass_rids_of_a_secret_meanwhile_is_forgotten(host: Host) -> None:
+    run = host.in_run("r1")
+    for number in range(3):
+        value = f"{VALUE}-{number}"
+        for at in range(60):
+            host.put(f"ada {at % 20} opens {value}.", tags=["subject:ada"])
+        run.register(f"s{number}", value)
+        with ThreadPoolExecutor(2) as pool:
+            passing, forgetting = pool.submit(host.consolidate), pool.submit(host.forget, "ada")
+        ok(forgetting.result())
+        assert passing.result().status_code in (200, 409)
+        assert host.contents() == []
+
+
+WORDS = "heron Heron egret stork CRANE \u00e9tude e\u0301tude \u7530 7".split()
+ENDS = [".", "!", "?", "\u2026", "\n", " ", ";"]
+TAGS = ["a", "b", "source:x", "source:y", "run-id:1", "node:n", "workflow:w"]
+KEYS, SUBJECTS = ["key:k", "key:l"], ["subject:ada", "subject:bob"]
+
+
+def text_by(chance: random.Random) -> str:
+    """A few sentences of few words, so that many say the same."""
+    parts = list[str]()
+    for _ in range(chance.choice([1, 1, 2, 3])):
+        parts += [" ".join(chance.choices(WORDS[:5], k=chance.choice([1, 1, 2])))]
+        parts += [chance.choice(ENDS), chance.choice([" ", " ", "  "])]
+    return "".join(parts) + chance.choice(["", "", chance.choice(WORDS)])
+
+
+def tags_by(chance: random.Random, *, keys: bool = True) -> list[str]:
+    """Few tags, among them now and again a key, a subject or a pin."""
+    tags = [it for it in TAGS if chance.random() < 0.15]
+    if keys:
+        tags += [it for it in KEYS if chance.random() < 0.2]
+    tags += [chance.choice(SUBJECTS)] if chance.random() < 0.2 else []
+    tags += ["pinned"] if chance.random() < 0.05 else []
+    chance.shuffle(tags)
+    return tags
+
+
+def fill(host: Host, chance: random.Random, count: int, *, keys: bool = True) -> list[Json]:
+    return [host.put(text_by(chance), tags=tags_by(chance, keys=keys)) for _ in range(count)]
+
+
+def chance_of(seed: int) -> random.Random:
+    return random.Random(seed)  # noqa: S311 - the same each time
+
+
+def may_pass(entry: Json) -> bool:
+    """Whether it is an input."""
+    return "pinned" not in entry["tags"] and "archive" not in entry["tags"]
+
+
+def left_by_the_rule(listed: list[Json]) -> list[Json]:
+    """What the model of the rule leaves of a list, newest first."""
+    inputs = [it for it in listed[::-1] if may_pass(it)]
+    links = model(entries(*((it["content"], tuple(it["tags"])) for it in inputs)))
+    gone = {inputs[older]["id"] for _, older in links}
+    return [it for it in listed if it["id"] not in gone]
+
+
+@pytest.mark.parametrize("seed", sampled(range(12), 3))
+@requirement("OW-77", "OW-78", "OW-79", "OW-80", "OW-29", "OW-71")
+def test_a_pass_leaves_what_the_rule_says_and_can_be_undone(
+    service: Service, host: Host, seed: int
+) -> None:
+    chance, has_keys = chance_of(seed), bool(seed % 2)
+    made = fill(host, chance, 20, keys=has_keys)
+    other = replace(host, ref="other")
+    fill(other, chance, 3)
+    beside, before = state(other)[:2], host.entries(limit=500)
+    known, left = [about(host, it["id"]) for it in before], left_by_the_rule(before)
+    assert len(left) < len(before)
+
+    answer = host.consolidate()
+
+    payload = passed(answer, CONSOLIDATED)
+    assert host.entries(limit=500) == left
+    assert payload["inputCount"] == sum(map(may_pass, before))
+    assert payload["outputCount"] == sum(map(may_pass, left))
+    assert sorted(payload["mergedIds"]) == sorted({*ids(before)} - {*ids(left)})
+    assert [ok(host.get(it["id"]))["entry"] for it in made] == made
+    if not has_keys:  # then each is said by one that stays
+        told = [about(host, it["id"]) for it in left]
+        assert sum(it["seen"] for it in told) == len(made)
+        assert all(it["seen"] == 1 + len(it["derivedFrom"]) for it in told)
+    held = state(host)
+    assert passed(host.consolidate(), CONSOLIDATED)["outputCount"] == payload["outputCount"]
+    assert state(host) == (*held[:2], held[2] + 3)
+    ok(host.undo(ok(answer)["runId"]))
+    assert host.entries(limit=500) == before
+    assert counted(host)[REF] == (len(made), sum(len(it["content"].encode()) for it in made))
+    told = [about(host, it["id"]) for it in before]
+    assert [it | {"derivedFrom": []} for it in told] == known
+    assert state(other)[:2] == beside
+    assert_index_is_whole(service.path)
+
+
+SECRETS: dict[str, tuple[list[tuple[str, list[str]]], str | None, list[str]]] = {
+    "in a tag": ([("it is here", [f"at {VALUE}"])] * 3, None, ["it is here"]),
+    "in what a host merges": (
+        [(f"the lock: {VALUE}", ["a"]), (f"the lock: {VALUE}", ["b"])], "a code", ["a code"]
+    ),
+    "in what is stale": (
+        [(f"the code is {VALUE}", ["key:code"]), ("it was changed", ["key:code"])], None,
+        ["it was changed"],
+    ),
+}  # fmt: skip
+
+
+@requirement("OW-81", "OW-42")
+@for_each("name", SECRETS)
+def test_a_secret_does_not_survive_a_pass_that_has_its_entries(service: Service, name: str) -> None:
+    puts, merged, left = SECRETS[name]
+    host = Host(service.http, f"of {name}")
+    made = ids([host.put(text, tags=tags) for text, tags in puts])
+    run = host.in_run(name)
+    run.register("s", VALUE)
+
+    ok(host.consolidate(*[{"ids": made, "content": merged}] if merged else ()))
+
+    assert host.contents() == left
+    assert not [it for it in made if VALUE in host.get(it).text]
+    until(lambda: not remains(service.path.parent, VALUE))
+    assert_index_is_whole(service.path)
+    run.end()
+
+
+@pytest.mark.heavy
+@pytest.mark.representative(2)
+@pytest.mark.parametrize("seed", range(3))
+@requirement("OW-66", "OW-71", "OW-73", "OW-29")
+def test_passes_of_all_kinds_keep_counts_exact(service: Service, host: Host, seed: int) -> None:
+    chance, at = chance_of(3000 + seed), anew(host)
+    held, runs = dict[str, str](), list[str]()
+    for _ in range(25):
+        service.clock.advance(seconds=1)
+        match chance.choice(["put", "put", "put", "pass", "pass", "undo", "delete"]):
+            case "put":
+                entry = at.put(text_by(chance))
+                held[entry["id"]] = entry["content"]
+            case "pass":
+                work = chance.choice([at.compact, at.distill, at.consolidate])
+                answer = work()
+                if answer.status_code == 200:
+                    runs.append(ok(answer)["runId"])
+                else:
+                    assert refused(answer)[1].startswith("nothing_to_")
+            case "undo" if runs:
+                undone = at.undo(runs.pop(chance.randrange(len(runs))))
+                assert undone.status_code == 200 or refused(undone)[0] == 409
+            case "delete" if entries := at.entries():
+                ok(at.delete(chance.choice(entries)["id"]))
+        held |= {it["id"]: it["content"] for it in at.entries(limit=500)}
+        held = {it: text for it, text in held.items() if at.get(it).status_code == 200}
+        size = sum(len(it.encode()) for it in held.values())
+        assert counted(at).get(at.ref, (0, 0)) == (len(held), size)
+    assert_index_is_whole(service.path)
+    told = [it["sequence"] for it in events(host)]
+    assert told == [0, 1, 2] * (len(told) // 3)

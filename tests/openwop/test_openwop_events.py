@@ -2,13 +2,13 @@
 
 import re
 from pathlib import Path
-from threading import Barrier, Event
+from threading import Barrier
 
 import pytest
 
 from ..support.engines import broken
-from ..support.openwop_followers import Follower, Writers
-from ..support.openwop_hosts import H, Host, Json, faults, ok, refused
+from ..support.openwop_followers import Writers
+from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_looks import wire
 from ..support.process import until
 from ..support.requirements import requirement
@@ -196,37 +196,6 @@ def test_a_cursor_goes_on_after_a_restart_and_none_is_needed_for_the_first(path:
         assert (ended["type"], ended["sequence"]) == ("run.completed", 2)
 
 
-@pytest.mark.heavy
-@requirement("OW-58", "OW-57", "OW-55")
-def test_under_racing_writers_every_event_comes_once_in_the_order_of_commits(
-    service: Service, host: Host
-) -> None:
-    runs = [host.in_run(f"r{number}").run for number in range(4)]
-    start, is_over = Barrier(18), Event()
-    writers = Writers(service.url, runs * 4, start, puts=12)
-    readers = [Follower(service.url, start, is_over, limit=it) for it in (3, 100)]
-    for thread in (*writers.threads, *readers):
-        thread.start()
-    for thread in writers.threads:
-        thread.join(60)
-    is_over.set()
-    for reader in readers:
-        reader.join(60)
-
-    everything = stream(host, limit=1000)["events"]
-    assert len(writers.made) == 16 * 12
-    assert len({it["eventId"] for it in everything}) == len(everything) == 4 + 16 * 12
-    for reader in readers:
-        assert reader.events == everything
-    for run in runs:
-        told = host.told(run, limit=1000)
-        assert told == [it for it in everything if it["runId"] == run]
-        assert [it["sequence"] for it in told] == list(range(1 + 4 * 12))
-        assert {it["payload"]["memoryId"] for it in told[1:]} == {
-            id_ for id_, of in writers.made if of == run
-        }
-
-
 @pytest.mark.slow
 @requirement("OW-57", "OW-58")
 def test_of_racing_ends_and_puts_the_end_comes_last(service: Service, host: Host) -> None:
@@ -250,19 +219,3 @@ def test_of_racing_ends_and_puts_the_end_comes_last(service: Service, host: Host
     assert writers.refusals <= {(409, "run_terminal")}
     refs = ok(host.ask("GET", "/refs"))["refs"]
     assert sum(it["entries"] for it in refs) == len(writers.made)
-
-
-@requirement("OW-56", "OW-14")
-def test_no_event_and_no_refusal_says_what_a_memory_says(host: Host) -> None:
-    run = host.in_run("r1")
-    made = run.put("hippopotamus", id="fact", tags=["quill"])
-    answers = [
-        run.post("rhinoceros", id="fact"), run.post("rhinoceros", supersedes=["mem_x"]),
-        run.ask("POST", "/runs/r1/fork", {"mode": "hippopotamus"}),
-    ]  # fmt: skip
-    for answer in answers:
-        assert answer.is_error
-        assert not re.search("hippo|rhino|quill|mem://|fact", answer.json()["message"])
-    told = host.http.get(f"{H}/events").text
-    assert "hippopotamus" not in told
-    assert made["id"] in told

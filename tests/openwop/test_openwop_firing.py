@@ -1,14 +1,26 @@
-"""Commitments fire once, in time, whatever restarts, is put back, or goes."""
+"""Commitments fire once, in time, whatever restarts, is put back, races, or goes."""
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+import httpx
 import pytest
 
+from agentops_memory.errors import NotFound
 from agentops_memory.jobs import schedule
+from agentops_memory.memory.access import Caller, TenantId
+from agentops_memory.openwop.commitments import Firing
 
+from ..operations.test_tenants import count, opened
+from ..operations.test_tenants import until as eventually
 from ..support.openwop_commitments import Intents, firing, soon, stored
 from ..support.openwop_hosts import Host, Json, ok, refused
+from ..support.openwop_seams import Suite
 from ..support.openwop_sweeps import deleted_long_ago, sweeping
 from ..support.openwop_tenants import anew, keyed
 from ..support.process import until
@@ -280,3 +292,108 @@ def test_with_whom_is_forgotten_commitments_go(host: Host, intents: Intents) -> 
     assert intents.listed() == [kept]
     host.put("wet", tags=["rain"])
     assert intents.fired() == [firing(kept)]
+
+
+GONE = "2020-01-01T00:00:00Z"
+
+
+@requirement("OW-85")
+def test_each_that_waits_fires_with_the_first_live_entry_that_is_not_itself(
+    suite: Suite,
+) -> None:
+    host = anew(suite.host)
+    gone = [
+        {"id": f"e{it}", "content": "x", "tags": ["come"], "expiresAt": GONE} for it in range(9)
+    ]
+    assert suite.seed(*gone, ref=host.ref) == len(gone)
+    waits = {
+        name: host.put(name, id=name, tags=tags)["id"]
+        for name, tags in {
+            "only": ["when:come"],
+            "both": ["when:come", "come", "when:other"],  # which fires what waited before it
+            "late": ["when:come", "when:come too"],
+        }.items()
+    }
+
+    assert _states(host, "come") == ["fired", "armed", "armed"]
+    host.put("it is there", tags=["come too", "come"])
+    assert _states(host, "come") == ["fired", "fired", "armed"]  # the last had one before it
+    assert (_states(host, "come too"), _states(host, "other")) == (["fired"], ["armed"])
+    ok(host.delete(waits["both"]))
+    host.put("it is there again", tags=["come", "other"])
+    assert _states(host, "come") == ["fired", "fired", "armed"]
+    assert _states(host, "other") == ["cancelled"]
+
+
+def _states(host: Host, tag: str) -> list[str]:
+    """What has become of all that waited for a tag, in the order in which it was armed."""
+    listed = Intents(host).listed(memoryRef=host.ref)
+    return [it["state"] for it in listed if it.get("tag") == tag]
+
+
+async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = Caller(tenant=TenantId("acme"))
+
+    loop, passed = asyncio.get_running_loop(), 0.0
+    clock = loop.time
+    monkeypatch.setattr(loop, "time", lambda: clock() + passed)
+    async with opened(path, idle=timedelta(hours=3)) as engine:
+        firing = Firing(engine=engine.in_passing)
+        with pytest.raises(NotFound):
+            await firing.look(acme)
+        assert engine.callers() == [Caller()]
+        assert await count(engine, acme) == 0
+        for _ in range(2):
+            for caller in engine.callers():
+                await firing.look(caller)
+            passed += 2 * 3600
+        await eventually(lambda: acme not in engine.callers())
+
+
+THREADS = 8
+T = TypeVar("T")
+
+
+@requirement("OW-85")
+def test_of_puts_that_race_one_fires(service: Service, host: Host, intents: Intents) -> None:
+    armed = [intents.on(host.put(f"{number}")["id"], "rain") for number in range(3)]
+
+    together([partial(host.put, "wet", tags=["rain"])] * THREADS)
+
+    assert intents.fired() == [firing(each) for each in armed]
+    assert len(host.entries(tag="rain")) == THREADS
+    assert stored(service.path) == ["fired"] * 3
+
+
+@pytest.mark.slow
+@requirement("OW-84", "OW-87")
+def test_of_a_firing_and_a_deletion_that_race_one_has_happened(
+    service: Service, host: Host, intents: Intents
+) -> None:
+    due = soon(service, minutes=1).isoformat()
+    memories = [host.put(f"{n}", tags=[f"due:{due}", "when:rain"])["id"] for n in range(20)]
+    cancelled = [it["id"] for it in intents.listed()[30:]]
+    service.clock.advance(minutes=1)
+
+    answers: list[httpx.Response] = together([
+        *(partial(host.delete, memory) for memory in memories),
+        *(partial(intents.cancel, it) for it in cancelled),
+        *[partial(host.ask, "GET", "/events")] * 5,
+        *[partial(host.post, "wet", tags=["rain"])] * 5,
+    ])  # fmt: skip
+    assert all(it.is_success for it in answers)
+
+    by_state: dict[str, set[str]] = {"fired": set(), "cancelled": set()}
+    for each in intents.listed():
+        by_state[each["state"]].add(each["id"])
+    told = [it["commitmentId"] for it in intents.fired()]
+    assert len(told) == len({*told})
+    assert {*told} == by_state["fired"]
+
+
+def together(work: list[Callable[[], T]]) -> list[T]:
+    """What each of them answers, asked at once."""
+    with ThreadPoolExecutor(THREADS) as threads:
+        return [it.result() for it in [threads.submit(each) for each in work]]

@@ -1,11 +1,13 @@
 """Forgetting somebody: once it is answered nothing of it surfaces; nothing of others is lost."""
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..support.callers import audit
 from ..support.engines import is_postgresql
 from ..support.erasing import remains
 from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
@@ -22,7 +24,9 @@ from ..support.openwop_passes import (
 from ..support.openwop_tenants import NEVER, counted, keyed, of_one
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import serving
+from ..support.service import Service, serving
+from ..telemetry.test_tracing import traced
+from .test_openwop_spans import logged
 
 ADA = "xylophagan"  # of whom nothing may be left
 TAG = f"subject:{ADA}"
@@ -56,7 +60,6 @@ def surfaces(host: Host, entries: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.heavy
 @requirement("OW-93", "OW-29")
 def test_what_is_tagged_live_and_deleted_goes_from_every_ref(host: Host) -> None:
     other = replace(host, ref="other")
@@ -77,24 +80,6 @@ def test_what_is_tagged_live_and_deleted_goes_from_every_ref(host: Host) -> None
     assert told["erasureId"]
 
 
-@pytest.mark.heavy
-@requirement("OW-93")
-def test_all_of_the_ref_that_is_the_subjects_goes(host: Host) -> None:
-    own, near = replace(host, ref=f"user:{ADA}"), replace(host, ref=f"user:{ADA}/x")
-    made = [own.put("tea"), own.put("more tea", tags=["subject:bob"])]
-    kept = near.put("tea of another")
-    archive = passed(own.compact())["outputId"]
-    tagged = host.put("tea", tags=[f"subject:user:{ADA}"])
-
-    told = forgotten(host, f"user:{ADA}")
-
-    assert numbers(told) == {**NONE, "entries": 3, "archives": 1}
-    assert own.entries() == host.entries() == []
-    assert surfaces(own, [*ids(made), archive]) == surfaces(host, [tagged["id"]]) == []
-    assert near.entries() == [kept]
-    assert own.put("anew") in own.entries()
-
-
 @requirement("OW-93")
 def test_what_is_put_into_a_forgotten_ref_is_found_there(host: Host) -> None:
     own = replace(host, ref=f"user:{ADA}")
@@ -107,7 +92,6 @@ def test_what_is_put_into_a_forgotten_ref_is_found_there(host: Host) -> None:
     assert own.entries() == [new]
 
 
-@pytest.mark.heavy
 @requirement("OW-93", "OW-94")
 def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host) -> None:
     hers = host.put("ada drinks tea", tags=[TAG])
@@ -124,24 +108,6 @@ def test_what_is_derived_goes_too_and_what_it_took_of_others_is_back(host: Host)
     assert [about(host, it["id"]).get("supersededBy") for it in others] == [None, None]
     assert host.index()["entryCount"] == 0
     assert passed(host.compact())["sourceIds"] == ids(others)
-
-
-@pytest.mark.heavy
-@requirement("OW-93", "OW-94")
-def test_merges_go_upward_and_count_as_entries(host: Host) -> None:
-    made = [host.put(f"{it} tea", tags=[TAG]) for it in ("black", "green", "white")]
-    for count in (2, 1):
-        first, second = ids(host.entries()[:2])
-        host.consolidate({"ids": [first, second], "content": f"tea {count}"})
-    (merged,) = host.entries()
-    ok(host.undo(about(host, merged["id"])["writtenBy"]["runId"]))
-    assert len(host.entries()) == 2
-
-    told = forgotten(host)
-
-    assert numbers(told) == {**NONE, "entries": 5}
-    assert host.entries() == []
-    assert surfaces(host, [*ids(made), merged["id"]]) == []
 
 
 @requirement("OW-94")
@@ -260,23 +226,244 @@ def test_a_pass_whose_source_is_forgotten_is_not_undone(host: Host) -> None:
     assert len(before) == 2
 
 
-@pytest.mark.heavy
-@requirement("OW-95", "OW-93", "OW-29")
-def test_many_entries_go_with_their_bytes(tmp_path: Path) -> None:
+GONE = (422, "replay_memory_snapshot_unavailable")
+OWN = f"user:{ADA}"
+
+
+def is_gone(host: Host, erasure: str) -> Json:
+    """The receipt, once the bytes are gone, where that is told."""
+    if not is_postgresql():
+        until(lambda: "bytesGoneAt" in told_of(host, erasure))
+    return told_of(host, erasure)
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_files
+@requirement("OW-95", "OW-93")
+def test_a_receipt_tells_how_many_when_and_what_is_not_reached(
+    service: Service, host: Host
+) -> None:
+    host.put("ada: tea", tags=[TAG]), host.put("storks nest")
+    host.compact()
+
+    told = forgotten(host)
+
+    receipt = is_gone(host, told["erasureId"])
+    assert receipt.keys() == {"erasureId", "entries", "erasedAt", "bytesGoneAt", "notReached"}
+    assert (receipt["erasureId"], receipt["entries"]) == (told["erasureId"], 2)
+    assert receipt["erasedAt"] == "2030-01-01T12:00:00.000Z"
+    assert receipt["bytesGoneAt"] >= receipt["erasedAt"]
+    assert all(isinstance(it, str) for it in receipt["notReached"])
+    words = " ".join(receipt["notReached"]).lower()
+    assert "backup" in words
+    assert "host" in words
+    assert of_type(host, FORGOTTEN) == [{"erasureId": told["erasureId"], "entries": 2}]
+    (run,) = [it["runId"] for it in events(host) if it["type"] == FORGOTTEN]
+    assert ok(host.ask("GET", f"/runs/{run}"))["kind"] == "pass"
+    assert [it["sequence"] for it in host.told(run)] == [0, 1, 2]
+    for unknown in ("7", "x", told["erasureId"] + "0"):
+        assert refused(host.ask("GET", f"/erasures/{unknown}")) == (404, "not_found")
+    assert service.http.get("/health").status_code == 200
+
+
+@pytest.mark.slow
+@requirement("OW-95", "OW-96")
+def test_neither_words_nor_the_subject_are_left_in_any_file(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
-        host = Host(service.http)
-        for number in range(450):
-            host.put(f"{ADA} {number}", tags=[TAG if number % 9 else "stays"])
-        kept = host.entries(tag="stays", limit=500)
+        host, own = Host(service.http), Host(service.http, OWN)
+        run = host.in_run("r1", agentId="ada")
+        for at in (run, replace(own, run="r1")):
+            at.put("xylotomist one", tags=[TAG, "mood:xylocarp"], nodeId="n1")
+            at.put("xylotomist two", tags=[f"subject:{OWN}"])
+        host.put("storks nest"), own.put("xylotomist three")
+        host.compact(), own.distill(), own.consolidate()
+        ok(host.delete(host.put("xylotomist four", tags=[TAG, f"subject:{OWN}"])["id"]))
 
-        told = forgotten(host)
+        receipts = [forgotten(host, it)["erasureId"] for it in (ADA, OWN)]
 
-        assert (told["entries"], told["archives"]) == (400, 0)
-        assert host.entries(limit=500) == kept
-        assert counted(host)[REF][0] == 50
-        receipt = told_of(host, told["erasureId"])
-        assert receipt["entries"] == 400
-        if not is_postgresql():
-            until(lambda: "bytesGoneAt" in told_of(host, told["erasureId"]))
-        until(lambda: not remains(tmp_path, TAG))
-        assert of_type(host, FORGOTTEN) == [{"erasureId": told["erasureId"], "entries": 400}]
+        for it in receipts:
+            is_gone(host, it)
+        assert host.contents() == ["storks nest"]
+        assert ADA not in str(events(host)) + str(host.told("r1")) + str(counted(host))
+        until(lambda: not remains(tmp_path, "xylotomist"))
+        until(lambda: not remains(tmp_path, ADA))
+
+
+@requirement("OW-95", "OW-96")
+def test_a_run_that_declared_the_ref_of_the_subject_does_not_keep_its_name(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        host = Host(service.http, OWN)
+        host.in_run("r1", memoryRefs=[OWN, "mem://x"]).put("tea")
+
+        is_gone(host, forgotten(host, OWN)["erasureId"])
+
+        until(lambda: not remains(tmp_path, ADA))
+        assert ok(host.ask("GET", "/runs/r1"))["status"] == "running"
+
+
+@requirement("OW-93", "OW-56")
+def test_events_keep_the_ids_and_not_the_subject(host: Host) -> None:
+    run = host.in_run("r1")
+    made = [
+        run.put("tea", tags=["x", TAG]), replace(run, ref=OWN).put("tea", tags=["x"]),
+        run.put("rain", tags=["y"]),
+    ]  # fmt: skip
+    before = [it for it in events(host) if it["runId"] == "r1"]
+
+    forgotten(host), forgotten(host, OWN)
+
+    after = [it for it in events(host) if it["runId"] == "r1"]
+    assert [it["eventId"] for it in after] == [it["eventId"] for it in before]
+    payloads = [it["payload"] for it in after if it["type"] == "memory.written"]
+    assert [it["memoryId"] for it in payloads] == ids(made)
+    assert [it["memoryRef"] == host.ref for it in payloads] == [True, False, True]
+    assert payloads[1]["memoryRef"]
+    assert TAG not in payloads[0]["tags"]
+    assert payloads[2]["tags"] == ["y"]
+    assert ADA not in str(after)
+    assert host.told("r1") == after
+
+
+@requirement("OW-53", "OW-93")
+def test_it_is_gone_from_open_runs_at_once(host: Host) -> None:
+    kept = host.put("storks nest")
+    hers = host.put("ada: tea", tags=[TAG])
+    run = host.in_run("r1")
+    archive = archived(host, host.compact())
+    late = host.in_run("r2")
+    assert (ids(run.entries()), ids(late.entries())) == (ids([hers, kept]), [archive["id"]])
+
+    forgotten(host)
+
+    assert run.entries() == late.entries() == [kept]
+    for memory in (hers["id"], archive["id"]):
+        assert refused(run.get(memory)) == refused(late.get(memory)) == (404, "not_found")
+    assert run.post("goes on").status_code == 201
+
+
+@requirement("OW-62", "OW-93")
+def test_a_snapshot_that_lost_it_is_refused(host: Host) -> None:
+    host.put("ada: tea", tags=[TAG])
+    run = host.in_run("r1", memoryRefs=[host.ref])
+    run.put("storks nest")
+    branch = Host(host.http, host.ref, ok(run.fork("branch", fromSeq=1), 201)["runId"])
+    assert len(branch.entries()) == 2
+    run.end()
+    forgotten(host)
+
+    seen = branch.ask("GET", "/memory", params={"memoryRef": host.ref, "runId": branch.run})
+    assert seen.status_code == 422 or "tea" not in seen.text
+    for answer in (run.fork(), run.fork("branch", fromSeq=1)):
+        assert refused(answer) == GONE
+        assert answer.json()["details"].keys() == {"fromSeq", "sourceRunId", "reason"}
+        assert answer.json()["details"]["reason"] == "retention_expired"
+
+
+@requirement("OW-96", "OW-101")
+def test_the_subject_is_in_no_line_of_the_audit_and_in_no_span_or_log(tmp_path: Path) -> None:
+    with logged() as lines, traced(tmp_path) as (service, received):
+        with keyed(service, "admin") as admin, keyed(service, "writer") as writer:
+            writer.put("saffron", tags=[TAG])
+            assert refused(writer.forget(ADA)) == (403, "forbidden")
+            told = [forgotten(admin, ADA, dryRun=True), forgotten(admin), forgotten(admin)]
+            refusals = [admin.forget(ADA * 30), admin.forget(ADA, dryRun=ADA)]
+            is_gone(admin, told[1]["erasureId"])
+            metrics = admin.http.get("/metrics").text
+        collector = received()
+        noted = [it for it in audit(service.path) if it["action"] != "key.created"]
+
+    assert [it["action"] for it in noted] == ["memory.forgotten"]
+    assert told[1]["erasureId"] in map(str, noted[0].values())
+    assert 1 in noted[0].values()
+    assert collector.all("memory.openwop_forget")
+    for text in (str(noted), lines.getvalue(), repr(collector.spans), metrics,
+                 *(it.text for it in refusals)):  # fmt: skip
+        assert ADA not in text
+
+
+@pytest.mark.heavy
+@requirement("OW-93", "OW-66")
+@pytest.mark.parametrize("work", ["compact", "distill"])
+def test_an_archive_that_is_there_is_made_of_what_now_has_the_ids(host: Host, work: str) -> None:
+    host.put("tea at four", id="a", tags=["subject:bob"]), host.put("herons wade", id="b")
+    fields = {"keepSources": True} if work == "compact" else {}
+    archived(host, getattr(host, work)(**fields))
+    ok(host.delete("a"))
+    ok(host.delete("b"))
+    host.put("tea at four", id="a", tags=["subject:ada"]), host.put("herons wade", id="b")
+    second = archived(host, getattr(host, work)(**fields))
+
+    ok(host.forget("ada"))
+
+    assert host.get(second["id"]).status_code == 404
+
+
+@requirement("OW-95", "OW-96")
+def test_a_subject_without_entries_leaves_the_files_too(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
+        host = Host(service.http, "user:zeppelina")
+        host.in_run("r1", memoryRefs=[host.ref])
+        host.in_run("r2", memoryRefs=["mem://x"]).fork()
+        assert remains(tmp_path, "zeppelina")
+
+        ok(host.forget(host.ref))
+
+        until(lambda: not remains(tmp_path, "zeppelina"))
+
+
+@pytest.mark.heavy
+@requirement("OW-62", "OW-93")
+@pytest.mark.parametrize("declared", [True, False])
+@pytest.mark.parametrize("is_put_again", [True, False])
+def test_a_fork_never_shows_a_forgotten_ref_as_empty(
+    host: Host, declared: bool, is_put_again: bool
+) -> None:
+    own = Host(host.http, "user:ada")
+    own.put("tea")
+    fields = {"memoryRefs": [own.ref]} if declared else {}
+    run = own.in_run("r1", **fields)
+    fork = Host(host.http, own.ref, ok(run.fork(), 201)["runId"])
+    assert fork.contents() == ["tea"]
+
+    ok(host.forget(own.ref))
+    if is_put_again:
+        own.put("coffee")
+
+    answer = fork.ask("GET", "/memory", params={"memoryRef": own.ref, "runId": fork.run})
+    assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.representative(1)
+@pytest.mark.slow
+@requirement("OW-93", "OW-82")
+@pytest.mark.parametrize("work", ["compact", "distill"])
+def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work: str) -> None:
+    for _ in range(3):
+        for at in range(60):
+            host.put(f"ada drinks tea {at}", tags=["subject:ada"])
+        with ThreadPoolExecutor(2) as pool:
+            passing, forgetting = pool.submit(getattr(host, work)), pool.submit(host.forget, "ada")
+        ok(forgetting.result())
+        assert passing.result().status_code in (200, 409)
+        assert host.contents() == []
+
+
+NAMES = ['a"b\\c', "\u00e9\U0001f600", "a\u2028b", "%_", "a'b", "{}", "[x]", "a:b/c", "\u00c5sa"]
+
+
+@pytest.mark.heavy
+@pytest.mark.representative(4)
+@pytest.mark.parametrize("name", NAMES)
+@requirement("OW-93", "OW-96", "OW-56")
+def test_odd_names_leave_the_log_too(host: Host, name: str) -> None:
+    run = host.in_run("r1")
+    run.put("tea", tags=[f"subject:{name}", "x"]), replace(run, ref=name).put("tea")
+    run.put("rain", tags=[f"subject:{name}s"])
+
+    assert forgotten(host, name)["entries"] == 2
+
+    payloads = [it["payload"] for it in events(host) if it["type"] == "memory.written"]
+    assert [it["tags"] for it in payloads][1:] == [[], [f"subject:{name}s"]]
+    assert f"subject:{name}" not in payloads[0]["tags"]
+    assert payloads[1]["memoryRef"] != name
+    assert host.contents() == ["rain"]

@@ -1,6 +1,9 @@
-"""kill -9 in the midst of puts with runs: entry and event are there together, or neither is."""
+"""kill -9 in the midst of puts and passes: all is there or nothing, and the next one goes on."""
 
 import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, Lock, Thread
 
@@ -8,19 +11,26 @@ import httpx
 import pytest
 
 from ..support.database import assert_index_is_whole, assert_undamaged
-from ..support.openwop_hosts import Host, Json, ok
-from ..support.openwop_tenants import listed
+from ..support.engines import rows
+from ..support.openwop_hosts import REF, Host, Json, ok
+from ..support.openwop_passes import (
+    CONSOLIDATED,
+    about,
+    events,
+    ids,
+    passed,
+)
+from ..support.openwop_tenants import counted, listed
 from ..support.process import DEADLINE, Program, served, until
 from ..support.requirements import requirement
 from ..support.service import PLAIN
 
 pytestmark = pytest.mark.slow
-
 ROUNDS = 2
 RUNS = 3
 WRITERS = 2 * RUNS
 WRITES = 60  # acknowledged in a round, at least
-REF = "mem://load"
+LOADED = "mem://load"
 
 
 class Load:
@@ -46,7 +56,7 @@ class Load:
 
     def _write(self, number: int) -> None:
         with httpx.Client(base_url=self._url, timeout=DEADLINE, verify=PLAIN) as http:
-            host, turn, asked = Host(http, REF, f"run-{number % RUNS}"), 0, ""
+            host, turn, asked = Host(http, LOADED, f"run-{number % RUNS}"), 0, ""
             self._start.wait(DEADLINE)
             try:
                 while True:
@@ -77,7 +87,7 @@ def test_kill_9_leaves_every_put_with_its_event_and_no_gap(path: Path) -> None:
             loads[-1].run_until(WRITES, program)
             program.wait()
         with served(path) as (_, http):
-            _assert_in_line(Host(http, REF), loads)
+            _assert_in_line(Host(http, LOADED), loads)
     assert any(it.unanswered for it in loads)
     assert_undamaged(path)
     assert_index_is_whole(path)
@@ -88,7 +98,7 @@ def _assert_in_line(host: Host, loads: list[Load]) -> None:
     made = {id_: it for load in loads for id_, it in load.made.items()}
     deleted = set[str]().union(*(it.deleted for it in loads))
     doubtful = set[str]().union(*(it.unanswered for it in loads))
-    everything = _followed(host)
+    everything = events(host)
     written, removed = dict[str, str](), set[str]()
     for number in range(RUNS):
         run = f"run-{number}"
@@ -112,29 +122,113 @@ def _assert_in_line(host: Host, loads: list[Load]) -> None:
     assert unknown <= doubtful
 
 
-def _followed(host: Host) -> list[Json]:
-    """Every event of the tenant."""
-    found, query = list[Json](), dict[str, object]({"limit": 1000})
-    while (page := ok(host.ask("GET", "/events", params=query)))["events"]:
-        found += page["events"]
-        query["after"] = page["next"]
-    assert len({it["eventId"] for it in found}) == len(found)
+STEP = 200  # links that a consolidation makes at once
+TEXTS, TIMES = 70, 12
+LINKS = TEXTS * (TIMES - 1)
+SUBJECT = "subject:ada"
+Work = Callable[[Host], httpx.Response]
+
+
+def filled(host: Host, *tags: str) -> list[Json]:
+    return [
+        host.put(f"heron number {text}", tags=list(tags))
+        for _ in range(TIMES)
+        for text in range(TEXTS)
+    ]
+
+
+def killed(program: Program, http: httpx.Client, work: Work, due: Callable[[], object]) -> bool:
+    """Kill the program when it is due, while it does the work; whether that was answered."""
+    answers, begun = list[httpx.Response](), threading.Event()
+
+    def ask() -> None:
+        with (
+            suppress(httpx.TransportError),
+            httpx.Client(base_url=http.base_url, timeout=DEADLINE, verify=PLAIN) as own,
+        ):
+            begun.set()
+            answers.append(work(Host(own)))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert begun.wait(DEADLINE)
+    until(lambda: answers or due())
+    program.send(signal.SIGKILL)
+    asking.join(DEADLINE)
+    program.wait()
+    return bool(answers)
+
+
+def linked(path: Path) -> int:
+    found: int = rows(path, "SELECT count(*) FROM ref_supersessions")[0][0]
     return found
 
 
-@requirement("OW-43", "OW-39", "OW-40")
-def test_kill_9_takes_the_secrets_of_a_run_and_the_next_process_stores_none_of_them(
-    tmp_path: Path,
+def is_whole(path: Path) -> None:
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(path, "PRAGMA foreign_key_check") == []
+    assert_index_is_whole(path)
+
+
+def runs_are_whole(host: Host, broken_off: int = 0) -> None:
+    """Every run of a pass tells of it and is over, but for so many that were broken off."""
+    every, broken = events(host), 0
+    for run in {it["runId"] for it in every}:
+        told = [it["type"] for it in every if it["runId"] == run]
+        assert [it["sequence"] for it in every if it["runId"] == run] == [*range(len(told))]
+        assert told[0] == "run.started"
+        broken += len(told) < 3
+    assert broken <= broken_off
+
+
+@pytest.mark.representative(1)
+@pytest.mark.parametrize("step", range(LINKS // STEP + 1))
+@requirement("OW-77", "OW-78", "OW-80", "OW-29", "OW-82")
+def test_kill_9_at_a_step_of_a_consolidation_and_the_next_pass_goes_on(
+    path: Path, step: int
 ) -> None:
-    path, value = tmp_path / "memory.db", "zanzibar-hunter2-quokka"
     with served(path) as (program, http):
-        run = Host(http).in_run("r1")
-        run.register("s", value)
-        program.send(signal.SIGKILL)
-        program.wait()
+        made = filled(Host(http))
+        killed(program, http, Host.consolidate, lambda: linked(path) > step * STEP)
+    wanted = {it["content"] for it in made}
     with served(path) as (_, http):
-        run = Host(http, run="r1")
-        assert run.post(value).json()["error"] == "run_secrets_lost"
-        run.register("s", value)
-        assert run.put(value)["content"] == "[REDACTED:s]"
-    assert not [it for it in tmp_path.iterdir() if value.encode() in it.read_bytes()]
+        host = Host(http)
+        assert {it["content"] for it in listed(host)} == wanted
+        assert counted(host)[REF][0] == len(made)
+        runs_are_whole(host, 1)
+        left = len(listed(host))
+        payload = passed(host.consolidate(), CONSOLIDATED)
+        assert (payload["inputCount"], payload["outputCount"]) == (left, TEXTS)
+        assert ids(listed(host)) == ids(made[: -TEXTS - 1 : -1])
+        assert sum(about(host, it)["seen"] for it in ids(listed(host))) == len(made)
+        again = passed(host.consolidate(), CONSOLIDATED)
+        assert (again["inputCount"], again["outputCount"]) == (TEXTS, TEXTS)
+        runs_are_whole(host, 1)
+        for run in {it["runId"] for it in events(host)}:
+            assert ok(host.ask("GET", f"/runs/{run}"))["status"] != "running"
+    is_whole(path)
+
+
+@pytest.mark.representative(1)
+@pytest.mark.parametrize("step", range(1, LINKS // STEP + 1))
+@requirement("OW-93", "OW-94", "OW-29")
+def test_kill_9_in_a_forgetting_and_the_next_one_goes_on(path: Path, step: int) -> None:
+    with served(path) as (program, http):
+        host = Host(http)
+        kept = host.put("storks nest")
+        made = filled(host, SUBJECT)
+        ok(host.compact())
+
+        def is_due() -> bool:
+            (held,) = rows(path, "SELECT count(*) FROM memories")[0]
+            return bool(held <= len(made) + 2 - step * STEP)
+
+        killed(program, http, lambda it: it.forget("ada"), is_due)
+    with served(path) as (_, http):
+        host = Host(http)
+        ok(host.forget("ada"))
+        assert host.forget("ada").json()["entries"] == 0
+        assert listed(host) == [kept]
+        assert counted(host)[REF] == (1, len("storks nest"))
+        runs_are_whole(host)
+    is_whole(path)

@@ -1,18 +1,19 @@
-"""The list of a ref: its order, its limits, its tags, and how it goes on."""
+"""Lists and searches of a ref: order, limits, tags, budgets, and how they go on."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ..support.database import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, faults, ok
 from ..support.openwop_tenants import EXAMPLES, NEVER, anew, page, said
 from ..support.requirements import requirement
 from ..support.service import Service
 
-MOST = 2 * 1024 * 1024
 NO_NUMBERS = ["-1", "x", "1.5", "1e2", "+5", " 5", "\u0665", "true", "9" * 30 + "x"]
 
 
@@ -151,33 +152,6 @@ def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     assert faults(long) == ["tag"]
 
 
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("sign", ["x", "\u00e9", '"'])  # the last is two bytes on the wire
-@requirement("OW-21")
-def test_no_answer_is_over_two_mebibytes_and_each_says_where_to_go_on(
-    host: Host, sign: str
-) -> None:
-    size = 65_000 // len(sign.encode())
-    made = [host.put(f"heron {number:03} {sign * size}")["id"] for number in range(40)]
-    walked, query = list[str](), dict[str, object]()
-
-    for _ in range(9):
-        answer = host.ask("GET", "/memory", params={"memoryRef": host.ref, "limit": 500, **query})
-        assert len(answer.content) <= MOST + 1024  # what stands around the entries
-        portion = ok(answer)
-        walked += [it["id"] for it in portion["entries"]]
-        if "next" not in portion:
-            break
-        query = {"before": portion["next"]}
-
-    assert walked == made[::-1]
-    words = {"memoryRef": host.ref, "q": "heron", "limit": 100}
-    found = host.ask("GET", "/search", params=words)
-    assert len(found.content) <= MOST + 1024
-    assert len(ok(found)["entries"]) > 10
-
-
 @requirement("OW-50")
 def test_a_list_is_by_recency_and_by_nothing_else(host: Host) -> None:
     for text in ("apple", "pear"):
@@ -188,3 +162,154 @@ def test_a_list_is_by_recency_and_by_nothing_else(host: Host) -> None:
     for more in ({"rank": "relevance"}, {"rank": "Recency"}, {"rank": "x"}, {"query": "apple"}):
         answer = host.ask("GET", "/memory", params={"memoryRef": host.ref, **more})
         assert faults(answer) == [*more]
+
+
+SIGNS = "a\u00e9\u4f1a\U0001f332"  # of one to four bytes
+
+
+def fitting(contents: list[str], budget: int) -> list[str]:
+    """The model: too large ones are left out, and the first that finds no room ends it."""
+    kept = list[str]()
+    for text in contents:
+        if len(text) > budget:
+            continue
+        if sum(map(len, kept)) + len(text) > budget:
+            break
+        kept.append(text)
+    return kept
+
+
+@pytest.mark.slow
+@EXAMPLES
+@given(
+    texts=st.lists(st.text(SIGNS, min_size=1, max_size=6), max_size=8),
+    budgets=st.lists(st.integers(1, 20), min_size=1, max_size=3),
+    limit=st.integers(1, 8),
+)
+@requirement("OW-48", "OW-49")
+def test_a_budget_takes_the_longest_prefix_of_those_that_fit_alone(
+    service: Service, texts: list[str], budgets: list[int], limit: int
+) -> None:
+    host = anew(Host(service.http))
+    for text in texts:
+        host.put(text)
+
+    for budget in budgets:
+        kept = fitting(texts[::-1], budget)
+        assert host.contents(tokenBudget=budget) == kept
+        assert host.contents(tokenBudget=budget, limit=0) == kept
+        assert host.contents(tokenBudget=budget, limit=limit) == kept[:limit]
+        assert host.contents(limit=limit) == texts[::-1][:limit]
+
+
+@requirement("OW-48")
+def test_a_giant_starves_nobody_and_alone_it_gives_nothing(host: Host) -> None:
+    host.put("x" * 101)
+    assert host.contents(tokenBudget=100) == []
+    host.put("y" * 60)
+    host.put("z" * 101)
+    assert host.contents(tokenBudget=100) == ["y" * 60]
+    assert host.contents(tokenBudget=101) == ["z" * 101]
+    assert len(host.contents(tokenBudget=10**12)) == 3
+
+
+@requirement("OW-48", "OW-45")
+def test_a_budget_counts_what_is_listed_alone(service: Service, host: Host) -> None:
+    host.put("a" * 10, tags=["t"])
+    host.put("b" * 10)
+    host.put("c" * 10, tags=["t"], ttlSeconds=1)
+    ok(host.delete(host.put("d" * 10, tags=["t"])["id"]))
+    old = host.put("e" * 10, tags=["t"])
+    host.put("f" * 5, tags=["t"], supersedes=[old["id"]])
+    service.clock.advance(seconds=1)
+
+    assert host.contents(tag="t", tokenBudget=15) == ["f" * 5, "a" * 10]
+    assert host.contents(tag="t", tokenBudget=14) == ["f" * 5]
+    assert host.contents(tokenBudget=25) == ["f" * 5, "b" * 10, "a" * 10]
+
+
+@requirement("OW-48", "OW-28")
+def test_a_search_has_a_budget_too(host: Host) -> None:
+    for text in ("heron", "a heron and a stork", "heron heron, and more of what is no bird"):
+        host.put(text)
+    query: dict[str, object] = {"memoryRef": host.ref, "q": "heron"}
+    whole = ok(host.ask("GET", "/search", params=query))
+
+    for budget in (1, 5, 19, 24, 30, 1000):
+        part = ok(host.ask("GET", "/search", params={**query, "tokenBudget": budget}))
+        assert said(part["entries"]) == fitting(said(whole["entries"]), budget)
+        ranks = dict(zip(said(whole["entries"]), whole["ranks"], strict=True))
+        assert part["ranks"] == [ranks[text] for text in said(part["entries"])]
+
+
+@requirement("OW-49")
+def test_what_is_no_budget_is_refused(host: Host) -> None:
+    host.put("apple")
+    for route, more in (("/memory", {}), ("/search", {"q": "apple"})):
+        for text in ("0", *NO_NUMBERS):
+            query = {"memoryRef": host.ref, "tokenBudget": text, **more}
+            assert faults(host.ask("GET", route, params=query)) == ["tokenBudget"], text
+        unset = {"memoryRef": host.ref, "tokenBudget": "", **more}
+        assert said(ok(host.ask("GET", route, params=unset))["entries"]) == ["apple"]
+
+
+def found(host: Host, words: str, **query: object) -> Json:
+    given = {"memoryRef": host.ref, "q": words, **query}
+    answer: Json = ok(host.ask("GET", "/search", params=given))
+    assert answer.keys() == {"memoryRef", "entries", "ranks"}
+    assert answer["memoryRef"] == host.ref
+    assert len(answer["entries"]) == len(answer["ranks"])
+    assert answer["ranks"] == sorted(answer["ranks"])  # as everywhere, lower is better
+    return answer
+
+
+@requirement("OW-28")
+def test_words_find_entries_of_the_ref_alone_the_best_first(service: Service, host: Host) -> None:
+    host.put("One heron stood among very many storks and cranes by the water.")
+    best = host.put("Herons, and a heron.")
+    host.put("A crane.", tags=["pelican"])
+    other = anew(host)
+    other.put("A heron of another ref.", id="other")
+
+    both = found(host, "heron")
+    assert len(both["entries"]) == 2
+    assert both["entries"][0] == best
+    assert all(rank < 0 for rank in both["ranks"])
+    assert said(found(host, "the pelicans")["entries"]) == ["A crane."]
+    assert said(found(other, "heron crane")["entries"]) == ["A heron of another ref."]
+    assert found(replace(host, ref="unknown"), "heron")["entries"] == []
+    assert found(host, "zebra")["ranks"] == []
+    assert found(host, '" OR * NEAR( -heron')["entries"] != []
+    assert_index_is_whole(service.path)
+
+
+@requirement("OW-28", "OW-20")
+def test_a_search_has_ten_entries_unless_it_is_told_and_may_ask_for_a_tag(host: Host) -> None:
+    for number in range(15):
+        host.put(f"A heron, {number}.", tags=["odd"] if number % 2 else [])
+
+    assert len(found(host, "heron")["entries"]) == 10
+    assert len(found(host, "heron", limit=12)["entries"]) == 12
+    assert len(found(host, "heron", limit=100)["entries"]) == 15
+    odd = found(host, "heron", tag="odd")
+    assert len(odd["entries"]) == 7
+    assert all(it["tags"] == ["odd"] for it in odd["entries"])
+    assert found(host, "heron", tag="ODD")["entries"] == []
+    for wrong in ({"limit": "x"}, {"limit": "-1"}, {"tag": "t" * 257}):
+        given = {"memoryRef": host.ref, "q": "heron", **wrong}
+        assert faults(host.ask("GET", "/search", params=given)) == [*wrong]
+
+
+@requirement("OW-28", "OW-23")
+def test_another_refs_words_and_deletions_have_no_part_in_a_rank(host: Host) -> None:
+    host.put("A heron.")
+    before = found(host, "heron")
+    doomed = host.put("A heron, and a heron.")
+    for _ in range(3):
+        anew(host).put("A heron; herons.")
+    ok(host.delete(doomed["id"]))
+
+    after = found(host, "heron")
+
+    assert after["entries"] == before["entries"]
+    assert after["ranks"][0] < 0

@@ -10,20 +10,19 @@ from typing import Any
 import httpx
 import pytest
 
+from ..support.callers import audit
 from ..support.database import assert_index_is_whole
 from ..support.openwop_followers import Follower
 from ..support.openwop_hosts import REF, Host, Json, ok, refused
 from ..support.openwop_passes import (
     COMPACTED,
-    CONSOLIDATED,
-    FORGOTTEN,
-    NOT_UNDOABLE,
     about,
     events,
     ids,
     of_type,
     passed,
 )
+from ..support.openwop_proposals import moved, proposed
 from ..support.openwop_tenants import counted
 from ..support.requirements import requirement
 from ..support.service import PLAIN, Service
@@ -33,7 +32,6 @@ ALLOWED = {
     (409, "memory_changed"), (409, "nothing_to_compact"), (409, "nothing_to_distill"),
     (409, "pass_not_undoable"),
 }  # fmt: skip
-
 Work = Callable[[Host], httpx.Response]
 
 
@@ -71,25 +69,6 @@ def passing(work: Work, times: int = 6) -> Callable[[Host], list[str]]:
         return done
 
     return passes
-
-
-@pytest.mark.heavy
-@requirement("OW-82", "OW-29", "OW-77", "OW-80")
-def test_consolidations_and_puts_end_with_each_word_said_once(service: Service, host: Host) -> None:
-    done = at_once(service, *map(putting, range(WRITERS)), *[passing(Host.consolidate)] * 3)
-    made = [it for one in done[:WRITERS] for it in one]
-    last = passed(host.consolidate(), CONSOLIDATED)
-
-    assert last["outputCount"] == len(host.entries()) == 6
-    assert {*host.contents()} == {it["content"] for it in made}
-    told = [about(host, it) for it in ids(host.entries())]
-    assert sum(it["seen"] for it in told) == len(made) == WRITERS * PUTS
-    for entry in made:
-        assert ok(host.get(entry["id"]))["entry"] == entry
-    assert counted(host) == {REF: (len(made), sum(len(it["content"]) for it in made))}
-    merged = [it for one in of_type(host, CONSOLIDATED) for it in one.get("mergedIds", [])]
-    assert sorted(merged) == sorted({*ids(made)} - {*ids(host.entries())})
-    assert_index_is_whole(service.path)
 
 
 @pytest.mark.slow
@@ -179,52 +158,6 @@ def test_everything_at_once_leaves_what_can_be_counted(service: Service, host: H
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.heavy
-@requirement("OW-82", "OW-93", "OW-53", "OW-29")
-def test_forgetting_while_passes_run_leaves_nothing_of_the_subject(
-    service: Service, host: Host
-) -> None:
-    for number in range(30):
-        host.put(f"otto {number}", tags=["subject:otto"]), host.put(f"storks {number}")
-    works = [passing(Host.compact, 4), passing(Host.consolidate, 4), passing(Host.distill, 4)]
-
-    at_once(service, *works, lambda it: ok(it.forget("otto")), lambda it: ok(it.forget("otto")))
-
-    assert not [it for it in host.contents(limit=500) if "otto" in it]
-    assert host.search("otto") == []
-    left = {it for it in host.contents(limit=500) if it.startswith("storks")}
-    found = [it for it in host.entries(limit=500) if "archive" in it["tags"]]
-    told = {it for one in found for it in about(host, one["id"])["derivedFrom"]}
-    said = {ok(host.get(it))["entry"]["content"] for it in told}
-    assert {f"storks {number}" for number in range(30)} <= left | said
-    assert host.forget("otto").json()["entries"] == 0
-    assert_index_is_whole(service.path)
-
-
-@pytest.mark.heavy
-@requirement("OW-82", "OW-93", "OW-95", "OW-13")
-@pytest.mark.parametrize("key", [None, "k1"])
-def test_racing_forgettings_count_each_entry_once(
-    service: Service, host: Host, key: str | None
-) -> None:
-    for number in range(60):
-        host.put(f"ada {number}", tags=["subject:ada"])
-    headers = {} if key is None else {"Idempotency-Key": key}
-
-    def forget(it: Host) -> Json:
-        told: Json = ok(replace(it, headers=headers).forget("ada"))
-        return told
-
-    answers = at_once(service, *[forget] * 3)
-
-    erasures = {it["erasureId"]: it["entries"] for it in answers if "erasureId" in it}
-    assert sum(erasures.values()) == 60
-    for erasure, entries in erasures.items():
-        assert ok(host.ask("GET", f"/erasures/{erasure}"))["entries"] == entries
-    assert sum(it["entries"] for it in of_type(host, FORGOTTEN)) == 60
-    assert host.entries() == []
-
-
 def delete_in(run: Host, made: list[str], own: Host) -> None:
     """Delete entries one after another, while a pass thinks."""
     other = replace(own, ref="mem://other")
@@ -252,24 +185,21 @@ def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
     assert payload["sourceCount"] == 30 - before
 
 
-@pytest.mark.heavy
-@requirement("OW-82", "OW-71")
-def test_a_consolidation_replaces_none_that_was_deleted_before_its_step(
+@pytest.mark.slow
+@requirement("OW-101")
+def test_what_is_withdrawn_undone_or_forgotten_is_audited_once_with_its_tenant(
     service: Service, host: Host
 ) -> None:
-    words = " ".join(f"heron{number} wades." for number in range(2000))
-    made = ids([host.put(f"{number // 2} {words}") for number in range(120)])
-    run = host.in_run("r1")
+    for text in ("The proxy waits.", "The checkout works."):
+        host.put(text, tags=["subject:ada"])
+    run, id_ = ok(host.compact())["runId"], proposed(host)["id"]
+    ok(moved(host, id_, "apply"))
+    before = len(audit(service.path))
 
-    some = made[:4:2]  # of each of which another says the same
-    done, _ = at_once(service, lambda it: it.consolidate(), partial(delete_in, run, some))
+    at_once(service, *[lambda it: it.undo(run), lambda it: moved(it, id_, "archive")] * 4)
+    at_once(service, *[lambda it: it.forget("ada")] * 4)
 
-    payload = passed(done, CONSOLIDATED)
-    assert payload["outputCount"] == 60 == len(host.entries())
-    told = [it["type"] for it in events(host)]
-    before = told[: told.index(CONSOLIDATED)].count("agentops-memory.memory.deleted")
-    answer = host.undo(ok(done)["runId"])
-    if before < 2:  # one came too late, and was replaced by then
-        assert refused(answer) == NOT_UNDOABLE
-    else:
-        assert ok(answer)["restored"] == payload["inputCount"] - 60
+    told = audit(service.path)[before:]
+    actions = ["memory.forgotten", "pass.undone", "proposal.withdrawn"]
+    assert sorted(str(it["action"]) for it in told) == actions
+    assert {it["tenant"] for it in told} == {"default"}

@@ -1,11 +1,16 @@
 """Proposals: handed in, reviewed, applied byte for byte, and told of."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from pathlib import Path
 
+import httpx
 import pytest
 
-from ..support.openwop_hosts import Host, Json, ok, refused
+from ..support.callers import audit
+from ..support.engines import rows
+from ..support.openwop_hosts import DISCOVERY, Host, Json, ok, refused
 from ..support.openwop_proposals import (
     COMPLETE,
     CONFLICT,
@@ -23,7 +28,7 @@ from ..support.openwop_proposals import (
     told_of,
 )
 from ..support.requirements import requirement
-from ..support.service import Service
+from ..support.service import Service, serving
 
 MISSING = (404, "not_found")
 ENDS = {"apply": "applied", "reject": "rejected", "archive": "archived"}
@@ -261,3 +266,66 @@ def test_what_is_installed_is_listed_by_kind_and_in_pages(host: Host) -> None:
     for unknown in ("x", "installed:", "installed:automation::0"):
         answer = host.ask("GET", "/artifacts", params={"after": unknown})
         assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
+
+
+@pytest.mark.heavy
+@requirement("OW-89", "OW-90")
+def test_racing_moves_end_in_one_state_with_one_event(path: Path) -> None:
+    with serving(path) as service:
+        host = Host(service.http)
+        for _ in range(8):
+            id_ = proposed(host)["id"]
+            before = len(told_of(host, "proposal.activated"))
+            asked = ["apply"] * 4 + ["reject"] * 2 + ["revise"] * 4
+            with ThreadPoolExecutor(10) as pool:
+                answers = list(pool.map(lambda move: _moved(host, id_, move), asked))  # noqa: B023
+            state = got(host, id_)["state"]
+            told = len(told_of(host, "proposal.activated")) - before
+            assert (state, told) in (("applied", 1), ("rejected", 0))
+            applies = answers[:4]
+            if state == "applied":
+                assert {it.status_code for it in applies} == {200}
+                assert len({it.content for it in applies}) == 1
+                ref = applies[0].json()["installedArtifactRef"]
+                assert artifact(host, ref).json() == got(host, id_)["artifact"]
+                recorded = [it for it in audit(path) if it.get("proposal") == id_]
+                assert recorded[-1]["artifact"] == ref
+            else:
+                assert {refused(it) for it in applies} == {CONFLICT}
+
+
+def _moved(host: Host, id_: str, move: str) -> httpx.Response:
+    if move == "revise":
+        return revised(host, id_, artifact=PACK | {"more": [1] * 1000})
+    return moved(host, id_, move)
+
+
+@pytest.mark.slow
+@requirement("OW-89")
+def test_bytes_that_are_not_those_that_were_stored_are_never_installed(path: Path) -> None:
+    with serving(path) as service:
+        host = Host(service.http)
+        id_ = proposed(host)["id"]
+        ref = applied(host, proposed(host)["id"])
+        for text in ('{"name":"b","version":"1"}', "{", '{"a":1e999}'):
+            rows(path, f"UPDATE proposals SET artifact = '{text}'")
+            assert artifact(host, ref).status_code == 503
+            assert moved(host, id_, "apply").status_code == 503
+            assert listed(host) == []
+
+
+@requirement("OW-2", "OW-3")
+def test_proposals_are_claimed_as_they_are_served(service: Service) -> None:
+    document = ok(service.http.get(DISCOVERY))
+
+    claimed = document["agents"]["proposals"]
+    assert claimed == {
+        "artifactKinds": ["agent-pack", "workflow-chain-pack", "prompt-template", "automation"],
+        "duplicationDetection": True,
+        "activation": "direct-rbac",
+    }
+    assert document["agentops-memory"]["activationScope"] == "packs:publish"
+    host = Host(service.http)
+    for kind in claimed["artifactKinds"]:
+        assert proposed(host, kind=kind)["duplicateOf"] is None
+        assert proposed(host, kind=kind)["duplicateOf"] is not None

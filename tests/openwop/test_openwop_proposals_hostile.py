@@ -1,7 +1,6 @@
 """Proposals of odd content: at their bounds, beyond them, and with secrets in every place."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -15,12 +14,14 @@ from ..support.openwop_proposals import (
     got,
     handed_in,
     listed,
+    moved,
     proposed,
     revised,
     told_of,
 )
 from ..support.openwop_tenants import SECRET
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 
 VALUE = "Xylographer.77"
@@ -247,25 +248,58 @@ def test_an_artifact_that_is_too_long_without_its_secrets_is_refused(host: Host)
     assert (len(title["title"]), len(title["rationale"])) == (256, 10_000)
 
 
-@pytest.mark.heavy
-@requirement("OW-39")
-def test_what_is_written_once_a_value_is_registered_is_without_it(host: Host) -> None:
-    run = host.in_run("r1")
+ALONE = (  # secrets that only a line of their own tells from words
+    ("password: hunter22", "password: [REDACTED:password]"),
+    ("pwd=correcthorse", "pwd=[REDACTED:password]"),
+    ("password=letmein99,user=bob", "password=[REDACTED:password],user=bob"),
+    ("passwd:zebra-horse-42", "passwd:[REDACTED:password]"),
+)
+TOGETHER: tuple[tuple[Json, Json], ...] = (  # secrets that only several strings tell
+    (
+        {"env": [{"name": "DB_PASSWORD", "value": "hunter22x9Q"}]},
+        {"env": [{"name": "DB_PASSWORD", "value": "[REDACTED:password]"}]},
+    ),
+    (
+        {"args": ["--password", "hunter22x9Q"], "b": '"'},
+        {"args": ["--password", "[REDACTED:password]"], "b": '"'},
+    ),
+    (
+        {"keys": [{"kty": "oct", "k": "abcDEF123abcDEF123abcDEF123"}]},
+        {"keys": [{"kty": "oct", "k": "[REDACTED:private-key]"}]},
+    ),
+    (
+        {"password": "hunter22x9Q [BYOK:x]", "a": "<private>", "b": "of b", "c": "</private>"},
+        {"password": "[REDACTED:password]", "a": "[REDACTED:private]", "b": "of b",
+         "c": "</private>"},
+    ),
+)  # fmt: skip
 
-    def hand_in(number: int) -> Json:
-        made = proposed(host, {"n": number, "a": [VALUE] * 500})
-        after: Json = ok(revised(host, made["id"], artifact={"b": f"{VALUE} " * 500}))
-        return after
 
-    with ThreadPoolExecutor(6) as pool:
-        sent = [pool.submit(hand_in, number) for number in range(40)]
-        run.register("db", VALUE)
-        after = ok(host.ask("GET", "/events", params={"limit": 1000}))["next"]
-        ids = {it.result()["id"] for it in sent}
-    events = ok(host.ask("GET", "/events", params={"after": after, "limit": 1000}))["events"]
-    later = {it["payload"]["proposalId"] for it in events if it["type"] == "proposal.created"}
+@pytest.mark.slow
+@requirement("OW-41", "OW-89")
+@pytest.mark.parametrize(("secret", "clean"), ALONE)
+def test_a_secret_that_stands_alone_in_a_string_leaves_an_artifact(
+    host: Host, secret: str, clean: str
+) -> None:
+    given = {"workflowId": "w", "note": secret, "steps": ["x", secret, {"then": [secret]}]}
+    stored = {"workflowId": "w", "note": clean, "steps": ["x", clean, {"then": [clean]}]}
 
-    assert later
-    assert later <= ids
-    for id_ in later:
-        assert VALUE not in host.ask("GET", f"/proposals/{id_}").text
+    made = proposed(host, given, kind="automation", title=secret)
+    assert made["title"] == clean
+    assert made["artifact"] == stored
+    assert ok(revised(host, made["id"], artifact={secret: 1, **given}))["artifact"] == {
+        clean: 1, **stored,
+    }  # fmt: skip
+    ref = ok(moved(host, made["id"], "apply"))["installedArtifactRef"]
+    assert secret not in artifact(host, ref).text
+
+
+@requirement("OW-41", "OW-89")
+@for_each("given, stored", TOGETHER)
+def test_a_secret_that_several_strings_tell_leaves_an_artifact(
+    host: Host, given: Json, stored: Json
+) -> None:
+    made = proposed(host, given)
+
+    assert made["artifact"] == stored
+    assert ok(revised(host, made["id"], artifact=stored))["artifact"] == stored

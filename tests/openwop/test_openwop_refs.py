@@ -1,13 +1,13 @@
-"""Refs: which are malformed or another tenant's, that they are compared exactly, and their list."""
+"""Refs: which are malformed or foreign, how they compare, their list; nobody sees another's."""
 
-import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+import httpx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -18,28 +18,28 @@ from ..memory.test_expiry_swept import swept
 from ..support.database import assert_index_is_whole
 from ..support.engines import rows
 from ..support.erasing import remains
-from ..support.openwop_hosts import H, Host, Json, ok, refused
-from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted, keyed, of_one, page
+from ..support.openintent_agents import Agent
+from ..support.openwop_hosts import REF, Host, faults, ok, refused
+from ..support.openwop_tenants import (
+    EXAMPLES,
+    NEVER,
+    SECRET,
+    anew,
+    counted,
+    keyed,
+    of_one,
+    page,
+    provenance,
+)
 from ..support.requirements import requirement
-from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.service import lasting as closed
-
-__all__ = ["closed"]
+from ..support.service import Service, observation, serving
+from ..support.stores import STORES
+from ..support.stores import entry as store_entry
+from ..support.stores import store as new_store
 
 MALFORMED = [
     "x" * 257, "\U0001f332" * 257, "a\x01b", "\n", "a\x7f", "\x85a", "a\x9fb", "..", "../a", "a/..",
     "a/../b", "..\\a", "a\\..", "a\\../b", "mem://../a",
-]  # fmt: skip
-LEGAL = [
-    "x" * 256, "\U0001f332" * 256, "mem://a/b", "agent:7", "user:42", "conformance/x", "a b", "...",
-    "a/...", "..a/b", "a..b", ".", "./a", "/", "//", "\\", "a\u00a0", "%2e%2e", "tenant",
-    "tenants", "workspaces", "my/tenants/acme/x", "xtenant:acme", "mem_tenant:acme", "mem_tenant",
-    "tenants/acme", "workspaces/acme", "tenant_acme", "\u00e9", "e\u0301", "mem://tenants/acme/a",
-]  # fmt: skip
-FORMS = [
-    "workspaces/{}/x", "tenants/{}/x", "tenants/{}/", "tenant:{}", "tenant:{}:x", "tenant:{}/x",
-    "mem_tenant:{}_agent:", "mem_tenant:{}_agent:7",
 ]  # fmt: skip
 
 
@@ -111,41 +111,6 @@ def test_a_ref_with_nul_is_malformed_on_reads_and_400_on_writes(host: Host) -> N
         assert refused(listed) == (400, "validation_error")
     assert ok(host.delete("plan"))["memoryId"] == made["id"]
     assert counted(host) == {ref: it for ref, it in before.items() if ref != host.ref}
-
-
-@requirement("OW-30")
-def test_an_id_with_nul_in_a_path_is_no_entrys(host: Host) -> None:
-    for memory in ("%00", "a%00b", "plan%00"):
-        for path in ("/memory", "/provenance"):
-            answer = host.http.get(f"{H}{path}/{memory}?memoryRef=mem%3A%2F%2Fnotes")
-            assert answer.status_code in (400, 404), answer.text
-            refused(answer)
-
-
-@pytest.mark.heavy
-@for_each("form", FORMS)
-@requirement("OW-31")
-def test_a_ref_of_another_tenant_is_empty_on_reads_and_forbidden_on_writes(
-    closed: Service, host: Host, form: str
-) -> None:
-    with keyed(closed, "writer", "acme") as acme:
-        for name in ("acme", "ACME", "Acme"):
-            assert ways(host, form.format(name)) == ([], [], [404] * 3, 403), name
-            assert ways(acme, form.format(name)).put == 201, name
-        for name in ("default", "Default"):
-            assert ways(acme, form.format(name)) == ([], [], [404] * 3, 403), name
-            assert ways(host, form.format(name)).put == 201, name
-        told = replace(host, ref=form.format("acme")).post()
-        assert refused(told) == (403, "forbidden")
-
-
-@pytest.mark.heavy
-@requirement("OW-30", "OW-31")
-def test_every_other_form_is_legal(service: Service) -> None:
-    host = Host(service.http)
-    for ref in LEGAL:
-        assert ways(host, ref) == ([], [], [404] * 3, 201), ref
-    assert {*LEGAL} <= {*counted(host)}
 
 
 @requirement("OW-31")
@@ -301,28 +266,173 @@ def test_counts_are_exact_whatever_is_put_deleted_ended_and_swept(
     assert sorted(it["id"] for it in host.entries()) == sorted(live)
 
 
+WORD = "xylographer"
+MISSING = (404, "not_found")
+STEADY = {"date", "x-request-id"}  # what differs from answer to answer
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[tuple[Service, Host, Host]]:
+    """A service with a host of each of two tenants."""
+    with ExitStack() as stack:
+        service = stack.enter_context(serving(tmp_path / "memory.db"))
+        ours = stack.enter_context(keyed(service, "writer"))
+        yield service, ours, stack.enter_context(keyed(service, "writer", "acme"))
+
+
+def comparable(answer: httpx.Response) -> tuple[int, bytes, list[tuple[str, str]]]:
+    """All of an answer that a caller could compare."""
+    headers = [(name, it) for name, it in answer.headers.items() if name not in STEADY]
+    return answer.status_code, answer.content, headers
+
+
+@pytest.mark.slow
+@requirement("OW-32")
+def test_two_tenants_with_the_same_ref_and_id_see_their_own_alone(
+    hosts: tuple[Service, Host, Host],
+) -> None:
+    service, ours, theirs = hosts
+    made = {
+        host: host.put(f"an apple of {name}", id="plan", tags=[name, "both"])
+        for host, name in ((ours, "ours"), (theirs, "theirs"))
+    }
+    more = theirs.put("an apple of theirs", id="more")
+
+    assert page(ours) == {"memoryRef": REF, "entries": [made[ours]]}
+    assert page(theirs) == {"memoryRef": REF, "entries": [more, made[theirs]]}
+    assert ours.entries(tag="both", tokenBudget=100) == [made[ours]]
+    assert ours.entries(tag="theirs") == []
+    assert ours.search("apple theirs") == [made[ours]]
+    assert ok(ours.get("plan"))["entry"] == made[ours]
+    assert ok(provenance(ours, "plan"))["lastSeenAt"] == made[ours]["createdAt"]
+    assert counted(ours) == {REF: (1, len("an apple of ours"))}
+    assert counted(theirs) == {REF: (2, 2 * len("an apple of theirs"))}
+    assert faults(ours.ask("GET", "/memory", params={"memoryRef": REF, "before": "more"})) == [
+        "before"
+    ]
+    assert refused(ours.post(supersedes=["more"])) == (409, "memory_changed")
+
+    ok(ours.delete("plan"))
+
+    assert refused(ours.get("plan")) == MISSING
+    assert page(theirs)["entries"] == [more, made[theirs]]
+    assert ok(theirs.get("plan"))["entry"] == made[theirs]
+    for path in (service.path, service.path.parent / "memory.db.tenants" / "acme.db"):
+        assert_index_is_whole(path)
+
+
 @pytest.mark.heavy
-@requirement("OW-29")
-def test_racing_writers_leave_exact_counts(service: Service) -> None:
-    host, others = Host(service.http), replace(Host(service.http), ref="other")
-    start = threading.Barrier(8)
+@requirement("OW-33", "OW-22")
+def test_whatever_is_not_there_is_answered_byte_for_byte_alike(
+    hosts: tuple[Service, Host, Host],
+) -> None:
+    service, ours, theirs = hosts
+    theirs.put(f"a {WORD}", id="of acme")
+    anew(ours).put(f"a {WORD}", id="of another ref")
+    ours.put(f"a {WORD}", id="deleted")
+    ok(ours.delete("deleted"))
+    ours.put(f"a {WORD}", id="expired", ttlSeconds=1)
+    service.clock.advance(seconds=1)
+    foreign = theirs.put(f"a {WORD}")["id"]
+    kept = ours.put("an apple")
 
-    def write(number: int) -> list[Json]:
-        start.wait()
-        made = [(host, others)[turn % 2].put("apple", tags=["t"]) for turn in range(8)]
-        for entry in made[:3]:
-            deletions = [it.delete(entry["id"]).status_code for it in (host, others)]
-            assert sorted(deletions) == [200, 404]
-        (host, others)[number % 2].put("last", id=f"of {number}")
-        return made[3:]
+    told = [
+        [comparable(answer) for answer in of_one(ours, memory)]
+        for memory in (NEVER, "nothing", "x" * 300, "of acme", foreign, "of another ref", "deleted",
+                       "expired", f"archive_{'0' * 32}", "a/../b", "'", "a\nb")
+    ]  # fmt: skip
 
-    with ThreadPoolExecutor(8) as pool:
-        left = [entry for made in pool.map(write, range(8)) for entry in made]
+    assert all(it == told[0] for it in told)
+    assert {status for status, _, _ in told[0]} == {404}
+    before = [
+        comparable(ours.ask("GET", "/memory", params={"memoryRef": REF, "before": memory}))
+        for memory in (NEVER, "of acme", foreign, "of another ref")
+    ]
+    assert {status for status, _, _ in before} == {400}
+    assert all(it == before[0] for it in before)
+    assert page(ours)["entries"] == [kept]
 
-    assert len(left) == 40
-    for at in (host, others):
-        entries = at.entries()
-        size = sum(len(it["content"]) for it in entries)
-        assert counted(host)[at.ref] == (len(entries), size)
-    assert sum(entries for entries, _ in counted(host).values()) == 48
+
+@pytest.fixture
+def beside(service: Service) -> tuple[Service, Host]:
+    """Entries of each protocol, with the same word in them."""
+    host = Host(service.http)
+    host.put(f"The {WORD} of a ref.", tags=[WORD])
+    replace(host, ref="demo").put(f"The {WORD} of a ref.", id="1")
+    service.save(f"The {WORD} of a project.", project="demo", topic_key="notes/a")
+    store_entry(service.http, new_store(service.http), "notes/a", f"The {WORD} of a store.")
+    Agent(service.http).make(value={"text": f"The {WORD} of an agent."}, memory_type="semantic")
+    return service, host
+
+
+@requirement("OW-36")
+def test_no_other_protocol_shows_an_entry_of_a_ref(beside: tuple[Service, Host]) -> None:
+    service, host = beside
+    http, (entry,) = service.http, host.entries()
+    (home,) = [it["id"] for it in http.get(STORES).json()["data"]]
+    answers = [
+        http.get(path)
+        for path in (
+            f"/search?q={WORD}", f"/search?q={WORD}&explain=true&why_not=1",
+            f"/search?q={WORD}&scope={REF}", f"/context?query={WORD}", "/context?project=demo",
+            f"/context?query={WORD}&project=demo&stores={home}", "/observations/recent",
+            "/observations/recent?type=memory", "/export", "/sessions/recent", "/stats", "/review",
+            "/timeline?observation_id=3&before=9&after=9", STORES, f"{STORES}/{home}/memories",
+            f"{STORES}/{home}/search?q={WORD}", "/anthropic/v1/memory_stores",
+        )
+    ]  # fmt: skip
+    agent = Agent(http)
+    answers += [
+        agent.ask("GET", path)
+        for path in (
+            "/api/v1/memory?namespace=*", f"/api/v1/memory/search?q={WORD}", "/api/v1/memory",
+            f"/api/v1/memory/search?q={WORD}&namespace=*", "/api/v1/memory/namespaces",
+            "/api/v1/agents/ada/events",
+        )
+    ]  # fmt: skip
+    for tool in ("mem_search", "mem_context"):
+        params = {"name": tool, "arguments": {"query": WORD}}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        answers.append(http.post("/mcp/demo", json=call))
+
+    for answer in answers:
+        assert "of a ref" not in answer.text, answer.url
+        assert entry["id"] not in answer.text, answer.url
+    assert {it.status_code for it in answers} <= {200, 404}
+    assert http.get("/stats").json() == {
+        "total_sessions": 1, "total_observations": 1, "projects": ["demo"],
+    }  # fmt: skip
+    for path in (f"{STORES}/{home}/memories/{entry['id']}", f"{STORES}/{entry['id']}"):
+        assert http.get(path).status_code == 404
+    assert agent.get(entry).status_code == 404
+
+
+@pytest.mark.heavy
+@requirement("OW-36")
+def test_no_number_reaches_an_entry_of_a_ref(beside: tuple[Service, Host]) -> None:
+    service, host = beside
+    kept = host.entries()
+
+    for number in (1, 2):  # the first memories of the file are those of refs
+        for method, path, body in [
+            ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
+            ("PATCH", "/observations/{}", {"title": "mine", "ttl": 1}),
+            ("POST", "/observations/{}/restore", {"revision": 1}),
+            ("POST", "/observations/{}/confirm", None), ("DELETE", "/observations/{}", None),
+            ("DELETE", "/observations/{}?hard=true", None),
+            ("GET", "/timeline?observation_id={}", None),
+            ("GET", f"/search?q={WORD}&explain=true&why_not={{}}", None),
+            ("GET", f"/context?project=demo&query={WORD}&why_not={{}}", None),
+        ]:  # fmt: skip
+            told, never = (
+                service.http.request(method, path.format(it), json=body) for it in (number, 999_999)
+            )
+            assert told.status_code == never.status_code, path
+            assert told.text.replace(f'"id":{number},', '"id":999999,') == never.text, path
+    linked = observation("newer", supersedes=[1])
+    assert service.http.post("/observations", json=linked).status_code == 404
+    assert service.http.delete("/projects/demo?hard=true").status_code == 200
+    service.clock.advance(days=1)
+    assert host.entries() == kept
+    assert replace(host, ref="demo").contents() == [f"The {WORD} of a ref."]
     assert_index_is_whole(service.path)

@@ -1,7 +1,6 @@
 """Refusals: their one shape, what they name, what they never quote, and that nothing is a 500."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -9,15 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.engines import filler, quota
 from ..support.openwop_hosts import REF, H, Host, faults, ok, refused
 from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew, counted
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
-
 MIB = 1 << 20
 MISSING = (404, "not_found")
 INVALID = (400, "validation_error")
@@ -179,14 +176,66 @@ def test_no_refusal_quotes_what_was_sent_or_stored(host: Host) -> None:
             assert word not in answer.text, answer.text
 
 
+@requirement("OW-20", "OW-35")
+def test_a_tag_is_looked_for_in_its_ref_alone(host: Host) -> None:
+    other = Host(host.http, "mem://other")
+    own, foreign = host.put("apple", tags=["same"]), other.put("pear", tags=["same"])
+    run = host.in_run("r1")
+
+    assert host.entries(tag="same") == run.entries(tag="same") == [own]
+    assert other.entries(tag="same") == [foreign]
+    assert host.search("apple pear", tag="same") == [own]
+
+
 @pytest.mark.slow
-@requirement("OW-6", "OW-24")
-def test_a_tenant_that_is_full_is_refused_more_and_reads_and_deletes(path: Path) -> None:
-    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
-        host = Host(service.http)
-        answers = [host.post(filler(60_000)) for _ in range(30)]
-        assert {it.status_code for it in answers} == {201, 507}
-        assert refused(answers[-1]) == (507, "quota_exceeded")
-        entries = host.entries()
-        assert len(entries) == [it.status_code for it in answers].count(201)
-        ok(host.delete(entries[0]["id"]))
+@requirement("OW-13", "OW-23", "OW-45")
+def test_a_repeated_request_tells_what_it_told_and_shows_nothing_that_is_gone(
+    service: Service, host: Host
+) -> None:
+    once = Host(host.http, headers={"Idempotency-Key": "once"})
+    opened = once.ask("POST", "/runs", {"runId": "r1"})
+    run = Host(host.http, run="r1")
+    branched = Host(host.http, run="r1", headers={"Idempotency-Key": "fork"})
+    branch = branched.fork("branch", fromSeq=0)
+    put = Host(host.http, headers={"Idempotency-Key": "put"})
+    made = [put.post("deleted"), Host(host.http, headers={"Idempotency-Key": "p2"}).post(
+        "ended", ttlSeconds=60
+    )]  # fmt: skip
+    run.end()
+    Host(host.http, run=branch.json()["runId"]).end("failed")
+    ok(host.delete(made[0].json()["entry"]["id"]))
+    service.clock.advance(minutes=2)
+
+    assert once.ask("POST", "/runs", {"runId": "r1"}).content == opened.content
+    assert branched.fork("branch", fromSeq=0).content == branch.content
+    assert refused(put.post("deleted")) == (409, "memory_changed")
+    again = Host(host.http, headers={"Idempotency-Key": "p2"}).post("ended", ttlSeconds=60)
+    assert refused(again) == (409, "memory_changed")
+
+
+@pytest.mark.slow
+@requirement("OW-11", "OW-33")
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+def test_what_is_no_text_in_a_path_is_no_other_entry(host: Host, method: str) -> None:
+    host.put(id="\ufffd")
+
+    answer = host.http.request(method, f"{H}/memory/%ff?memoryRef=mem%3A%2F%2Fnotes")
+
+    assert refused(answer) == (400, "validation_error")
+    assert ok(host.get("%EF%BF%BD"))["entry"]["id"] == "\ufffd"
+
+
+@requirement("OW-30", "OW-31")
+def test_refs_without_anything_are_alike_with_a_run_and_with_a_page(host: Host) -> None:
+    for more in ("runId=nope", "before=nope"):
+        lists = [
+            host.http.get(f"{H}/memory?memoryRef={ref}&{more}")
+            for ref in ("unknown", "a/../b", "tenants/acme/x")
+        ]
+        assert len({(it.status_code, it.content) for it in lists}) == 1, more
+        assert lists[0].is_error
+    gets = [
+        host.http.get(f"{H}/memory/x?memoryRef={ref}&runId=nope")
+        for ref in ("unknown", "a/../b", "tenants/acme/x")
+    ]
+    assert len({(it.status_code, it.content) for it in gets}) == 1

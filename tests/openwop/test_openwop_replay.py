@@ -1,21 +1,20 @@
-"""Runs of runs: a replay tells the same again, a branch goes on from where its source was."""
+"""Runs of runs: a replay tells the same again, a branch goes on, both see what was seen."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from ..support.engines import rows
-from ..support.openwop_hosts import Host, Json, faults, ok, refused
+from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
 from ..support.openwop_looks import wire
-from ..support.openwop_sweeps import deleted_long_ago, sweeping
+from ..support.openwop_passes import archived, ids, passed
 from ..support.requirements import requirement
-from ..support.service import Service
+from ..support.service import Service, serving
 
-LOST = (422, "replay_memory_snapshot_unavailable")
 OUT_OF_BOUNDS = (422, "invalid_from_seq")
-OTHER = "user:42"
 
 
 def forked(host: Host, mode: str = "replay", **fields: object) -> Host:
@@ -96,41 +95,6 @@ def test_a_replay_may_be_replayed_and_says_the_same(service: Service, host: Host
     assert ok(host.ask("GET", f"/runs/{second.run}"))["sourceRunId"] == first.run
 
 
-@pytest.mark.heavy
-@requirement("OW-60")
-@pytest.mark.parametrize("from_seq", [1, 3, 4])
-def test_a_replay_from_any_event_has_the_snapshot_of_the_start(
-    service: Service, host: Host, from_seq: int
-) -> None:
-    host.put("before")
-    run = played(service, host)
-
-    again = forked(run, fromSeq=from_seq)
-
-    assert again.contents() == run.contents() == ["before"]
-    assert refused(again.post()) == (409, "run_terminal")
-    assert run.put("the source goes on")
-
-
-@pytest.mark.slow
-@requirement("OW-61")
-def test_a_branch_sees_memory_as_it_was_after_each_event(service: Service, host: Host) -> None:
-    host.put("before")
-    kept = host.put("kept")
-    run = played(service, host)
-    host.put("of nobody")
-    run.end()
-    host.put("late", supersedes=[kept["id"]])
-
-    seen = [forked(run, "branch", fromSeq=it).contents() for it in range(6)]
-
-    assert seen == [
-        ["kept", "before"], ["one", "kept", "before"], ["one", "kept"], ["two", "kept"],
-        ["of nobody", "two", "kept"], ["of nobody", "two", "kept"],
-    ]  # fmt: skip
-    assert host.contents() == ["late", "of nobody", "two"]
-
-
 @pytest.mark.slow
 @requirement("OW-61")
 def test_a_branch_is_an_open_run_of_its_own(service: Service, host: Host) -> None:
@@ -191,97 +155,158 @@ def test_a_fork_says_its_mode_and_a_branch_where_it_begins(host: Host) -> None:
     assert len({it["runId"] for it in ok(host.ask("GET", "/events"))["events"]}) == 2
 
 
-def _expired(service: Service, _: Host) -> None:
-    service.clock.now += timedelta(hours=2)
+def _in(ref: str, run: str) -> str:
+    return f"/memory?memoryRef={ref}&runId={run}"
 
 
-def _erased(service: Service, host: Host) -> None:
-    held = next(it for it in host.entries() if it["content"] == "fleeting")
-    ok(host.delete(held["id"]))
-    deleted_long_ago(service)
+@requirement("OW-60", "OW-62")
+def test_a_log_without_its_end_is_not_replayed(service: Service, host: Host) -> None:
+    run = host.in_run("r1")
+    run.put()
+    run.end()
+    rows(service.path, "DELETE FROM run_events WHERE type = 'run.completed'")
+
+    answers = [run.fork(), run.fork("branch", fromSeq=1), run.ask("GET", _in(REF, "r1"))]
+
+    assert [refused(it)[0] for it in answers] == [422, 422, 422]
+    assert {it.json()["details"]["reason"] for it in answers} == {"retention_expired"}
 
 
-LOSSES = {"it has expired": _expired, "it was deleted and erased": _erased}
-WAYS: dict[str, Json] = {"it was declared": {"memoryRefs": [OTHER]}, "it was written to": {}}
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@requirement("OW-62", "OW-63")
-@pytest.mark.parametrize("mode", ["replay", "branch"])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_snapshot_that_lost_something_is_refused_and_never_served_in_part(
-    tmp_path: Path, loss: str, way: str, mode: str
-) -> None:
-    with sweeping(tmp_path) as service:
-        host = Host(service.http, OTHER)
-        end = wire(service.clock.now + timedelta(hours=1))
-        host.put("kept")
-        host.put("fleeting", expiresAt=end if loss == "it has expired" else None)
-        run = host.in_run("r1", **WAYS[way])
-        if way == "it was written to":
-            run.put("written")
-        run.end()
-        LOSSES[loss](service, host)
-
-        answer = run.fork(mode, fromSeq=0)
-
-        assert refused(answer) == LOST
-        assert answer.json()["details"] == {
-            "fromSeq": 0, "sourceRunId": "r1", "reason": "retention_expired"
-        }  # fmt: skip
-        assert refused(run.fork(mode, fromSeq=99)) == OUT_OF_BOUNDS
-        assert faults(run.fork(mode, fromSeq=-1)) == ["fromSeq"]
-        assert len({it["runId"] for it in ok(host.ask("GET", "/events"))["events"]}) == 1
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
 @requirement("OW-62")
-@pytest.mark.parametrize("mode", ["replay", "branch"])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_a_ref_that_a_run_did_not_name_is_refused_when_it_is_read(
-    tmp_path: Path, loss: str, mode: str
-) -> None:
-    with sweeping(tmp_path) as service:
-        host, other = Host(service.http), Host(service.http, OTHER)
-        whole = host.put("whole")
-        end = wire(service.clock.now + timedelta(hours=1))
-        kept = other.put("kept")
-        other.put("fleeting", expiresAt=end if loss == "it has expired" else None)
-        run = host.in_run("r1")
-        run.end()
-        LOSSES[loss](service, other)
-
-        fork = forked(run, mode, fromSeq=0)
-
-        assert fork.entries() == [whole]
-        reader = Host(service.http, OTHER, fork.run)
-        params = {"memoryRef": OTHER, "runId": fork.run}
-        for answer in (reader.ask("GET", "/memory", params=params), reader.get(kept["id"])):
-            assert refused(answer) == LOST
-            assert answer.json()["details"] == {
-                "fromSeq": 0, "sourceRunId": "r1", "reason": "retention_expired"
-            }  # fmt: skip
-        assert other.entries() == [kept]
-
-
-@pytest.mark.heavy
-@requirement("OW-62", "OW-61")
-def test_what_is_deleted_and_not_yet_erased_is_whole_and_a_branch_keeps_it(tmp_path: Path) -> None:
-    with sweeping(tmp_path) as service:
+def test_what_a_run_never_saw_makes_no_fork_impossible(path: Path) -> None:
+    with serving(path, MEMORY_KEEP_DELETED="1h", MEMORY_KEEP_EXPIRED="1h") as service:
         host = Host(service.http)
-        made = host.put("deleted later")
-        run = host.in_run("r1", memoryRefs=[host.ref])
+        host.put("gone before", ttlSeconds=60)
+        service.clock.advance(minutes=2)
+        run = host.in_run("r1", memoryRefs=[REF])
+        own = run.put("its own")
+        ok(host.delete(own["id"]))
         run.end()
-        ok(host.delete(made["id"]))
+        rows(service.path, "DELETE FROM memories")  # as a sweep erases them
 
-        branch = forked(run, "branch", fromSeq=0)
-        deleted_long_ago(service)
+        assert run.contents() == []
+        assert run.fork().status_code == 201
 
-        assert branch.entries() == [made]
-        assert ok(run.fork("replay"), 201)
-        branch.end()
-        deleted_long_ago(service)
-        assert refused(run.fork("replay")) == LOST
+
+WORDS = ["Herons wade. Storks nest.", "herons wade", "Storks nest."]
+
+
+def filled(host: Host) -> list[Json]:
+    """Entries of which the first says all, newest first."""
+    return [host.put(it) for it in WORDS][::-1]
+
+
+def merge(host: Host) -> Json:
+    return {"ids": ids(host.entries()[:2]), "content": "birds"}
+
+
+PASSES: dict[str, Callable[[Host], object]] = {
+    "compaction": lambda it: it.compact(), "consolidation": lambda it: it.consolidate(),
+    "distillation": lambda it: it.distill(), "merge": lambda it: it.consolidate(merge(it)),
+}  # fmt: skip
+
+
+def run_of(answer: object) -> str:
+    return str(ok(answer)["runId"])  # type: ignore[arg-type]
+
+
+@pytest.mark.representative(1)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PASSES)
+@requirement("OW-51", "OW-66", "OW-71")
+def test_a_run_sees_passes_before_it_and_none_since(
+    service: Service, host: Host, name: str
+) -> None:
+    sources = filled(host)
+    before = host.in_run("before")
+    service.clock.advance(seconds=1)
+    run = run_of(PASSES[name](host))
+    listed = host.entries()
+    after = host.in_run("after")
+    assert listed != sources
+    assert (before.entries(), after.entries()) == (sources, listed)
+
+    service.clock.advance(seconds=1)
+    ok(host.undo(run))
+
+    assert (before.entries(), after.entries()) == (sources, listed)
+    assert host.entries() == host.in_run("undone").entries() == sources
+    for entry in listed:
+        assert ok(after.get(entry["id"]))["entry"] == entry
+    for entry in sources:
+        assert ok(before.get(entry["id"]))["entry"] == entry
+
+
+@pytest.mark.slow
+@requirement("OW-61", "OW-51")
+def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
+    run, looks = host.in_run("r1"), list[list[Json]]()
+    for deed in (host.compact, host.distill, None):
+        for text in ("herons wade", "egrets fly"):
+            run.put(text, tags=[str(len(looks))])
+            looks.append(host.entries())
+        if deed is not None:
+            ok(deed())
+    undone = run_of(host.compact())
+    run.put("storks nest")
+    looks.append(host.entries())
+    ok(host.undo(undone))
+    run.put("cranes dance")
+    looks.append(host.entries())
+
+    for number, look in enumerate(looks, 1):
+        made = ok(run.fork("branch", fromSeq=number), 201)["runId"]
+        branch = Host(host.http, host.ref, made)
+        assert branch.entries() == look, number
+        ok(branch.ask("POST", f"/runs/{made}/end", {"status": "completed"}))
+    assert run.entries() == []
+
+
+@pytest.mark.slow
+@requirement("OW-53", "OW-66")
+def test_an_archive_that_ends_is_gone_from_runs_and_its_sources_are_back(
+    service: Service, host: Host
+) -> None:
+    kept = host.put("herons wade")
+    end = service.clock.now + timedelta(seconds=60)
+    host.put("egrets fly", expiresAt=wire(end))
+    before = host.in_run("before")
+    archive = archived(host, host.compact())
+    after = host.in_run("after")
+    assert after.entries() == [archive]
+
+    service.clock.now = end
+
+    assert before.entries() == after.entries() == host.entries() == [kept]
+
+
+@requirement("OW-55", "OW-57", "OW-60")
+def test_a_pass_tells_nothing_in_the_runs_of_hosts_and_is_replayed_as_told(host: Host) -> None:
+    run = host.in_run("r1")
+    run.put("herons wade"), run.put("egrets fly")
+    told = run.told()
+    done = run_of(host.compact())
+    assert run.told() == told
+    ok(host.undo(done))
+    assert run.told() == told
+    held = host.entries()
+
+    replay = ok(Host(host.http, run=done).fork(), 201)["runId"]
+
+    copied = host.told(replay)
+    assert [(it["type"], it["payload"], it["timestamp"]) for it in copied] == [
+        (it["type"], it["payload"], it["timestamp"]) for it in host.told(done)
+    ]
+    assert host.entries() == held
+
+
+@requirement("OW-54", "OW-66")
+def test_nothing_is_put_in_the_run_of_a_pass(host: Host) -> None:
+    filled(host)
+    answer = host.compact()
+    inside = replace(host, run=run_of(answer))
+
+    assert refused(inside.post("late")) == (409, "run_terminal")
+    taken = host.ask("POST", "/runs", {"runId": run_of(answer)})
+    assert refused(taken) == (409, "run_conflict")
+    assert ids(host.entries()) == [passed(answer)["outputId"]]

@@ -1,21 +1,18 @@
 """Runs: they are opened once, told of, ended once, and take no write afterwards."""
 
 import re
-from pathlib import Path
 
 import httpx
 import pytest
 
 from ..secrets.test_redaction import GITHUB
-from ..support.callers import calling, made_key
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_looks import wire
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import START, Service, serving
+from ..support.service import START, Service
 
 NEW = re.compile(r"run_[0-9a-f]{32}")
-REPLAYED = "openwop-idempotent-replay"
 
 
 def opened(host: Host, **fields: object) -> httpx.Response:
@@ -144,95 +141,3 @@ def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: st
     assert [it.partition("[")[0] for it in faults(answer)] == [field]
     assert GITHUB not in answer.text
     assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")
-
-
-@requirement("OW-10")
-def test_the_start_and_the_end_of_runs_are_never_limited(path: Path) -> None:
-    token = made_key(path, "writer")
-    with serving(path, MEMORY_RATE_LIMIT="1/h") as service, calling(service, token) as http:
-        host = Host(http)
-        run = host.in_run("r1")
-        ok(host.ask("GET", "/runs/r1"))
-        late = host.ask("GET", "/runs/r1")
-        assert refused(late) == (429, "rate_limited")
-        wait = int(late.headers["retry-after"])
-        details = late.json()["details"]
-        assert (wait - 1) * 1000 < details["retryAfterMs"] <= wait * 1000
-        assert details["scope"] == "key"
-        for _ in range(5):
-            ok(opened(host, runId="r1"), 200)
-            ok(opened(host), 201)
-        assert run.end()["status"] == "completed"
-        assert refused(run.post()) == (429, "rate_limited")
-        assert refused(run.fork()) == (429, "rate_limited")
-
-
-PUT = {"memoryRef": "mem://notes", "content": "once", "runId": "r1"}
-WRITES: dict[str, tuple[str, Json, Json]] = {
-    "open": ("/runs", {"agentId": "ada"}, {"agentId": "bob"}),
-    "put": ("/memory", PUT, PUT | {"content": "else"}),
-    "replay": ("/runs/r1/fork", {"mode": "replay"}, {"mode": "replay", "fromSeq": 1}),
-    "branch": (
-        "/runs/r1/fork", {"mode": "branch", "fromSeq": 0}, {"mode": "branch", "fromSeq": 1}
-    ),
-    "end": ("/runs/r1/end", {"status": "completed"}, {"status": "failed"}),
-}  # fmt: skip
-
-
-@pytest.mark.representative(2)
-@requirement("OW-13")
-@pytest.mark.parametrize("name", WRITES)
-def test_a_write_about_a_run_is_done_once_under_a_key(host: Host, name: str) -> None:
-    host.in_run("r1")
-    once = Host(host.http, headers={"Idempotency-Key": "one"})
-    path, body, other = WRITES[name]
-
-    first = once.ask("POST", path, body)
-    done = told(host)
-    again = once.ask("POST", path, body)
-
-    assert first.is_success
-    assert (again.status_code, again.content) == (first.status_code, first.content)
-    assert [it.headers.get(REPLAYED) for it in (first, again)] == [None, "true"]
-    assert refused(once.ask("POST", path, other)) == (409, "idempotency_key_mismatch")
-    assert told(host) == done
-
-
-@requirement("OW-13")
-def test_a_key_of_one_operation_is_free_for_another(host: Host) -> None:
-    keyed = Host(host.http, run="r1", headers={"Idempotency-Key": "one"})
-    ok(keyed.ask("POST", "/runs", {"runId": "r1"}), 201)
-    made = keyed.put()
-    ok(keyed.fork(), 201)
-    ok(keyed.delete(made["id"]))
-    keyed.end()
-
-    assert [it["type"] for it in host.told("r1")] == [
-        "run.started", "memory.written", "agentops-memory.memory.deleted", "run.completed"
-    ]  # fmt: skip
-    assert ok(keyed.delete(made["id"]))["removed"] is True  # told again, not done again
-
-
-def told(host: Host) -> list[Json]:
-    """All events of the tenant."""
-    found: list[Json] = ok(host.ask("GET", "/events", params={"limit": 1000}))["events"]
-    return found
-
-
-@requirement("OW-54")
-def test_a_reader_reads_of_runs_and_changes_none(path: Path) -> None:
-    with serving(path) as service:
-        keys = [made_key(path, it) for it in ("writer", "reader")]
-        with calling(service, keys[0]) as writing, calling(service, keys[1]) as reading:
-            run = Host(writing).in_run("r1")
-            made, reader = run.put(), Host(reading, run="r1")
-            before = run.told()
-            for answer in (
-                reader.ask("POST", "/runs", {}), reader.post(), reader.delete(made["id"]),
-                reader.ask("POST", "/runs/r1/end", {"status": "failed"}), reader.fork(),
-                reader.ask("POST", "/runs/r1/secrets", {"secretId": "s", "value": "v" * 9}),
-            ):  # fmt: skip
-                assert refused(answer) == (403, "forbidden")
-                assert "scopeRequired" in answer.json()["details"]
-            assert reader.told() == run.told() == before
-            assert (reader.entries(), shown(reader, "r1")["status"]) == ([], "running")

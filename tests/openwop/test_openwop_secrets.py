@@ -1,18 +1,25 @@
-"""Values that a host has registered, and shapes of secrets: what is stored in their place."""
+"""Registered values and shapes of secrets: what stands in their place, and none is echoed."""
 
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, quote
 
+import httpx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ..support.callers import audit
+from ..support.callers import audit, made_key
 from ..support.database import assert_index_is_whole
 from ..support.erasing import remains
-from ..support.openwop_hosts import Host, ok, refused
+from ..support.openwop_hosts import Host, faults, ok, refused
+from ..support.openwop_seams import OTHER, Suite
 from ..support.openwop_tenants import (
     EXAMPLES,
     NEVER,
@@ -23,12 +30,15 @@ from ..support.openwop_tenants import (
     page,
     provenance,
 )
+from ..support.openwop_walk import Route, administered, go, route_of
 from ..support.requirements import requirement
 from ..support.service import Service
+from ..telemetry.test_tracing import traced
+from .seams.application import with_seams
+from .test_openwop_spans import logged
 
 VALUE = "Xylographer.77"
 MARKER = "[REDACTED:db-password]"
-
 _RUNS = count()
 
 
@@ -214,23 +224,168 @@ def test_a_name_that_holds_a_value_is_refused_as_it_cannot_be_rewritten(
     assert not remains(service.path.parent, VALUE, SECRET, "xylophagan")
 
 
-@requirement("OW-40")
-def test_no_answer_and_no_audit_line_tells_a_value(service: Service, host: Host) -> None:
-    body = {"secretId": "again", "value": VALUE}
-    answers = [
-        host.ask("POST", "/runs/r1/secrets", body),
-        host.ask("POST", "/runs/r1/secrets", body, headers={"Idempotency-Key": "k"}),
-        host.ask("POST", "/runs/r1/secrets", {"value": VALUE}),
-        host.ask("POST", "/runs/unknown/secrets", body), host.ask("GET", "/runs/r1"),
-        host.post(VALUE), host.post(VALUE, tags=[VALUE]), host.ask("GET", "/runs/r1/events"),
-        host.ask("GET", "/events"), host.ask("GET", "/refs"),
-    ]  # fmt: skip
-    host.end()
-    answers += [host.ask("POST", "/runs/r1/secrets", body), host.ask("GET", "/memory")]
+ECHOED = "zanzibar-hunter2-quokka"
+ECHOED_MARK = "[REDACTED:stripe-key]"
+HEADERS = {
+    "X-Request-Id": ECHOED, "Idempotency-Key": ECHOED, "traceparent": ECHOED,
+    "tracestate": f"a={ECHOED}", "baggage": f"a={ECHOED}", "User-Agent": ECHOED,
+    "If-None-Match": ECHOED, "OpenWOP-Version": ECHOED,
+}  # fmt: skip
+Sent = tuple[str, str, bytes, Mapping[str, str]]
 
-    assert all(VALUE not in it.text for it in answers)
-    assert not Path(f"{service.path}.audit").exists() or VALUE not in str(audit(service.path))
-    assert not remains(service.path.parent, VALUE, sha256(VALUE.encode()).hexdigest())
-    measures = service.http.get("/metrics").text
-    assert VALUE not in measures
-    assert "memory_redactions_total 3" in measures
+
+def variants(request: httpx.Request, run: str) -> Iterator[Sent]:
+    """The request with the value in one place after the other, of an open run."""
+    path, _, asked = request.url.raw_path.decode().partition("?")
+    path, body = path.replace("/r1", f"/{run}"), request.content
+    yield request.method, f"{path}?{asked}", body, HEADERS
+    yield request.method, f"{path}?{asked}&{ECHOED}={ECHOED}", body, {}
+    yield "PUT", path, body, {}
+    parts = path.split("/")
+    for at in range(2, len(parts)):
+        for part in (ECHOED, f"{ECHOED}:fork"):
+            yield request.method, "/".join([*parts[:at], part, *parts[at + 1 :]]), body, {}
+    query = parse_qsl(asked)
+    for at, (name, _) in enumerate(query):
+        for told in (ECHOED, f"mem://{ECHOED}"):
+            changed = [*query[:at], (name, told), *query[at + 1 :]]
+            params = "&".join(f"{each}={quote(it, safe='')}" for each, it in changed)
+            yield request.method, f"{path}?{params}", body, {}
+    yield request.method, path, f'{{"{ECHOED}": "{ECHOED}'.encode(), {}
+    if body and isinstance(found := json.loads(body), dict):
+        found = json.loads(body.decode().replace('"r1"', f'"{run}"'))
+        for each in ({**found, ECHOED: ECHOED}, *replaced(found)):
+            yield request.method, f"{path}?{asked}", json.dumps(each).encode(), {}
+
+
+def replaced(value: Any) -> Iterator[Any]:
+    """The JSON with the value in place of each text, and of each name of an object."""
+    if isinstance(value, str):
+        yield from (ECHOED, f"it is {ECHOED}.", [ECHOED], {ECHOED: ECHOED})
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from ([*value[:at], each, *value[at + 1 :]] for each in replaced(item))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield {**value, name: ECHOED}
+            rest = {other: it for other, it in value.items() if other != name}
+            yield {**rest, ECHOED: item}
+            yield from ({**value, name: each} for each in replaced(item))
+
+
+def told(answer: httpx.Response) -> str:
+    return repr(answer.headers.raw) + answer.text
+
+
+@pytest.mark.heavy
+@requirement("OW-40", "OW-14", "OW-96")
+def test_no_route_echoes_a_registered_value(tmp_path: Path) -> None:
+    path, succeeded = tmp_path / "memory.db", defaultdict[Route, int](int)
+    made_key(path, "writer", OTHER)
+    with logged() as lines, traced(tmp_path, with_seams) as (service, received):
+        with administered(Suite(service=service, http=service.http)) as walk:
+            go(walk)
+            routes = walk.routes
+            requests = {route_of(it.request, routes): it.request for it in walk.answers}
+            keeper = Host(walk.http).in_run("keeper")
+            keeper.register("stripe-key", ECHOED)
+            for number, (route, request) in enumerate(requests.items()):
+                run = keeper.in_run(f"open-{number}").run
+                for method, url, body, headers in variants(request, str(run)):
+                    answer = walk.http.request(method, url, content=body, headers=headers)
+                    assert ECHOED not in told(answer), (method, url, body, answer.text)
+                    assert answer.status_code < 500, (method, url, body, answer.text)
+                    succeeded[route] += answer.is_success
+        assert ECHOED not in service.http.get("/metrics").text
+        collector = received()
+
+    assert requests.keys() == routes.keys()
+    assert sum(map(bool, succeeded.values())) > len(routes) * 3 // 4
+    assert ECHOED not in lines.getvalue() + repr(collector.spans) + repr(collector.labels)
+    assert ECHOED not in repr(audit(path))
+    assert remains(tmp_path, ECHOED) == set()
+
+
+@pytest.fixture
+def holder(service: Service) -> Host:
+    made = Host(service.http).in_run("r1")
+    made.register("stripe-key", ECHOED)
+    return made
+
+
+@requirement("OW-40", "OW-96")
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_subject_is_answered_without_a_registered_value_and_still_forgotten(
+    service: Service, dry_run: bool
+) -> None:
+    holder = Host(service.http)
+    holder.put("About her.", tags=[f"subject:{ECHOED}"])  # before it was a secret
+    holder.in_run("r1").register("stripe-key", ECHOED)
+
+    answer = holder.forget(ECHOED, dryRun=dry_run)
+
+    assert ECHOED not in told(answer)
+    assert (ok(answer)["subject"], answer.json()["entries"]) == (ECHOED_MARK, 1)
+    assert len(holder.entries()) == int(dry_run)
+    again = Host(holder.http, headers={"Idempotency-Key": "k"})
+    assert {again.forget(ECHOED).content for _ in range(2)} == {again.forget(ECHOED).content}
+    assert ECHOED not in again.forget(ECHOED).text
+
+
+@requirement("OW-40")
+def test_a_ref_is_answered_without_a_registered_value(holder: Host) -> None:
+    for path, more in (("/memory", {}), ("/search", {"q": "apples"})):
+        answer = holder.ask("GET", path, params={"memoryRef": f"mem://{ECHOED}", **more})
+        assert ok(answer)["memoryRef"] == f"mem://{ECHOED_MARK}"
+        assert answer.json()["entries"] == []
+
+
+@requirement("OW-40")
+def test_an_id_that_was_no_secret_is_deleted_and_not_echoed(service: Service) -> None:
+    holder = Host(service.http)
+    holder.put(id=f"of {ECHOED}")
+    holder.in_run("r1").register("stripe-key", ECHOED)
+
+    answer = holder.delete(f"of {ECHOED}")
+
+    assert ok(answer) == {"memoryRef": holder.ref, "memoryId": f"of {ECHOED_MARK}", "removed": True}
+    assert holder.entries() == []
+
+
+@requirement("OW-40", "OW-44")
+@pytest.mark.parametrize("value", ["short", "wombat-wombat"])
+def test_an_id_of_a_secret_that_holds_another_runs_value_is_400_and_not_stored(
+    service: Service, holder: Host, value: str
+) -> None:
+    other = holder.in_run("r2")
+
+    answer = other.ask("POST", "/runs/r2/secrets", {"secretId": f"of {ECHOED}", "value": value})
+
+    assert faults(answer) == ["secretId"]
+    assert ECHOED not in told(answer)
+    assert other.put("plain")["content"] == "plain"
+    assert remains(service.path.parent, ECHOED) == set()
+
+
+@requirement("OW-40")
+def test_an_id_of_a_request_that_holds_a_registered_value_is_another_one(holder: Host) -> None:
+    for name, is_kept in ((f"id-{ECHOED}", False), ("id-7", True)):
+        headers = {"X-Request-Id": name}
+        for answer in (
+            holder.ask("GET", "/memory/x", headers=headers),
+            holder.http.get("/api/v1/cloud/memory_stores/x", headers=headers),
+        ):
+            assert answer.status_code == 404
+            assert (answer.headers["x-request-id"] == name) is is_kept
+    assert refused(holder.ask("GET", "/memory/x")) == (404, "not_found")
+
+
+@requirement("OW-40")
+def test_a_refused_import_does_not_name_a_member_that_is_a_registered_value(holder: Host) -> None:
+    value = ECHOED.replace("-", "_")  # as a member of a format is called
+    Host(holder.http, run="r1").register("stripe-key", value)
+
+    answer = holder.http.post("/import", json={value: 1, "b": 2})
+
+    assert answer.status_code == 400
+    assert answer.json()["error"].endswith("; this one has b, 1 more.")

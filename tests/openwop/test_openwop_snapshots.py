@@ -22,7 +22,7 @@ from ..support.openwop_hosts import H, Host, Json, ok, refused
 from ..support.openwop_looks import Looks, wire
 from ..support.openwop_model import KEPT_DELETED, KEPT_EXPIRED, Entry, Model, Moment, Run, Told
 from ..support.requirements import requirement
-from ..support.samples import sampled
+from ..support.samples import for_each, sampled
 from ..support.service import Clock, serving
 
 REFS = ("mem://a", "mem://b", "user:42")
@@ -257,24 +257,6 @@ def test_a_run_sees_what_was_there_when_it_began_and_its_host_sees_what_it_wrote
     assert run.entries() == [dropped, kept]  # of an ended run, too
 
 
-@pytest.mark.slow
-@requirement("OW-51")
-def test_pages_of_a_run_go_on_although_others_put_and_delete(host: Host) -> None:
-    made = [host.put(str(it)) for it in range(7)]
-    run, found, before = host.in_run("r1"), list[object](), dict[str, object]()
-    for turn in range(4):
-        params = {"memoryRef": run.ref, "runId": run.run, "limit": 2, **before}
-        page = ok(run.ask("GET", "/memory", params=params))
-        found += page["entries"]
-        assert ("next" in page) == (turn < 3)
-        before = {"before": page.get("next")}
-        host.put(f"late {turn}")
-        for it in {turn, 6 - turn}:
-            ok(host.delete(made[it]["id"]))
-
-    assert found == made[::-1]
-
-
 REQUESTS: dict[str, Callable[[Host], httpx.Response]] = {
     "list": lambda it: it.ask("GET", "/memory", params={"memoryRef": it.ref, "runId": "no"}),
     "get": lambda it: it.get("mem_" + "0" * 32, runId="no"),
@@ -290,12 +272,10 @@ REQUESTS: dict[str, Callable[[Host], httpx.Response]] = {
 }  # fmt: skip
 
 
-@pytest.mark.heavy
-@pytest.mark.representative(7)
 @requirement("OW-51", "OW-54")
-@pytest.mark.parametrize("name", REQUESTS)
+@for_each("name", REQUESTS)
 def test_a_run_that_there_is_not_is_never_taken_for_none(host: Host, name: str) -> None:
-    host.put()
+    host.post(id="one")
     answer = REQUESTS[name](host)
 
     assert refused(answer) == (404, "not_found")

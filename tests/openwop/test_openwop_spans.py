@@ -1,11 +1,8 @@
-"""What a request of OpenWOP leaves in a trace, in the log, the measures and the audit.
-
-Words that none of them may tell: `saffron` stands in contents, `tagged` in tags.
-"""
+"""What a request leaves in a trace, in the log, the measures and the audit, and no text of it."""
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
@@ -18,7 +15,9 @@ from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.callers import audit, calling, made_key
 from ..support.measures import key, measured
+from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import DISCOVERY, REF, H, Host, ok, refused
+from ..support.openwop_passes import passed
 from ..support.openwop_tenants import NEVER, SECRET, of_one, provenance
 from ..support.requirements import requirement
 from ..support.service import serving
@@ -27,48 +26,90 @@ from ..telemetry.test_tracing import traced
 PREFIX = "memory.openwop_"
 HIDDEN = ("saffron", "tagged", "xylotomist")
 VALUE = "xylotomist+1"
-NAMES = """discover list get put delete search provenance refs open_run get_run register_secret
-    end_run fork_run run_events events compact distill consolidate undo index forget get_erasure
-    create_commitment list_commitments get_commitment cancel_commitment create_proposal
-    list_proposals get_proposal revise_proposal apply_proposal reject_proposal archive_proposal
-    list_artifacts get_artifact seam""".split()
-ADAPTER = ("discover", "list", "get", "put", "delete", "search", "provenance", "refs")
 
 
-@requirement("OW-101", "OW-40")
-def test_each_operation_of_the_adapter_says_what_it_was_about(tmp_path: Path) -> None:
-    with traced(tmp_path) as (service, received):
+@contextmanager
+def logged() -> Iterator[StringIO]:
+    """The lines of the log, each written when it is said."""
+    lines, log = StringIO(), logging.getLogger("agentops_memory")
+    handler, level = logging.StreamHandler(lines), log.level
+    handler.setFormatter(JsonFormatter())
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield lines
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+
+
+def shown(attributes: Mapping[str, object], named: Mapping[str, object]) -> dict[str, object]:
+    return {it: attributes.get(it) for it in named}
+
+
+@requirement("OW-101", "OW-40", "OW-14")
+def test_each_operation_has_a_span_that_says_what_it_was_about_and_no_text(tmp_path: Path) -> None:
+    with logged() as lines, traced(tmp_path) as (service, received):
         host = Host(service.http)
-        plain = host.put("saffron", tags=["tagged"])
-        assert host.entries(tag="tagged", tokenBudget=50) == [plain]
-        ok(host.get(plain["id"]))
-        assert host.search("whales saffron") == [plain]
-        ok(provenance(host, plain["id"]))
+        host.put("hippopotamus, too", tags=["tagged"], id="too")
+        run, intents = host.in_run("r1"), Intents(host)
+        run.register("stripe", "saffron-saffron")
+        made = run.put("hippopotamus saffron-saffron", id="plan", tags=["tagged"], nodeId="n1")
+        assert len(host.entries(tag="tagged", tokenBudget=500)) == 2
+        ok(run.get("too"))
+        assert host.search("whales hippopotamus") != []
+        ok(provenance(host, "plan"))
         ok(host.ask("GET", "/refs"))
         ok(service.http.get(DISCOVERY))
-        ok(host.delete(plain["id"]))
-        bound = host.in_run("r1").put("saffron", nodeId="n1", agentId="ada", tags=["tagged"])
+        armed = intents.on("plan", "awaited")
+        ok(intents.get(armed["id"]))
+        assert intents.listed(memoryRef=host.ref) == [armed]
+        ok(intents.cancel(armed["id"]))
+        passes = [host.consolidate(), host.distill(content="hippopotamus"), host.compact()]
+        ok(host.undo(ok(passes[2])["runId"]))
+        host.index()
+        ok(run.delete("plan"))
+        ok(run.fork(), 201)
+        assert run.told()
+        assert ok(host.ask("GET", "/events"))["events"]
+        ok(run.ask("GET", "/runs/r1"))
+        run.end()
         collector = received()
 
-    about: dict[str, object] = {"memory.ref": REF}
-    one = about | {"memory.entry.id": plain["id"]}
-    told: dict[str, dict[str, object]] = {
-        "list": about | {"memory.result_count": 1}, "get": one,
-        "search": about | {"memory.result_count": 1}, "provenance": one,
-        "refs": {"memory.result_count": 1}, "discover": {}, "delete": one,
+    ref: dict[str, object] = {"memory.ref": REF}
+    of_run: dict[str, object] = {"openwop.run_id": "r1"}
+    entry = ref | {"memory.entry.id": made["id"]}
+    other: dict[str, object] = ref | {"memory.entry.id": "too"}
+    used = passed(passes[1])["distillation"]["tokensUsed"]
+    told: dict[str, list[dict[str, object]]] = {
+        "put": [other | {"openwop.run_id": None}, entry | of_run | {"openwop.node_id": "n1"}],
+        "list": [ref | {"memory.result_count": 2}], "get": [other | of_run],
+        "search": [ref | {"memory.result_count": 2}], "provenance": [entry],
+        "refs": [{"memory.result_count": 1}], "discover": [{}], "delete": [entry | of_run],
+        "create_commitment": [entry], "list_commitments": [ref | {"memory.result_count": 1}],
+        "get_commitment": [{}], "cancel_commitment": [{}],
+        "consolidate": [{"memory.pass.input_count": 2, "memory.pass.output_count": 2}],
+        "distill": [{"memory.pass.input_count": 2, "memory.pass.tokens_used": used,
+                     "memory.pass.output_bytes": len("hippopotamus")}],
+        "compact": [{"memory.pass.input_count": 2,
+                     "memory.pass.output_bytes": passed(passes[2])["byteSize"]}],
+        "undo": [{}], "index": [ref],
+        "events": [{"memory.result_count": 19}],
+        **{name: [of_run] for name in (
+            "open_run", "get_run", "register_secret", "end_run", "fork_run", "run_events"
+        )},
     }  # fmt: skip
-    for name, attributes in told.items():
-        span = collector.one(PREFIX + name)
-        wanted = {"memory.operation": f"openwop_{name}", **attributes}
-        assert {it: span.attributes.get(it) for it in wanted} == wanted, name
-        assert (span.is_server, span.failed) == (True, False)
-    first, second = collector.all(f"{PREFIX}put")
-    assert first.attributes["memory.entry.id"] == plain["id"]
-    assert "openwop.run_id" not in first.attributes
-    of_run = {"memory.entry.id": bound["id"], "openwop.run_id": "r1", "openwop.node_id": "n1"}
-    assert {it: second.attributes[it] for it in of_run} == of_run
+    for name, wanted in told.items():
+        spans = collector.all(PREFIX + name)
+        assert [shown(it.attributes, about) for it, about in zip(spans, wanted, strict=True)] == (
+            wanted
+        ), name
+        assert {it.attributes["memory.operation"] for it in spans} == {f"openwop_{name}"}
+        assert {(it.is_server, it.failed) for it in spans} == {(True, False)}, name
+    assert "saffron" not in repr(collector.spans)
     spans = [span for span in collector.spans if "search" not in span.name]
-    assert not [word for word in HIDDEN if word in repr(spans)]
+    for word in ("hippopotamus", "saffron", "tagged", "awaited"):
+        assert word not in repr(spans) + lines.getvalue(), word
 
 
 @requirement("OW-101", "OW-5")
@@ -85,27 +126,10 @@ def test_every_operation_that_is_described_has_a_span_that_is_documented(path: P
         page.read_text("utf-8") for page in (Path(__file__).parents[2] / "docs").glob("*.md")
     )
 
-    assert {*ADAPTER} - {"discover"} <= names
-    assert names <= {*NAMES} | {"openapi"}
     documented = {*re.findall(r"openwop_(\w+)", docs)}
-    assert {*ADAPTER} <= documented
+    assert names <= documented
     for attribute in ("memory.ref", "openwop.run_id", "openwop.node_id", "memory_runs_open"):
         assert attribute in docs
-
-
-@contextmanager
-def logged() -> Iterator[StringIO]:
-    """The lines of the log, each written when it is said."""
-    lines, log = StringIO(), logging.getLogger("agentops_memory")
-    handler, level = logging.StreamHandler(lines), log.level
-    handler.setFormatter(JsonFormatter())
-    log.addHandler(handler)
-    log.setLevel(logging.DEBUG)
-    try:
-        yield lines
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
 
 
 @pytest.mark.slow
@@ -201,3 +225,36 @@ def test_puts_reads_and_deletions_are_measured_and_leave_no_audit_line(
     assert f"{H}/memory" in routes
     assert not [route for route in routes if "r1" in route or REF in route]
     assert [line["action"] for line in audit(path)] == ["key.created"]
+
+
+PASSES = "memory_openwop_passes_total"
+
+
+@requirement("OW-101")
+def test_passes_are_counted_by_what_became_of_them(path: Path) -> None:
+    token = made_key(path, "admin")
+    with serving(path) as service, calling(service, token) as http:
+        host = Host(http)
+        assert refused(host.compact()) == (409, "nothing_to_compact")
+        assert refused(host.distill()) == (409, "nothing_to_distill")
+        for text in ("herons wade", "herons wade", "egrets fly"):
+            host.put(text)
+        ok(host.consolidate()), ok(host.consolidate())
+        ok(host.distill()), ok(host.distill())
+        once = Host(http, headers={"Idempotency-Key": "k1"})
+        ok(once.compact()), ok(once.compact())
+        found = measured(service, http)
+
+    counts = {
+        (dict(labels)["kind"], dict(labels)["outcome"]): value
+        for (name, labels), value in found.items()
+        if name == PASSES and value
+    }
+    assert counts == {
+        ("compaction", "refused"): 1, ("distillation", "refused"): 1,
+        ("consolidation", "done"): 1, ("consolidation", "unchanged"): 1,
+        ("distillation", "done"): 1, ("distillation", "unchanged"): 1, ("compaction", "done"): 1,
+    }  # fmt: skip
+    routes = {dict(labels)["route"] for name, labels in found if name == "memory_requests_total"}
+    assert f"{H}/compact" in routes
+    assert key(PASSES, kind="compaction", outcome="done") in found

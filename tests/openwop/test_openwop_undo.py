@@ -1,7 +1,8 @@
 """Undo: what a pass has done is as it was, byte for byte, or it is refused and nothing changes."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -17,15 +18,16 @@ from ..support.openwop_passes import (
     corpus,
     events,
     ids,
-    of_type,
     passed,
+    state,
 )
+from ..support.openwop_sweeps import steadily, sweeping
 from ..support.openwop_tenants import NEVER, counted, keyed
+from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service
 
 Pass = Callable[[Host], httpx.Response]
-
 MADE = [
     ("Herons wade. Storks nest.", []), ("herons wade", []), ("It waits 12 s.", ["key:wait"]),
     ("It waits 30 s.", ["key:wait"]), ("Storks nest.", []), ("pinned", ["pinned"]),
@@ -201,22 +203,6 @@ def test_only_what_a_pass_was_can_be_undone(host: Host, run: str) -> None:
     assert (known(host), len(events(host))) == before
 
 
-@pytest.mark.heavy
-@pytest.mark.representative(3)
-@requirement("OW-71", "OW-82", "OW-29")
-@pytest.mark.parametrize("name", PASSES)
-def test_of_racing_undos_one_is_done(host: Host, name: str) -> None:
-    before = known(host)
-    run = ok(PASSES[name][0](host))["runId"]
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = [*pool.map(lambda _: host.undo(run), range(4))]
-
-    assert sorted(it.status_code for it in answers) == [200, 409, 409, 409]
-    assert known(host) == before
-    assert len(of_type(host, UNDONE)) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("host")
 @requirement("OW-71", "OW-101", "OW-13")
@@ -248,3 +234,86 @@ def test_a_pass_of_another_tenant_is_as_none(service: Service) -> None:
         assert refused(theirs.undo(run)) == (404, "not_found")
 
         assert raw(ours) == before
+
+
+@pytest.mark.slow
+@requirement("OW-71")
+def test_an_undo_counts_what_is_back(service: Service) -> None:
+    host = Host(service.http)
+    made = ids([host.put("herons wade"), host.put("storks nest")])
+    host.put("Herons wade. Storks nest. Egrets fly.")
+    run = ok(host.consolidate({"ids": made, "content": "Herons wade. Storks nest."}))["runId"]
+    assert len(host.entries()) == 1
+
+    undone = ok(host.undo(run))
+
+    assert len(host.entries()) == 3
+    assert (undone["restored"], undone["removed"]) == (2, 1)
+
+
+@requirement("OW-71")
+def test_an_undo_of_what_a_put_has_replaced_since(service: Service) -> None:
+    host = Host(service.http)
+    made = [host.put("herons wade"), host.put("storks nest")]
+    run = ok(host.compact())["runId"]
+    host.put("herons fly", supersedes=[made[0]["id"]])
+
+    answer = host.undo(run)
+
+    assert answer.status_code == 409 or answer.json()["restored"] == 1
+
+
+@pytest.mark.slow
+@requirement("OW-80")
+def test_seen_counts_an_entry_once_whatever_is_undone(service: Service) -> None:
+    host = Host(service.http)
+    host.put("herons wade"), host.put("Herons wade. Storks nest.")
+    first = ok(host.consolidate())["runId"]
+    top = host.put("Herons wade. Storks nest. Egrets fly.")
+    ok(host.consolidate())
+    assert about(host, top["id"])["seen"] == 3
+    ok(host.undo(first))
+    ok(host.consolidate())
+
+    assert about(host, top["id"])["seen"] == 3
+
+
+@pytest.mark.slow
+@requirement("OW-71", "OW-80")
+def test_the_order_of_undos_does_not_matter_where_nothing_is_gone(service: Service) -> None:
+    host = Host(service.http)
+    for text in ("herons wade", "herons wade", "egrets fly"):
+        host.put(text)
+    before = state(host)[:2]
+    merged, compacted = ok(host.consolidate())["runId"], ok(host.compact())["runId"]
+
+    ok(host.undo(merged))
+    assert len(host.entries()) == 2
+    ok(host.undo(compacted))
+
+    assert state(host)[:2] == before
+    assert [about(host, it)["seen"] for it in ids(before[0])] == [1, 1, 1]
+
+
+@pytest.mark.heavy
+@requirement("OW-66", "OW-71", "OW-29")
+def test_what_passes_did_holds_when_their_runs_are_gone(tmp_path: Path) -> None:
+    with sweeping(tmp_path, MEMORY_KEEP_EVENTS="1h") as service:
+        host = Host(service.http)
+        for text in ("herons wade", "herons wade", "egrets fly"):
+            host.put(text)
+        run = ok(host.consolidate())["runId"]
+        answer = host.compact()
+        archive = archived(host, answer)
+        held = counted(host)[REF]
+        steadily(service, timedelta(hours=5))
+        until(lambda: host.ask("GET", f"/runs/{run}").status_code == 404)
+        until(lambda: host.ask("GET", f"/runs/{ok(answer)['runId']}").status_code == 404)
+
+        assert host.entries() == [archive]
+        assert counted(host)[REF] == held
+        assert len(about(host, archive["id"])["derivedFrom"]) == 2
+        assert refused(host.undo(run)) in [(404, "not_found"), NOT_UNDOABLE]
+        assert host.index()["entryCount"] == 1
+        ok(host.delete(archive["id"]))
+        assert sorted(host.contents()) == ["egrets fly", "herons wade"]

@@ -43,6 +43,8 @@ KEYS: dict[str, tuple[set[str], set[str]]] = {
     UNDONE: ({"runId"}, set()),
     "memory.written": ({"memoryRef", "memoryId", "tags"}, {"nodeId", "agentId"}),
     "agentops-memory.memory.deleted": ({"memoryRef", "memoryId"}, set()),
+    "proposal.created": ({"proposalId", "kind", "sourceRunIds"}, {"duplicateOf"}),
+    "proposal.activated": ({"proposalId", "kind", "installedArtifactRef"}, set()),
     "commitment.fired": ({"commitmentId", "memoryRef", "memoryId", "condition"}, set()),
 }
 
