@@ -123,35 +123,6 @@ def test_what_a_put_has_left_fires_at_once_though_nobody_reads(
 
 
 @pytest.mark.heavy
-@requirement("OW-85", "OW-87")
-def test_what_a_put_has_met_fires_although_the_entry_goes_and_nothing_else_does(
-    service: Service, host: Host, intents: Intents
-) -> None:
-    source, deleted, old, kept = (host.put(it)["id"] for it in ("plan", "gone", "old", "kept"))
-    short = host.put("short", ttlSeconds=60)["id"]
-    arm_rows(service.path, source, STEP, tag="rain")
-    gone = [intents.on(it, "rain")["id"] for it in (deleted, old, short, kept)]
-    arm_rows(service.path, source, 5, tag="rain")
-    first, *_ = numbers(service.path, "armed")
-
-    with firing_no_further(service.path, first + STEP):
-        wet = host.put("wet", tags=["rain", "when:rain"])["id"]
-        ok(host.delete(wet))
-        ok(host.delete(deleted))
-        host.put("new", supersedes=[old])
-        ok(intents.cancel(gone[3]))
-        later = intents.on(host.put("late")["id"], "rain")
-        service.clock.advance(minutes=1)
-    until_fired(service.path)
-
-    assert states(service.path) == {"fired": STEP + 5, "cancelled": 5, "armed": 1}
-    assert [ok(intents.get(it))["state"] for it in gone] == ["cancelled"] * 4
-    assert_fired_in_order(service.path, intents)
-    host.put("wet again", tags=["rain"])
-    assert ok(intents.get(later["id"]))["state"] == "fired"
-
-
-@pytest.mark.heavy
 @requirement("OW-84", "OW-85", "OW-101")
 def test_a_restart_goes_on_with_what_was_met_and_what_was_due(path: Path) -> None:
     clock = Clock()
@@ -174,28 +145,6 @@ def test_a_restart_goes_on_with_what_was_met_and_what_was_due(path: Path) -> Non
         rest = left - STORM
         assert f'memory_commitments_fired_total{{condition="time"}} {STORM}.0' in figures
         assert f'memory_commitments_fired_total{{condition="predicate"}} {rest}.0' in figures
-
-
-@pytest.mark.heavy
-@requirement("OW-84")
-@pytest.mark.parametrize("read", ["/commitments?limit=1000", "/events?limit=1000"])
-def test_a_read_fires_one_step_and_answers_what_is_there(
-    service: Service, host: Host, intents: Intents, read: str
-) -> None:
-    source = host.put("plan")["id"]
-    arm_rows(service.path, source, STORM, due=soon(service, minutes=1))
-    first, *_ = numbers(service.path, "armed")
-    service.clock.advance(minutes=1)
-
-    with firing_no_further(service.path, first + STEP):
-        answer = ok(host.ask("GET", read))
-    told = [it["payload"] for it in answer.get("events", ()) if it["type"] == "commitment.fired"]
-    shown = [it for it in answer.get("commitments", ()) if it["state"] == "fired"]
-    assert len(told or shown) == STEP
-    until_fired(service.path)
-
-    assert states(service.path) == {"fired": STORM}
-    assert_fired_in_order(service.path, intents)
 
 
 @pytest.mark.slow

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from ..support.openwop_commitments import FIELDS, Intents, firing
-from ..support.openwop_hosts import Host, Json, faults, ok, refused
+from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_tenants import NEVER, SECRET, anew
 from ..support.requirements import requirement
-from ..support.samples import for_each
 from ..support.service import Service
 
 NOBODYS = "cmt_" + "0" * 32
@@ -30,26 +29,6 @@ def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> N
         assert (each["memoryId"], each["memoryRef"]) == (made["id"], host.ref)
         assert (each["state"], each["createdAt"]) == ("armed", made["createdAt"])
         assert ok(Intents(host).get(each["id"])) == each
-
-
-@requirement("OW-12", "OW-14")
-@for_each(
-    "tag",
-    [
-        "due:", "due:tomorrow", "due:2030-01-01", "due:2030-01-02T00:00:00",
-        "due:2030-13-01T00:00:00Z", "due:2030-01-01T12:00:00Z", "due:2030-01-01T12:00:00.000999Z",
-        "due:1999-01-01T00:00:00Z", "due: 2031-01-01T00:00:00Z", "due:2030-W05-1T00:00:00Z",
-        "due:2030-01-02T00:00:00 01:00", "when:",
-    ],
-)  # fmt: skip
-def test_a_tag_that_is_no_condition_to_come_is_refused_and_nothing_is_stored(
-    host: Host, tag: str
-) -> None:
-    answer = host.post("one", tags=["a", tag])
-
-    assert faults(answer) == ["tags"]
-    assert tag not in answer.text
-    assert (host.entries(), Intents(host).listed()) == ([], [])
 
 
 def test_a_put_that_is_repeated_arms_nothing_new(service: Service, host: Host) -> None:
@@ -98,33 +77,6 @@ def test_an_equal_condition_is_the_one_that_is_armed(host: Host) -> None:
 
     assert again["id"] != armed["id"]
     assert intents.states() == ["cancelled", "armed", "armed"]
-
-
-@requirement("OW-12", "OW-14")
-def test_each_field_at_fault_is_named(host: Host) -> None:
-    memory, intents = host.put("one")["id"], Intents(host)
-    time: Json = {"memoryId": memory, "condition": "time", "dueAt": "2030-01-02T00:00:00Z"}
-    tag: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
-    cases: list[tuple[Json, list[str]]] = [
-        ({}, ["memoryId", "condition"]),
-        ({"memoryId": 1, "condition": "x", "tag": "x" * 257}, ["memoryId", "condition", "tag"]),
-        (time | {"dueAt": None}, ["dueAt"]), (time | {"tag": "rain"}, ["tag"]),
-        (time | {"dueAt": "tomorrow"}, ["dueAt"]),
-        (time | {"dueAt": "2030-01-02T00:00:00"}, ["dueAt"]),
-        (time | {"dueAt": "2030-01-01T12:00:00Z"}, ["dueAt"]),
-        (time | {"dueAt": "1999-01-01T00:00:00Z"}, ["dueAt"]),
-        (tag | {"tag": ""}, ["tag"]), (tag | {"tag": None}, ["tag"]),
-        (tag | {"dueAt": "2030-01-02T00:00:00Z"}, ["dueAt"]),
-        (tag | {"memoryRef": "a/../b"}, ["memoryRef"]),
-        (tag | {"memoryRef": SECRET}, ["memoryRef"]),
-    ]  # fmt: skip
-    for body, fields in cases:
-        assert faults(intents.post(**body)) == fields, body
-    for query in ({"state": "gone"}, {"limit": "x"}, {"limit": -1}, {"after": "cmt_1"}):
-        answer = host.ask("GET", "/commitments", params=query)
-        assert faults(answer) == [*query]
-    ok(intents.post(**tag, more=1, dueAt=None, state="fired"), 201)
-    assert intents.states() == ["armed"]
 
 
 @requirement("OW-31", "OW-87", "OW-33")

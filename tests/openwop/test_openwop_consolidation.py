@@ -59,47 +59,6 @@ def test_what_another_entry_says_is_superseded_by_it_and_counted(
     is_recorded(host, answer)
 
 
-@requirement("OW-77", "OW-78")
-def test_of_equal_ones_the_newest_stays(host: Host) -> None:
-    made = [host.put("green apples") for _ in range(3)]
-
-    answer = host.consolidate()
-
-    assert host.entries() == made[:1:-1]
-    assert sorted(passed(answer, CONSOLIDATED)["mergedIds"]) == sorted(ids(made[:2]))
-    assert about(host, made[2]["id"])["seen"] == 3
-
-
-SAME = ["source:x", "run-id:7", "node:n", "workflow:w"]
-APART = [["b"], [], ["A"], ["a", "b"], ["subject:ada", "a"], ["key:k", "a"], ["sourcex", "a"]]
-
-
-@requirement("OW-78", "OW-79")
-def test_tags_tell_entries_apart_but_for_those_of_their_origin(host: Host) -> None:
-    made = [host.put(tags=tags) for tags in [["a"], *APART]]
-    same = [host.put(tags=[*tags, "a"]) for tags in [SAME, SAME[:1], ["source:y"]]]
-
-    assert passed(host.consolidate(), CONSOLIDATED)["outputCount"] == len(made)
-
-    assert host.entries() == [same[-1], *made[:0:-1]]
-
-
-@requirement("OW-78")
-def test_of_a_key_the_newest_holds_and_of_several_keys_each_must_be_older(host: Host) -> None:
-    older = host.put("The proxy waits 12 s.", tags=["key:wait"])
-    both = host.put("It waits 20 s, and retries.", tags=["key:wait", "key:retry"])
-    newest = host.put("It waits 30 s.", tags=["key:wait", "other"])
-
-    assert ids(host.entries()) == ids([newest, both, older])
-    assert passed(host.consolidate(), CONSOLIDATED)["mergedIds"] == [older["id"]]
-
-    assert host.entries() == [newest, both]
-    last = host.put("It retries twice.", tags=["key:retry"])
-    host.consolidate()
-    assert host.entries() == [last, newest]
-    assert sorted(about(host, both["id"])["supersededBy"]) != []
-
-
 @requirement("OW-78", "OW-71")
 def test_what_takes_anothers_place_gives_it_back_when_it_ends(service: Service, host: Host) -> None:
     made = host.put("green apples"), host.put("It waits 12 s.", tags=["key:k"])
@@ -111,19 +70,6 @@ def test_what_takes_anothers_place_gives_it_back_when_it_ends(service: Service, 
 
     assert host.entries() == [*made[::-1]]
     assert passed(host.consolidate(), CONSOLIDATED)["outputCount"] == 2
-
-
-@requirement("OW-79")
-def test_entries_of_different_subjects_are_never_one(host: Host) -> None:
-    made = [
-        host.put(text, tags=[f"subject:{name}", *tags])
-        for text, tags in (("likes tea", []), ("lives in Oslo", ["key:home"]))
-        for name in ("ada", "bob", "Ada")
-    ]
-
-    assert passed(host.consolidate(), CONSOLIDATED)["outputCount"] == 6
-
-    assert host.entries() == made[::-1]
 
 
 @requirement("OW-68")
@@ -147,25 +93,6 @@ def test_a_ref_without_entries_is_0_and_0(host: Host) -> None:
         assert passed(answer, CONSOLIDATED)["outputCount"] == 0
         is_recorded(at, answer)
         assert counted(host).get(at.ref, (0, 0)) == (0, 0)
-
-
-@requirement("OW-77", "OW-80")
-def test_a_second_pass_writes_nothing_but_its_run(service: Service, host: Host) -> None:
-    for _ in range(3):
-        host.put(), host.put("herons wade", tags=["key:k"])
-    host.consolidate()
-    listed, held, told = state(host)
-    known = [about(host, it["id"]) for it in listed]
-    service.clock.advance(days=1)
-
-    answer = host.consolidate()
-
-    payload = passed(answer, CONSOLIDATED)
-    assert (payload["inputCount"], payload["outputCount"]) == (2, 2)
-    assert not payload.get("mergedIds")
-    assert state(host) == (listed, held, told + 3)
-    assert [about(host, it["id"]) for it in listed] == known
-    is_recorded(host, answer)
 
 
 @requirement("OW-77", "OW-70", "OW-42")
@@ -264,20 +191,6 @@ def test_a_secret_behind_the_screen_does_not_survive_a_pass_that_merges_it(
     assert (again["inputCount"], again["outputCount"]) == (2, 2)
 
 
-@pytest.mark.heavy
-@requirement("OW-81", "OW-80")
-def test_what_is_renewed_stands_for_all_that_say_the_same_however_many(host: Host) -> None:
-    for number in range(402):  # more than one step takes, those of an entry far apart
-        host.put(f"{'owls' if number % 2 else 'herons'} know {VALUE}")
-    host.in_run("r1").register("s", VALUE)
-
-    payload = passed(host.consolidate(), CONSOLIDATED)
-
-    assert (payload["inputCount"], payload["outputCount"]) == (402, 2)
-    assert sorted(host.contents()) == ["herons know [REDACTED:s]", "owls know [REDACTED:s]"]
-    assert [about(host, it["id"])["seen"] for it in host.entries()] == [201, 201]
-
-
 @requirement("OW-77", "OW-12")
 def test_one_entry_is_in_no_two_merges(host: Host) -> None:
     made = ids([host.put(it) for it in ("one", "two", "three")])
@@ -299,45 +212,6 @@ def test_an_undo_never_takes_away_the_one_text_of_a_renewed_entry(host: Host) ->
     host.undo(run)
 
     assert any("Storks nest" in it for it in host.contents())
-
-
-@pytest.mark.heavy
-@requirement("OW-77", "OW-81")
-@pytest.mark.parametrize("by_host", [False, True])
-def test_what_an_erased_entry_stood_for_does_not_come_back(host: Host, by_host: bool) -> None:
-    host.put("It waits 10 s.", tags=["key:wait"])
-    second = host.put(f"It waits 20 s for {VALUE}.", tags=["key:wait"])
-    ok(host.consolidate())
-    assert len(host.entries()) == 1
-    third = host.put("It waits 30 s.", tags=["key:wait"])
-    host.in_run("r1").register("s", VALUE)
-
-    if by_host:
-        merge = {"ids": ids([second, third]), "content": "It waits 30 s, really."}
-        payload = passed(host.consolidate(merge), CONSOLIDATED)
-    else:
-        payload = passed(host.consolidate(), CONSOLIDATED)
-
-    assert [it for it in host.contents() if "10 s" in it] == []
-    assert payload["outputCount"] == len(host.entries())
-    again = passed(host.consolidate(), CONSOLIDATED)
-    assert again["inputCount"] == again["outputCount"]
-
-
-@pytest.mark.heavy
-@requirement("OW-37", "OW-42")
-@pytest.mark.parametrize("work", ["compact", "distill", "merge"])
-def test_a_secret_in_a_subject_is_not_written_again(host: Host, work: str) -> None:
-    made = ids([host.put(it, tags=[f"subject:{VALUE}"]) for it in ("herons", "storks")])
-    host.in_run("r1").register("s", VALUE)
-    if work == "merge":
-        ok(host.consolidate({"ids": made, "content": "birds"}))
-    else:
-        ok(getattr(host, work)())
-
-    new = [it for it in host.entries() if it["id"] not in made]
-    assert len(new) == 1
-    assert VALUE not in str(new)
 
 
 @pytest.mark.heavy

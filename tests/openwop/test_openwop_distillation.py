@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
+from ..support.openwop_hosts import REF, Host, Json, ok, refused
 from ..support.openwop_looks import wire
 from ..support.openwop_passes import (
     DIGESTS,
@@ -75,37 +75,19 @@ def test_what_the_budget_leaves_is_the_cap_of_the_extract(host: Host, sources: l
     assert ok(answer)["archiveChecksum"] == DIGESTS[120]
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("missing", range(1, 4))
 @requirement("OW-72", "OW-66")
 def test_too_small_a_budget_is_refused_with_what_it_takes_and_writes_nothing(
-    host: Host, sources: list[Json], missing: int
+    host: Host, sources: list[Json]
 ) -> None:
     enough, before = least(read(sources)), state(host)
-    answer = host.distill(tokenBudget=enough - missing)
+    answer = host.distill(tokenBudget=enough - 1)
 
     assert refused(answer) == TOO_SMALL
-    assert answer.json()["details"] == {"budget": enough - missing, "minimumRequired": enough}
+    assert answer.json()["details"] == {"budget": enough - 1, "minimumRequired": enough}
     assert state(host) == before
     payload = passed(host.distill(tokenBudget=enough))
     assert payload["distillation"]["tokensUsed"] <= enough
     assert 0 < payload["byteSize"] <= 4 * (enough - read(sources))
-
-
-@pytest.mark.heavy
-@requirement("OW-72")
-def test_no_budget_is_passed(host: Host) -> None:
-    words = "heron egret stork crane ibis bittern".split()
-    made = [
-        host.put(". ".join(f"{word} number {turn} flew {word}s{turn}" for word in words))
-        for turn in range(30)
-    ]
-    size = read(made)
-    for budget in (least(size), least(size) + 7, size + 256, size + 500, 2 * size, 100_000):
-        payload = passed(host.distill(tokenBudget=budget))
-        used = size + -(-payload["byteSize"] // 4)
-        assert payload["distillation"]["tokensUsed"] == used <= budget
-        assert payload["byteSize"] <= 4 * min(budget - size, max(256, -(-size // 3)))
 
 
 @pytest.mark.slow
@@ -146,20 +128,6 @@ def test_a_budget_is_clamped_and_none_is_the_largest(host: Host, sources: list[J
     assert len(host.entries()) == len(sources) + 1
 
 
-@pytest.mark.slow
-@requirement("OW-72", "OW-12")
-def test_what_is_no_budget_is_named(host: Host, sources: list[Json]) -> None:
-    before = state(host)
-    for wrong in (0, -1, 1.5, "500", True, [500]):
-        assert faults(host.distill(tokenBudget=wrong)) == ["tokenBudget"], wrong
-    for wrong in ("2030-01-01T12:00:00Z", "2029-01-01T00:00:00Z", "soon", 7, ""):
-        assert faults(host.distill(expiresAt=wrong)) == ["expiresAt"], wrong
-    for wrong in ("true", 1, []):
-        assert faults(host.distill(recursive=wrong)) == ["recursive"], wrong
-    assert state(host) == before
-    assert len(before[0]) == len(sources)
-
-
 @requirement("OW-72")
 def test_what_has_no_word_is_not_distilled_and_one_source_is_enough(host: Host) -> None:
     assert refused(host.distill()) == NOTHING
@@ -192,8 +160,6 @@ def test_the_text_of_a_host_is_screened_and_within_the_budget(
     over = host.distill(content="x" * 401, tokenBudget=size + 100)
     assert refused(over) == TOO_SMALL
     assert over.json()["details"]["budget"] == size + 100
-    for wrong in ("", "  ", "x" * 65_537, 7):
-        assert faults(host.distill(content=wrong)) == ["content"]
     assert state(host) == before
     assert ok(host.distill(content="x" * 400, tokenBudget=size + 100))["created"] is True
 

@@ -6,7 +6,6 @@ from threading import Barrier
 
 import pytest
 
-from ..support.engines import broken
 from ..support.openwop_followers import Writers
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_looks import wire
@@ -104,24 +103,6 @@ def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> 
     assert host.entries() == [kept]
 
 
-@pytest.mark.representative(2)
-@requirement("OW-55")
-@pytest.mark.parametrize("table", ["run_events", "memories", "ref_tags", "ref_entries"])
-def test_a_put_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path, table: str) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
-        host = Host(service.http)
-        made, run = host.put(), host.in_run("r1")
-        before = host.entries(), run.told(), ok(host.ask("GET", "/refs"))
-
-        with broken(path, "INSERT", table):
-            assert run.post("lost", tags=["a"], nodeId="n1", supersedes=[made["id"]]).is_error
-            assert (host.entries(), run.told(), ok(host.ask("GET", "/refs"))) == before
-
-        again = run.put("again", tags=["a"], nodeId="n1", supersedes=[made["id"]])
-        assert host.entries() == [again]
-        assert [it["sequence"] for it in run.told()] == [0, 1]
-
-
 @requirement("OW-57")
 def test_the_events_of_a_run_are_read_in_parts(host: Host) -> None:
     run = host.in_run("r1")
@@ -142,9 +123,6 @@ def test_the_events_of_a_run_are_read_in_parts(host: Host) -> None:
     assert part(after=3, limit=2) == ([4, 5], True)
     assert part(after=0) == ([1, 2, 3, 4, 5], True)
     assert part(after=99) == ([], True)
-    for name, value in (("after", "x"), ("limit", "x"), ("limit", "-1")):
-        answer = run.ask("GET", "/runs/r1/events", params={name: value})
-        assert faults(answer) == [name], value
 
 
 @requirement("OW-58")
@@ -175,8 +153,6 @@ def test_the_events_of_all_runs_are_followed_and_chosen_by_type(host: Host) -> N
         assert len(page["events"]) <= 2
         walked, cursor = walked + page["events"], {"after": page["next"]}
     assert walked == stream(host)["events"]
-    for name, value in (("after", "no cursor"), ("limit", "x"), ("limit", "-1")):
-        assert faults(host.ask("GET", "/events", params={name: value})) == [name], value
 
 
 @requirement("OW-58")

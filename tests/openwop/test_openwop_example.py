@@ -79,20 +79,5 @@ def test_a_host_that_is_killed_after_every_line_completes(tmp_path: Path) -> Non
         assert Host(service.http, ref=REF).contents()[0] == JUDGED
 
 
-@pytest.mark.heavy
-@requirement("OW-104")
-def test_a_host_whose_node_fails_ends_its_run_failed(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        with running(service, tmp_path) as program:
-            assert program.wait() == 1
-        assert "FileNotFoundError" in program.errors
-        assert state(service) == "failed"
-
-        with running(service, tmp_path) as program:
-            assert program.wait() == 0, program.errors
-        assert program.lines == ["run r1 has ended already"]
-        assert VALUE not in program.errors
-
-
 def test_the_example_is_what_the_guide_links() -> None:
     assert f"examples/{EXAMPLE.name}" in (ROOT / "docs" / "client.md").read_text("utf-8")

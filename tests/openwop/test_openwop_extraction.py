@@ -1,10 +1,7 @@
 """The rule `extract-1`: its vectors, a model that follows its text, and its laws."""
 
 import hashlib
-import os
 import re
-import subprocess
-import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
@@ -80,10 +77,6 @@ def model_lines(source: Source) -> Iterator[tuple[str, str]]:
         yield from ((text, f"- {day}: {text}") for text in model_units(rest))
 
 
-def all_words(*sources: Source) -> set[str]:
-    return {word for it in sources for text, _ in model_lines(it) for word in words(text)}
-
-
 Placed = tuple[tuple[str, ...], int, int, str]  # words, source, place, line
 
 
@@ -149,69 +142,6 @@ def test_an_extract_of_many_equal_words_is_what_the_rule_says(
     contents: list[str], cap: int
 ) -> None:
     assert extract(of(*contents), cap) == model(of(*contents), cap)
-
-
-@EXAMPLES
-@given(SOURCES, CAPS)
-@requirement("OW-65")
-def test_an_extract_is_within_its_cap_and_says_no_word_that_no_source_says(
-    sources: list[Source], cap: int
-) -> None:
-    said = extract(sources, cap)
-    whole = said.removesuffix("...").splitlines()
-
-    assert len(said.encode()) <= max(cap, 0)
-    lines = [line for source in sources for line in model_lines(source)]
-    assert all(any(line.startswith(it) for _, line in lines) for it in whole)
-    if len(whole) > 1:  # then none is cut
-        assert {*said.splitlines()} <= {line for _, line in lines}
-
-
-@EXAMPLES
-@given(SOURCES)
-@requirement("OW-65")
-def test_without_a_cap_every_word_but_the_stop_words_is_said(sources: list[Source]) -> None:
-    said = extract(sources, EVERYTHING)
-    wanted = all_words(*sources)
-
-    assert wanted - STOPWORDS <= all_words(archive(said)) <= wanted
-    assert has_words(sources) == bool(wanted) == bool(said)
-
-
-@EXAMPLES
-@given(SOURCES, CAPS)
-@requirement("OW-65")
-def test_an_extract_of_an_extract_has_no_line_of_its_own_and_then_stays(
-    sources: list[Source], cap: int
-) -> None:
-    first = extract(sources, cap)
-    second = extract([archive(first)], EVERYTHING)
-
-    assert {*second.splitlines()} <= {*first.splitlines()}
-    assert extract([archive(second)], EVERYTHING) == second
-    if len(sources) == 1 and all_words(archive(first)):
-        assert second == first
-
-
-@pytest.mark.heavy
-@requirement("OW-65")
-def test_the_order_of_sets_decides_nothing() -> None:
-    program = (
-        "from datetime import date\n"
-        "from agentops_memory.openwop.archives import Source, extract\n"
-        "said = [' '.join(f'w{(at * step) % 37}' for step in range(9)) for at in range(60)]\n"
-        "print(extract([Source(content=it, day=date(2026, 5, 1)) for it in said], 300))\n"
-    )
-    runs = [
-        subprocess.run(
-            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True, check=True,
-        ).stdout
-        for seed in ("0", "1", "2")
-    ]  # fmt: skip
-
-    assert runs[0]
-    assert runs == runs[:1] * 3
 
 
 @requirement("OW-65")

@@ -10,7 +10,7 @@ import pytest
 from ..support.callers import audit
 from ..support.engines import is_postgresql
 from ..support.erasing import remains
-from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
+from ..support.openwop_hosts import REF, Host, Json, ok, refused
 from ..support.openwop_passes import (
     FORGOTTEN,
     NOT_UNDOABLE,
@@ -178,15 +178,6 @@ def test_a_dry_run_tells_the_same_and_changes_nothing(host: Host) -> None:
     assert numbers(told) == numbers(dry) == {**NONE, "entries": 2, "archives": 1, "restored": 2,
                                             "commitments": numbers(dry)["commitments"]}  # fmt: skip
     assert not told.get("dryRun")
-
-
-@requirement("OW-12", "OW-14")
-def test_what_is_no_subject_is_named(host: Host) -> None:
-    host.put("tea", tags=[TAG])
-    for body in ({}, {"subject": ""}, {"subject": "x" * 257}, {"subject": 7}, {"subject": None}):
-        assert faults(host.ask("POST", "/forget", body)) == ["subject"], body
-    assert {*faults(host.forget("", dryRun="yes"))} == {"subject", "dryRun"}
-    assert len(host.entries()) == 1
 
 
 @requirement("OW-97", "OW-32", "OW-33", "OW-95")
@@ -379,58 +370,6 @@ def test_the_subject_is_in_no_line_of_the_audit_and_in_no_span_or_log(tmp_path: 
     for text in (str(noted), lines.getvalue(), repr(collector.spans), metrics,
                  *(it.text for it in refusals)):  # fmt: skip
         assert ADA not in text
-
-
-@pytest.mark.heavy
-@requirement("OW-93", "OW-66")
-@pytest.mark.parametrize("work", ["compact", "distill"])
-def test_an_archive_that_is_there_is_made_of_what_now_has_the_ids(host: Host, work: str) -> None:
-    host.put("tea at four", id="a", tags=["subject:bob"]), host.put("herons wade", id="b")
-    fields = {"keepSources": True} if work == "compact" else {}
-    archived(host, getattr(host, work)(**fields))
-    ok(host.delete("a"))
-    ok(host.delete("b"))
-    host.put("tea at four", id="a", tags=["subject:ada"]), host.put("herons wade", id="b")
-    second = archived(host, getattr(host, work)(**fields))
-
-    ok(host.forget("ada"))
-
-    assert host.get(second["id"]).status_code == 404
-
-
-@requirement("OW-95", "OW-96")
-def test_a_subject_without_entries_leaves_the_files_too(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        host = Host(service.http, "user:zeppelina")
-        host.in_run("r1", memoryRefs=[host.ref])
-        host.in_run("r2", memoryRefs=["mem://x"]).fork()
-        assert remains(tmp_path, "zeppelina")
-
-        ok(host.forget(host.ref))
-
-        until(lambda: not remains(tmp_path, "zeppelina"))
-
-
-@pytest.mark.heavy
-@requirement("OW-62", "OW-93")
-@pytest.mark.parametrize("declared", [True, False])
-@pytest.mark.parametrize("is_put_again", [True, False])
-def test_a_fork_never_shows_a_forgotten_ref_as_empty(
-    host: Host, declared: bool, is_put_again: bool
-) -> None:
-    own = Host(host.http, "user:ada")
-    own.put("tea")
-    fields = {"memoryRefs": [own.ref]} if declared else {}
-    run = own.in_run("r1", **fields)
-    fork = Host(host.http, own.ref, ok(run.fork(), 201)["runId"])
-    assert fork.contents() == ["tea"]
-
-    ok(host.forget(own.ref))
-    if is_put_again:
-        own.put("coffee")
-
-    answer = fork.ask("GET", "/memory", params={"memoryRef": own.ref, "runId": fork.run})
-    assert answer.status_code == 422, answer.text
 
 
 @pytest.mark.representative(1)

@@ -14,8 +14,6 @@ from ..support.openwop_tenants import EXAMPLES, NEVER, anew, page, said
 from ..support.requirements import requirement
 from ..support.service import Service
 
-NO_NUMBERS = ["-1", "x", "1.5", "1e2", "+5", " 5", "\u0665", "true", "9" * 30 + "x"]
-
 
 @requirement("OW-17")
 def test_a_list_is_newest_first_and_of_equal_instants_the_later_is_first(
@@ -56,18 +54,6 @@ def test_a_list_has_a_hundred_entries_unless_it_is_told_and_five_hundred_at_most
         assert len(answer["entries"]) == count, limit
         assert {it["id"] for it in answer["entries"]} <= {*made}
         assert "next" in answer
-
-
-@requirement("OW-18", "OW-12")
-def test_what_is_no_number_of_entries_is_refused(host: Host) -> None:
-    host.put()
-    for text in NO_NUMBERS:
-        answer = host.ask("GET", "/memory", params={"memoryRef": host.ref, "limit": text})
-        assert faults(answer) == ["limit"], text
-    several = [("memoryRef", host.ref), ("memoryRef", "other"), ("limit", "1"), ("limit", "x")]
-    assert len(ok(host.ask("GET", "/memory", params=several))["entries"]) == 1  # the first counts
-    wrong = {"limit": "x", "tokenBudget": "x", "rank": "x", "tag": "t" * 257}
-    assert {*faults(host.ask("GET", "/memory", params=wrong))} == {*wrong}
 
 
 DEEDS = st.sampled_from(["nothing", "put", "delete the last seen", "delete the next", "expire"])
@@ -148,8 +134,6 @@ def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     assert page(host, tag="a", limit=1)["next"]
     last = page(host, tag="a", before=page(host, tag="a", limit=1)["next"])
     assert said(last["entries"]) == ["0"]
-    long = host.ask("GET", "/memory", params={"memoryRef": host.ref, "tag": "t" * 257})
-    assert faults(long) == ["tag"]
 
 
 @requirement("OW-50")
@@ -159,9 +143,6 @@ def test_a_list_is_by_recency_and_by_nothing_else(host: Host) -> None:
 
     for query in ({}, {"rank": "recency"}, {"rank": ""}, {"rank": "recency", "query": ""}):
         assert host.contents(**query) == ["pear", "apple"]
-    for more in ({"rank": "relevance"}, {"rank": "Recency"}, {"rank": "x"}, {"query": "apple"}):
-        answer = host.ask("GET", "/memory", params={"memoryRef": host.ref, **more})
-        assert faults(answer) == [*more]
 
 
 SIGNS = "a\u00e9\u4f1a\U0001f332"  # of one to four bytes
@@ -242,17 +223,6 @@ def test_a_search_has_a_budget_too(host: Host) -> None:
         assert part["ranks"] == [ranks[text] for text in said(part["entries"])]
 
 
-@requirement("OW-49")
-def test_what_is_no_budget_is_refused(host: Host) -> None:
-    host.put("apple")
-    for route, more in (("/memory", {}), ("/search", {"q": "apple"})):
-        for text in ("0", *NO_NUMBERS):
-            query = {"memoryRef": host.ref, "tokenBudget": text, **more}
-            assert faults(host.ask("GET", route, params=query)) == ["tokenBudget"], text
-        unset = {"memoryRef": host.ref, "tokenBudget": "", **more}
-        assert said(ok(host.ask("GET", route, params=unset))["entries"]) == ["apple"]
-
-
 def found(host: Host, words: str, **query: object) -> Json:
     given = {"memoryRef": host.ref, "q": words, **query}
     answer: Json = ok(host.ask("GET", "/search", params=given))
@@ -295,9 +265,6 @@ def test_a_search_has_ten_entries_unless_it_is_told_and_may_ask_for_a_tag(host: 
     assert len(odd["entries"]) == 7
     assert all(it["tags"] == ["odd"] for it in odd["entries"])
     assert found(host, "heron", tag="ODD")["entries"] == []
-    for wrong in ({"limit": "x"}, {"limit": "-1"}, {"tag": "t" * 257}):
-        given = {"memoryRef": host.ref, "q": "heron", **wrong}
-        assert faults(host.ask("GET", "/search", params=given)) == [*wrong]
 
 
 @requirement("OW-28", "OW-23")

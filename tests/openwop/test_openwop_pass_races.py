@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import httpx
@@ -20,7 +18,6 @@ from ..support.openwop_passes import (
     events,
     ids,
     of_type,
-    passed,
 )
 from ..support.openwop_proposals import moved, proposed
 from ..support.openwop_tenants import counted
@@ -156,33 +153,6 @@ def test_everything_at_once_leaves_what_can_be_counted(service: Service, host: H
     assert size >= sum(len(it["content"]) for it in listed)
     assert len(made_of(host, ids(listed))) <= entries
     assert_index_is_whole(service.path)
-
-
-def delete_in(run: Host, made: list[str], own: Host) -> None:
-    """Delete entries one after another, while a pass thinks."""
-    other = replace(own, ref="mem://other")
-    for gone in made:
-        for _ in range(30):
-            other.put()
-        ok(run.delete(gone))
-
-
-@pytest.mark.heavy
-@requirement("OW-66", "OW-82")
-def test_an_archive_is_made_of_none_that_was_deleted_before_it_was_put(
-    service: Service, host: Host
-) -> None:
-    words = " ".join(f"heron{number} wades." for number in range(3000))
-    made = ids([host.put(f"{number} {words}") for number in range(30)])
-    run = host.in_run("r1")
-
-    done, _ = at_once(service, lambda it: it.compact(), partial(delete_in, run, made[:2]))
-
-    payload = passed(done)
-    told = [it["type"] for it in events(host)]
-    before = told[: told.index(COMPACTED)].count("agentops-memory.memory.deleted")
-    assert not {*made[:before]} & {*payload["sourceIds"]}
-    assert payload["sourceCount"] == 30 - before
 
 
 @pytest.mark.slow

@@ -7,16 +7,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
+from ..support.openwop_hosts import REF, Host, ok, refused
 from ..support.openwop_passes import CONSOLIDATED, events, ids, of_type, passed, state
-from ..support.openwop_tenants import SECRET, counted, keyed
+from ..support.openwop_tenants import counted, keyed
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
 
 FORBIDDEN = (403, "forbidden")
-INVALID = (400, "validation_error")
+
 Ask = Callable[[Host], httpx.Response]
 PASSES: dict[str, Ask] = {
     "compact": lambda it: it.compact(),
@@ -27,37 +27,12 @@ PASSES: dict[str, Ask] = {
 
 @for_each("name", PASSES)
 @requirement("OW-30", "OW-31", "OW-44", "OW-14")
-def test_refs_that_may_not_be_written_are_refused(closed: Service, name: str) -> None:
+def test_refs_of_others_are_not_written(closed: Service, name: str) -> None:
     with keyed(closed) as host:
         held = counted(host), len(events(host))
-        for ref in ("x" * 257, "", "a\x01b", "..", "a/../b", "..\\a", f"mem://{SECRET}"):
-            answer = PASSES[name](replace(host, ref=ref))
-            assert faults(answer) == ["memoryRef"], ref
-            assert not ref or ref not in answer.json()["message"]
         for ref in ("tenants/acme/x", "tenant:ACME", "mem_tenant:acme_agent:7"):
-            answer = PASSES[name](replace(host, ref=ref))
-            assert refused(answer) == FORBIDDEN, ref
-        for body in ({}, {"memoryRef": None}, {"memoryRef": 7}, {"memoryRef": [REF]}):
-            assert faults(host.ask("POST", f"/{name}", body)) == ["memoryRef"]
+            assert refused(PASSES[name](replace(host, ref=ref))) == FORBIDDEN, ref
         assert (counted(host), len(events(host))) == held
-
-
-@requirement("OW-12")
-def test_every_field_at_fault_is_named(host: Host) -> None:
-    bodies: dict[str, Json] = {
-        "/compact": {"memoryRef": 7, "content": " ", "keepSources": "no"},
-        "/distill": {"memoryRef": "..", "content": 7, "tokenBudget": 0, "recursive": 2,
-                     "expiresAt": "soon"},
-        "/consolidate": {"memoryRef": "", "merges": [{"ids": ["a"], "content": ""}]},
-        "/forget": {"subject": "", "dryRun": 7},
-    }  # fmt: skip
-    for path, body in bodies.items():
-        named = {it.split("[")[0] for it in faults(host.ask("POST", path, body))}
-        assert named == {*body}, path
-    for path in bodies:
-        for other in ("x", 7, ["x"]):
-            answer = host.ask("POST", path, other)
-            assert refused(answer) == INVALID, path
 
 
 @requirement("OW-12")

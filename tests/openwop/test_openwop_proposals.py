@@ -1,14 +1,11 @@
 """Proposals: handed in, reviewed, applied byte for byte, and told of."""
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-import httpx
 import pytest
 
-from ..support.callers import audit
 from ..support.engines import rows
 from ..support.openwop_hosts import DISCOVERY, Host, Json, ok, refused
 from ..support.openwop_proposals import (
@@ -263,41 +260,6 @@ def test_what_is_installed_is_listed_by_kind_and_in_pages(host: Host) -> None:
     rest = ok(host.ask("GET", "/artifacts", params={"limit": 5, "after": page["next"]}))
     assert [it["installedArtifactRef"] for it in rest["artifacts"]] == refs[5:]
     assert "next" not in rest
-    for unknown in ("x", "installed:", "installed:automation::0"):
-        answer = host.ask("GET", "/artifacts", params={"after": unknown})
-        assert (answer.status_code, answer.json()["error"]) == (400, "validation_error")
-
-
-@pytest.mark.heavy
-@requirement("OW-89", "OW-90")
-def test_racing_moves_end_in_one_state_with_one_event(path: Path) -> None:
-    with serving(path) as service:
-        host = Host(service.http)
-        for _ in range(8):
-            id_ = proposed(host)["id"]
-            before = len(told_of(host, "proposal.activated"))
-            asked = ["apply"] * 4 + ["reject"] * 2 + ["revise"] * 4
-            with ThreadPoolExecutor(10) as pool:
-                answers = list(pool.map(lambda move: _moved(host, id_, move), asked))  # noqa: B023
-            state = got(host, id_)["state"]
-            told = len(told_of(host, "proposal.activated")) - before
-            assert (state, told) in (("applied", 1), ("rejected", 0))
-            applies = answers[:4]
-            if state == "applied":
-                assert {it.status_code for it in applies} == {200}
-                assert len({it.content for it in applies}) == 1
-                ref = applies[0].json()["installedArtifactRef"]
-                assert artifact(host, ref).json() == got(host, id_)["artifact"]
-                recorded = [it for it in audit(path) if it.get("proposal") == id_]
-                assert recorded[-1]["artifact"] == ref
-            else:
-                assert {refused(it) for it in applies} == {CONFLICT}
-
-
-def _moved(host: Host, id_: str, move: str) -> httpx.Response:
-    if move == "revise":
-        return revised(host, id_, artifact=PACK | {"more": [1] * 1000})
-    return moved(host, id_, move)
 
 
 @pytest.mark.slow

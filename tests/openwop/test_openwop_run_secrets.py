@@ -10,7 +10,7 @@ import pytest
 from ..support.callers import audit, calling, made_key
 from ..support.engines import rows
 from ..support.erasing import remains
-from ..support.openwop_hosts import Host, Json, faults, ok, refused
+from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service, serving
@@ -249,26 +249,6 @@ def test_a_registration_leaves_no_digest_and_is_its_own_repetition(
     assert answers == [{"secretId": it, "registered": True} for it in ("a", "a", "b")]
     assert rows(service.path, "SELECT count(*) FROM done") == [(0,)]
     assert run.put("wombat-2")["content"] == "[REDACTED:b]"
-
-
-BAD: dict[str, tuple[Json, list[str]]] = {
-    "nothing": ({}, ["secretId", "value"]),
-    "no value": ({"secretId": "s", "value": None}, ["value"]),
-    "an empty id": ({"secretId": "", "value": VALUE}, ["secretId"]),
-    "a number": ({"secretId": "s", "value": 12345678901}, ["value"]),
-}
-
-
-@requirement("OW-40")
-@pytest.mark.parametrize("name", BAD)
-def test_what_is_no_secret_is_refused_by_its_fields(host: Host, name: str) -> None:
-    body, fields = BAD[name]
-    run = host.in_run("r1")
-
-    answer = run.ask("POST", "/runs/r1/secrets", body)
-
-    assert sorted(faults(answer)) == fields
-    assert VALUE not in answer.text
 
 
 OTHER = "wombat-of-the-woods"

@@ -5,11 +5,9 @@ import re
 import httpx
 import pytest
 
-from ..secrets.test_redaction import GITHUB
-from ..support.openwop_hosts import Host, Json, faults, ok, refused
+from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_looks import wire
 from ..support.requirements import requirement
-from ..support.samples import for_each
 from ..support.service import START, Service
 
 NEW = re.compile(r"run_[0-9a-f]{32}")
@@ -116,28 +114,3 @@ def test_an_ended_run_takes_no_write_and_is_read_on(host: Host) -> None:
     assert host.entries() == run.entries() == [made]
     assert ok(run.get(made["id"]))["entry"] == made
     assert run.told() == told
-
-
-FAULTY: dict[str, tuple[Json, str]] = {
-    "an empty id": ({"runId": ""}, "runId"), "a long id": ({"runId": "r" * 129}, "runId"),
-    "a slash": ({"runId": "a/b"}, "runId"), "a control character": ({"runId": "a\x85b"}, "runId"),
-    "a number": ({"runId": 7}, "runId"), "a secret in an id": ({"runId": GITHUB}, "runId"),
-    "a secret in an agent": ({"agentId": GITHUB}, "agentId"),
-    "a secret in a workflow": ({"workflowId": GITHUB}, "workflowId"),
-    "a short agent": ({"agentId": "ab"}, "agentId"),
-    "no list of refs": ({"memoryRefs": "mem://a"}, "memoryRefs"),
-    "many refs": ({"memoryRefs": [f"mem://{it}" for it in range(33)]}, "memoryRefs"),
-    "a malformed ref": ({"memoryRefs": ["mem://a", "../b"]}, "memoryRefs"),
-    "a secret in a ref": ({"memoryRefs": [f"mem://{GITHUB}"]}, "memoryRefs"),
-}  # fmt: skip
-
-
-@requirement("OW-54", "OW-40")
-@for_each("fault", FAULTY)
-def test_what_no_run_may_be_called_is_refused_by_its_field(host: Host, fault: str) -> None:
-    body, field = FAULTY[fault]
-    answer = opened(host, **{"runId": "r1"} | body)
-
-    assert [it.partition("[")[0] for it in faults(answer)] == [field]
-    assert GITHUB not in answer.text
-    assert refused(host.ask("GET", "/runs/r1")) == (404, "not_found")

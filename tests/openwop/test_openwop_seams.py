@@ -8,38 +8,18 @@ import pytest
 from agentops_memory.errors import SettingRefused
 
 from ..docs.test_docs import blocks, steps
-from ..support.callers import audit, calling, made_key
-from ..support.openwop_hosts import DISCOVERY, ok, refused
+from ..support.openwop_hosts import ok
 from ..support.openwop_seams import (
     ACROSS,
     FIXTURES,
     OTHER,
-    ROUTES,
     Suite,
     let_in,
 )
 from ..support.process import ANEW, ROOT, program
 from ..support.requirements import requirement
-from ..support.service import serving, speaking
+from ..support.service import speaking
 from .seams.application import with_seams
-
-OF_SEAMS = ("/v1/runs", "/v1/test/", "/v1/memory/", "/v1/host/sample/", "/v1/host/openwop-app/")
-
-
-@pytest.mark.slow
-@requirement("OW-98", "OW-5")
-def test_the_service_has_no_seam(path: Path) -> None:
-    token = made_key(path)
-    with serving(path) as service, calling(service, token) as http:
-        unknown = http.get("/v1/nothing")
-        for method, route in ROUTES:
-            answer = http.request(method, f"/v1{route}", json={})
-            assert answer.status_code == 404, route
-            assert answer.content == unknown.content
-        paths = ok(http.get("/v1/openapi.json"))["paths"]
-        assert not [it for it in paths if it.startswith(OF_SEAMS)]
-        assert "fixtures" not in ok(http.get(DISCOVERY))
-        assert "seams.enabled" not in {line["action"] for line in audit(path)}
 
 
 @requirement("OW-98")
@@ -71,26 +51,6 @@ def test_the_application_of_the_document_serves_the_suite(tmp_path: Path) -> Non
         http.headers["Authorization"] = f"Bearer {made.output.strip()}"
         run = ok(http.post("/v1/runs", json={"workflowId": "conformance-noop"}), 201)
         assert run["status"] == "completed"
-
-
-@requirement("OW-98")
-def test_no_seam_is_for_a_caller_without_a_key(suite: Suite) -> None:
-    with calling(suite.service, None) as http:
-        for method, route in ROUTES:
-            answer = http.request(method, f"/v1{route}", json={})
-            assert refused(answer) == (401, "unauthenticated"), route
-
-
-@pytest.mark.slow
-@requirement("OW-98", "OW-8")
-def test_a_reader_changes_nothing_through_a_seam(suite: Suite) -> None:
-    with let_in(suite, "reader") as reader:
-        for method, route in ROUTES:
-            answer = reader.http.request(method, f"/v1{route}", json={})
-            if method == "GET":
-                assert answer.status_code in (200, 404), route
-            else:
-                assert refused(answer) == (403, "forbidden"), route
 
 
 @requirement("OW-99")

@@ -1,16 +1,10 @@
 """How much memory the values take that a tenant's runs have registered, and what makes room."""
 
-import tracemalloc
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-
-from agentops_memory.errors import OverQuota, TooMany
-from agentops_memory.memory.access import DEFAULT_TENANT, Caller
-from agentops_memory.memory.redactor import Redaction, Registry, RunKey, default_rules
 
 from ..support.engines import rows
 from ..support.openwop_hosts import Host, faults, ok, refused
@@ -65,22 +59,6 @@ def test_values_beyond_the_bound_are_429_and_those_before_stay_secret(
     assert run.put("the run goes on")["content"] == "the run goes on"  # no value of it is lost
     with keyed(service, "writer", "acme") as theirs:
         assert filled(theirs.in_run("r1")) == fit  # each tenant has a bound of its own
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@requirement("OW-107")
-@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_the_end_of_a_run_makes_its_room_free(host: Host, status: str) -> None:
-    kept, second = host.in_run("kept"), host.in_run("r2")
-    assert asked(kept, 0).status_code == 200
-    fit = filled(host.in_run("r1"))
-    assert asked(second, 0).status_code == 429
-
-    Host(host.http, run="r1").end(status)
-
-    assert filled(second) == fit
-    assert host.put(value(0))["content"] == "[REDACTED:s00000]"
 
 
 @pytest.mark.heavy
@@ -140,50 +118,3 @@ def test_each_pod_has_its_own_bound_and_a_run_that_another_ended_makes_room(
         Host(second.http, run="r1").end()
 
         assert filled(Host(first.http, run="r2")) == fit
-
-
-NAMES: dict[str, Callable[[int], tuple[str, str, str]]] = {  # run, id and value, by a number
-    "short ones of one run": lambda it: ("r", f"{it}", f"x{it:07d}"),
-    "one of each run": lambda it: (f"{it:0128d}", "s", f"x{it:07d}"),
-    "long names": lambda it: (f"{it:0128d}", f"{it:08d}" + "\U0001f332" * 248, f"x{it:07d}"),
-    "wide ones": lambda it: ("r", "s" * 256, f"{it:08d}" + "\U0001f332" * 2000),
-}
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@requirement("OW-107")
-@pytest.mark.parametrize("kind", NAMES)
-def test_what_is_counted_is_at_least_what_is_held_and_what_is_forgotten_is_gone(kind: str) -> None:
-    names, bound, caller = NAMES[kind], 256 * 1024, Caller(tenant=DEFAULT_TENANT)
-    redaction = Redaction(exceptions=lambda _: default_rules(caller), registry=Registry(bound))
-    registry = redaction.registry
-    # What the interpreter makes once and keeps is not counted.
-    registry.register(RunKey(tenant=DEFAULT_TENANT, run="r"), "s", "x" * 8)
-    redaction.rules(caller).redacted("x" * 9)
-    registry.forget(RunKey(tenant=DEFAULT_TENANT, run="r"))
-
-    def fill() -> int:
-        """Bytes that are held when no more is taken, and each value was looked for and found."""
-        for number in count():
-            run, id_, text = names(number)
-            try:
-                registry.register(RunKey(tenant=DEFAULT_TENANT, run=run), id_, text)
-            except (TooMany, OverQuota):
-                break
-        rules = redaction.rules(caller)
-        for _, text in rules.values:
-            rules.redacted(f"{text}!")
-        return tracemalloc.get_traced_memory()[0]
-
-    tracemalloc.start()
-    try:
-        for _ in range(3):  # nothing of what was there before is kept
-            assert bound // 16 < fill() <= bound
-            for run in registry.runs(DEFAULT_TENANT):
-                registry.forget(run)
-        del run
-        left, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert left < bound // 16

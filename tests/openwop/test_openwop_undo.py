@@ -1,8 +1,6 @@
 """Undo: what a pass has done is as it was, byte for byte, or it is refused and nothing changes."""
 
 from collections.abc import Callable
-from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,9 +19,7 @@ from ..support.openwop_passes import (
     passed,
     state,
 )
-from ..support.openwop_sweeps import steadily, sweeping
 from ..support.openwop_tenants import NEVER, counted, keyed
-from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -188,21 +184,6 @@ def test_what_came_meanwhile_stays(host: Host) -> None:
     assert archived(host, host.compact()) in host.entries()
 
 
-@pytest.mark.heavy
-@requirement("OW-71", "OW-8")
-@pytest.mark.parametrize("run", ["no", "run_" + "0" * 32, "r1"])
-def test_only_what_a_pass_was_can_be_undone(host: Host, run: str) -> None:
-    host.in_run("r1").put("in a run")
-    before = known(host), len(events(host))
-
-    status, code = refused(host.undo(run))
-
-    if run != "r1":
-        assert (status, code) == (404, "not_found")
-    assert (status, code) in {(404, "not_found"), NOT_UNDOABLE}
-    assert (known(host), len(events(host))) == before
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("host")
 @requirement("OW-71", "OW-101", "OW-13")
@@ -293,27 +274,3 @@ def test_the_order_of_undos_does_not_matter_where_nothing_is_gone(service: Servi
 
     assert state(host)[:2] == before
     assert [about(host, it)["seen"] for it in ids(before[0])] == [1, 1, 1]
-
-
-@pytest.mark.heavy
-@requirement("OW-66", "OW-71", "OW-29")
-def test_what_passes_did_holds_when_their_runs_are_gone(tmp_path: Path) -> None:
-    with sweeping(tmp_path, MEMORY_KEEP_EVENTS="1h") as service:
-        host = Host(service.http)
-        for text in ("herons wade", "herons wade", "egrets fly"):
-            host.put(text)
-        run = ok(host.consolidate())["runId"]
-        answer = host.compact()
-        archive = archived(host, answer)
-        held = counted(host)[REF]
-        steadily(service, timedelta(hours=5))
-        until(lambda: host.ask("GET", f"/runs/{run}").status_code == 404)
-        until(lambda: host.ask("GET", f"/runs/{ok(answer)['runId']}").status_code == 404)
-
-        assert host.entries() == [archive]
-        assert counted(host)[REF] == held
-        assert len(about(host, archive["id"])["derivedFrom"]) == 2
-        assert refused(host.undo(run)) in [(404, "not_found"), NOT_UNDOABLE]
-        assert host.index()["entryCount"] == 1
-        ok(host.delete(archive["id"]))
-        assert sorted(host.contents()) == ["egrets fly", "herons wade"]
