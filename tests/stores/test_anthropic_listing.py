@@ -9,7 +9,7 @@ import anthropic
 import pytest
 from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 
-from ..support.anthropic_sdk import STORES, async_client, client, memory, paths, refusal, sdk, store
+from ..support.anthropic_sdk import STORES, async_client, client, memory, paths, sdk, store
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
@@ -249,21 +249,9 @@ def test_a_page_has_twenty_items_unless_more_are_asked_for_without_contents(
         assert len(list(listed(many.id, limit=100, view="full"))) == 101
 
 
-def test_lists_of_a_store_that_is_not_there_are_404(service: Service) -> None:
-    for list_ in ("memories", "memory_versions"):
-        for id_ in (f"memstore_{'0' * 32}", "x"):
-            assert service.http.get(f"{STORES}/{id_}/{list_}").status_code == 404
-
-
 def test_an_empty_store_has_an_empty_page(service: Service, sdk: anthropic.Anthropic) -> None:
     empty = store(sdk)
 
     for list_ in ("memories", "memory_versions"):
         answer = service.http.get(f"{STORES}/{empty.id}/{list_}")
         assert answer.json() == {"data": [], "next_page": None}
-
-
-def test_the_package_refuses_what_the_service_does(sdk: anthropic.Anthropic, notes: Store) -> None:
-    error = refusal(lambda: sdk.beta.memory_stores.memories.list(notes.id, limit=101))
-
-    assert error["type"] == "invalid_request_error"

@@ -3,11 +3,10 @@
 import re
 from uuid import UUID
 
-import pytest
-
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
+from ..support.store_dialects import CLOUD, Dialect, every_request, in_both, stocked
 from ..support.stores import (
     NEVER,
     STORES,
@@ -209,39 +208,68 @@ def test_what_is_in_an_archived_store_is_read_and_redacted_and_nothing_else(
 # Deletion
 
 
-@requirement("stores:delete")
-@pytest.mark.parametrize("is_archived", [False, True])
+@requirement("stores:delete", "anthropic:sdk:delete-store", "anthropic:deleting")
+@for_each("is_archived", [False, True])
+@in_both
 def test_a_deleted_store_is_gone_with_all_that_is_below_it(
-    service: Service, is_archived: bool
+    service: Service, dialect: Dialect, is_archived: bool
 ) -> None:
-    http, made, kept = service.http, store(service.http), store(service.http, "Kept")
-    written, other = entry(http, made, "a"), entry(http, kept, "a")
-    (version,) = versions(http, made)
+    http, kept = service.http, store(service.http, "Kept")
+    gone, other = stocked(http), entry(http, kept, "a")
+    home = {"id": gone[0]}
     if is_archived:
-        ok(http.post(at(made, "archive")))
+        ok(http.post(at(home, "archive")))
 
-    delete(http, at(made))
+    answer = http.delete(dialect.at(home))
 
-    everything = ids(http.get(STORES, params={"include_archived": "true"}))
-    assert everything == [kept["id"]]
-    for method, path in [
-        ("GET", at(made)), ("POST", at(made, "archive")), ("DELETE", at(made)),
-        ("GET", at(made, "memories")), ("GET", entry_at(made, written)),
-        ("DELETE", entry_at(made, written)), ("GET", at(made, "versions")),
-        ("GET", version_at(made, version)), ("POST", f"{version_at(made, version)}/redact"),
-        ("GET", f"{at(made, 'search')}?q=hello"),
-    ]:  # fmt: skip
-        told = refusal(http.request(method, path))
-        assert told == (404, "not_found_error", f"MemoryStore '{made['id']}' was not found.", None)
+    if dialect is CLOUD:
+        assert (answer.status_code, answer.content) == (204, b"")
+    else:
+        assert ok(answer) == {"id": gone[0], "type": "memory_store_deleted"}
+    assert gone[0] not in ids(http.get(STORES, params={"include_archived": "true"}))
+    for it in every_request(*gone, dialect):
+        if gone[0] in it.path:
+            assert dialect.refusal(it.send(http)) == missing(dialect, "MemoryStore", gone[0]), it
     assert ok(http.get(entry_at(kept, other))) == other
 
 
-@for_each("unknown", [f"memstore_{NEVER}", "memstore_nonexistent", "x", "%00", "a%20b"])
-@requirement("stores:unknown-ids", "stores:error:404")
-def test_an_unknown_store_is_named_in_the_refusal(service: Service, unknown: str) -> None:
-    shown = {"%00": "\ufffd", "a%20b": "a b"}.get(unknown, unknown)
+def missing(dialect: Dialect, kind: str, id_: str) -> tuple[int, str, str, None]:
+    """The refusal of an id; ours names it, in the contract's words."""
+    plain = {
+        "MemoryStore": "No such memory store.", "Memory": "No such memory in this store.",
+        "MemoryVersion": "No such version in this store.",
+    }  # fmt: skip
+    ours = f"{kind} '{id_}' was not found."
+    return 404, "not_found_error", ours if dialect is CLOUD else plain[kind], None
 
-    for method, below in [("GET", ""), ("DELETE", ""), ("POST", "/archive"), ("GET", "/versions")]:
-        told = refusal(service.http.request(method, f"{STORES}/{unknown}{below}"))
-        sentence = f"MemoryStore '{shown}' was not found."
-        assert told == (404, "not_found_error", sentence, None)
+
+@requirement("stores:unknown-ids", "stores:error:404", "anthropic:ids:foreign")
+@in_both
+def test_what_is_in_another_store_or_no_id_of_the_kind_is_not_found(
+    service: Service, dialect: Dialect
+) -> None:
+    http = service.http
+    (one, memory, version), (other, *_) = stocked(http), stocked(http)
+    before = [ok(http.get(at({"id": one}, it))) for it in ("memories", "versions")]
+    nobodys = (
+        f"memstore_{NEVER}", "memstore_x", f"memstore_{NEVER[1:]}", f"memstore_{NEVER}0", "x", "1",
+        "memstore_" + "G" * 32, f"mem_{NEVER}", "%00", "a%20b", "..%2f", "m" * 90,
+    )  # fmt: skip
+    shown = {"%00": "\ufffd", "a%20b": "a b"}
+    cases = [((it, memory, version), "MemoryStore", it) for it in nobodys]
+    cases += [
+        ((other, it, version), "Memory", it)
+        for it in (memory, f"mem_{NEVER}", "mem_x", one, "1", memory.upper())
+    ]
+    cases += [
+        ((other, memory, it), "MemoryVersion", it)
+        for it in (version, f"memver_{NEVER}", "memver_x", version.replace("memver", "mem"), "x")
+    ]
+    for known, kind, id_ in cases:
+        due = missing(dialect, kind, shown.get(id_, id_))
+        if "%2f" in id_:
+            due = (404, "not_found_error", "There is nothing at this path.", None)
+        for it in every_request(*known, dialect):
+            if f"/{id_}" in it.path and (kind == "MemoryStore" or it.path.count(id_) == 1):
+                assert dialect.refusal(it.send(http)) == due, it
+    assert [ok(http.get(at({"id": one}, it))) for it in ("memories", "versions")] == before

@@ -1,4 +1,4 @@
-"""Who may use memory stores, and that nothing else of the service sees into them."""
+"""Who may use memory stores in either dialect; nothing else of the service sees into them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,26 +11,32 @@ from ..support.database import assert_index_is_whole
 from ..support.engines import rows
 from ..support.requirements import requirement
 from ..support.service import Service, observation, serving
+from ..support.store_dialects import (
+    ANTHROPIC,
+    CLOUD,
+    UNKNOWN,
+    Dialect,
+    every_request,
+    in_both,
+    stocked,
+)
 from ..support.stores import (
-    NEVER,
     STORES,
     Object,
     at,
-    delete,
     entry,
     entry_at,
     fault,
     ids,
     ok,
-    redact,
-    refusal,
     store,
     version_at,
     versions,
 )
 
-DENIED = (403, "permission_error", None)
 WORD = "xylographer"
+ROLES = ("reader", "writer", "admin")
+READS = {"get_store", "list_stores", "get_version", "list_versions"}
 
 
 @pytest.fixture
@@ -43,78 +49,142 @@ def client(service: Service, role: str, *projects: str, tenant: str = "default")
     return calling(service, made_key(service.path, role, tenant, projects or ("*",)))
 
 
-@requirement("stores:roles", "stores:error:403")
-def test_readers_read_writers_write_and_admins_delete_and_redact(closed: Service) -> None:
-    with (
-        client(closed, "reader") as reader,
-        client(closed, "writer") as writer,
-        client(closed, "admin") as admin,
-    ):
-        home = store(writer)
-        made, gone = entry(writer, home, "a"), entry(writer, home, "b")
-        version = versions(reader, home, entry_id=made["id"])[0]
-        reads = [
-            STORES, at(home), at(home, "memories"), entry_at(home, made), at(home, "versions"),
-            version_at(home, version), f"{at(home, 'search')}?q=hello",
+@in_both
+def test_every_operation_has_a_request_and_a_role(dialect: Dialect) -> None:
+    every = every_request(*UNKNOWN, dialect)
+    of = {
+        role: {it.name.removeprefix("anthropic_") for it in every if it.role == role}
+        for role in ROLES
+    }
+
+    assert len(every) == 14
+    assert of["admin"] == {"delete_store", "redact_version"}
+    assert of["reader"] == READS | (
+        {"get_memory", "list_memories"} if dialect is ANTHROPIC
+        else {"get_entry", "list_entries", "search_store"}
+    )  # fmt: skip
+
+
+@requirement("stores:roles", "stores:error:403", "anthropic:keys:roles")
+@pytest.mark.representative(3)
+@pytest.mark.parametrize("role", ROLES)
+@in_both
+def test_a_key_does_what_its_role_may_and_no_more(
+    service: Service, dialect: Dialect, role: str
+) -> None:
+    every = every_request(*stocked(service.http), dialect)
+    may = ROLES[: ROLES.index(role) + 1]
+    with client(service, role) as http:
+        answers = [(it, it.send(http)) for it in every]
+
+    for it, answer in answers:
+        if it.role in may:
+            assert answer.status_code == it.status, (it, answer.text)
+        else:
+            assert dialect.fault(answer) == (403, "permission_error"), it
+
+
+@requirement("stores:error:403", "anthropic:keys:projects")
+@in_both
+def test_a_key_for_some_projects_has_no_stores(service: Service, dialect: Dialect) -> None:
+    known = stocked(service.http)
+    for projects in (("billing",), ("billing-*", "shop")):
+        with client(service, "admin", *projects) as http:
+            for ids_ in (known, UNKNOWN):
+                for it in every_request(*ids_, dialect):
+                    unread = {"json": None, "content": b"{"} if dialect is CLOUD else {}
+                    told = dialect.refusal(it.send(http, **unread))
+                    sentence = "Memory stores are for keys that act on every project."
+                    assert told == (403, "permission_error", sentence, None), it
+
+
+@requirement("anthropic:sdk:keys", "stores:error:401", "stores:auth:authorization")
+@in_both
+def test_without_a_key_that_works_nothing_is_done(service: Service, dialect: Dialect) -> None:
+    every = every_request(*stocked(service.http), dialect)
+    made_key(service.path)
+    for token in (None, "amk_nobody", ""):
+        with calling(service, token) as http:
+            strange = [http.get(f"{dialect.prefix}/x"), http.put(dialect.stores)]
+            for answer in (*(it.send(http) for it in every), *strange):
+                assert dialect.fault(answer) == (401, "authentication_error")
+                assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@in_both
+def test_no_store_crosses_tenants(closed: Service, dialect: Dialect) -> None:
+    ada, bob = (client(closed, "admin", tenant=tenant) for tenant in ("ada", "bob"))
+    with ada, bob:
+        hers = stocked(ada, "canary")
+        asked = every_request(*hers, dialect), every_request(*UNKNOWN, dialect)
+
+        theirs, nobodys = ([it.send(bob) for it in each] for each in asked)
+
+        for it, one, other in zip(asked[0], theirs, nobodys, strict=True):
+            assert one.status_code == other.status_code == (
+                it.status if it.name.endswith(("create_store", "list_stores")) else 404
+            )  # fmt: skip
+            assert "canary" not in one.text
+            if one.is_error and dialect is ANTHROPIC:  # the other names the id
+                assert one.json()["error"] == other.json()["error"]
+        found = ada.get(f"{ANTHROPIC.stores}/{hers[0]}/memories?view=full").json()["data"]
+        assert [(it["path"], it["content"]) for it in found] == [("/a", "second")]
+
+
+# What is done for good is noted once, and only when it is done.
+
+
+def noted(path: Path) -> list[tuple[object, object, object]]:
+    """The deeds in stores that the audit has, by which key, and of how many entries."""
+    lines = [line for line in audit(path) if "store" in line]
+    return [(line["action"], line["by"], line.get("observations")) for line in lines]
+
+
+@requirement("anthropic:keys:roles")
+def test_a_redaction_is_noted_once_however_often_it_is_asked_for(path: Path) -> None:
+    token = made_key(path)
+    with serving(path) as service, calling(service, token) as http:
+        home = store(http)
+        entry(http, home, "a.md")
+        (head,) = versions(http, home)
+        theirs = f"{ANTHROPIC.at(home, 'versions', head['id'])}/redact"
+        ours, key = f"{version_at(home, head)}/redact", {"Idempotency-Key": "k1"}
+
+        asked = [
+            http.post(theirs),  # it is the current one: refused
+            http.post(ours, headers=key),
+            http.post(ours, headers=key),
+            http.post(ours),
+            http.post(theirs),  # it is still
+            http.post(ours, headers={"Idempotency-Key": "k2"}),
+            http.post(f"{at(home, 'versions')}/memver_{'0' * 32}/redact"),
+        ]
+
+    assert [it.status_code for it in asked] == [400, 200, 200, 409, 400, 409, 404]
+    assert noted(path) == [("version.redacted", {"key": token.split("_")[1]}, None)]
+
+
+@requirement("anthropic:keys:roles")
+@in_both
+def test_a_deletion_is_noted_once_and_not_under_a_key_that_was_used(
+    path: Path, dialect: Dialect
+) -> None:
+    token = made_key(path)
+    with serving(path) as service, calling(service, token) as http:
+        one, other = (store(http) for _ in range(2))
+        entry(http, one, "a")
+        key = {"Idempotency-Key": "k1"}
+
+        asked = [
+            http.delete(dialect.at(one), headers=key), http.delete(dialect.at(one), headers=key),
+            http.delete(dialect.at(other), headers=key), http.delete(dialect.at(one)),
         ]  # fmt: skip
-        writes: list[tuple[str, str, Object | None]] = [
-            ("POST", STORES, {"name": "a"}),
-            ("POST", at(home, "memories"), {"path": "c", "content": "d"}),
-            ("PUT", entry_at(home, made), {"content": "e"}),
-            ("DELETE", entry_at(home, gone), None),
-            ("POST", at(home, "archive"), None),
-        ]
-        deletes: list[tuple[str, str, Object | None]] = [
-            ("POST", f"{version_at(home, version)}/redact", None),
-            ("DELETE", at(home), None),
-        ]
-        for path in reads:
-            assert reader.get(path).status_code == 200
-        for method, path, body in writes + deletes:
-            assert fault(reader.request(method, path, json=body)) == DENIED
-        for method, path, body in deletes:
-            assert fault(writer.request(method, path, json=body)) == DENIED
-        for method, path, body in writes:
-            assert writer.request(method, path, json=body).is_success
-        for method, path, body in deletes:
-            assert admin.request(method, path, json=body).is_success
 
-
-@pytest.mark.slow
-@requirement("stores:error:403")
-def test_a_key_for_some_projects_has_no_stores_at_all(closed: Service) -> None:
-    with client(closed, "admin") as whole, client(closed, "admin", "billing-*", "s*") as part:
-        home = store(whole)
-        made = entry(whole, home, "a")
-        (version,) = versions(whole, home)
-        for known in (True, False):
-            sid = home["id"] if known else "memstore_x"
-            eid, vid = (made["id"], version["id"]) if known else ("x", f"memver_{NEVER}")
-            base = f"{STORES}/{sid}"
-            for method, path in [
-                ("POST", STORES), ("GET", STORES), ("GET", base), ("POST", f"{base}/archive"),
-                ("DELETE", base), ("GET", f"{base}/search"), ("POST", f"{base}/memories"),
-                ("GET", f"{base}/memories?limit=x"), ("GET", f"{base}/memories/{eid}"),
-                ("PUT", f"{base}/memories/{eid}"), ("DELETE", f"{base}/memories/{eid}"),
-                ("GET", f"{base}/versions"), ("GET", f"{base}/versions/{vid}"),
-                ("POST", f"{base}/versions/{vid}/redact"),
-            ]:  # fmt: skip
-                told = refusal(part.request(method, path, content=b"{"))
-                sentence = "Memory stores are for keys that act on every project."
-                assert told == (403, "permission_error", sentence, None), (method, path)
-        assert ok(whole.get(entry_at(home, made))) == made
-
-
-def test_what_cannot_be_undone_is_noted(closed: Service) -> None:
-    with client(closed, "admin") as admin:
-        home = store(admin)
-        entry(admin, home, "a")
-        (version,) = versions(admin, home)
-        redact(admin, home, version)
-        delete(admin, at(home))
-
-    told = [(line["action"], line.get("observations")) for line in audit(closed.path)][1:]
-    assert told == [("version.redacted", None), ("store.deleted", 1)]
+        assert asked[0].is_success
+        assert asked[0].content == asked[1].content
+        assert [answer.status_code for answer in asked[2:]] == [409, 404]
+        assert ids(http.get(STORES)) == [other["id"]]
+    assert noted(path) == [("store.deleted", {"key": token.split("_")[1]}, 1)]
 
 
 # Stores and projects are apart
@@ -193,7 +263,7 @@ def test_a_key_for_some_projects_reads_on_beside_stores(closed: Service) -> None
             assert part.get(path).status_code == 404
 
 
-@requirement("stores:apart")
+@requirement("stores:apart", "anthropic:separate")
 def test_no_store_shows_a_memory_of_a_project(beside: tuple[Service, Object, Object, int]) -> None:
     service, home, made, _ = beside
     service.save(f"Another {WORD}, for all.", scope="global", topic_key="notes/b")
@@ -204,7 +274,12 @@ def test_no_store_shows_a_memory_of_a_project(beside: tuple[Service, Object, Obj
     for uid in uids:
         told = service.http.get(at(home, "memories", f"mem_{uid.replace('-', '')}"))
         assert fault(told) == (404, "not_found_error", None)
+        theirs = service.http.get(ANTHROPIC.at(home, "memories", f"mem_{uid.replace('-', '')}"))
+        assert theirs.status_code == 404
     assert len(versions(service.http, home)) == 1
+    own = ANTHROPIC.at(home, "versions")
+    assert service.http.get(own, params={"session_id": "s1"}).json()["data"] == []
+    assert "project" not in service.http.get(f"{own}?view=full").text
 
 
 @requirement("stores:apart")

@@ -1,4 +1,4 @@
-"""Any body to any route of memory stores, any text in any parameter: only documented answers."""
+"""Any body to any route of either dialect of memory stores, any text in any parameter."""
 
 import hashlib
 import json
@@ -11,97 +11,120 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..http.test_any_input import EXAMPLES, described, text, value
+from ..http.test_any_input import EXAMPLES, described, mangled, text, value
 from ..support.service import Service
 from ..support.service import lasting as service
-from ..support.stores import NEVER, STORES, entry, entry_at, ok, refusal, store, update, versions
+from ..support.store_dialects import (
+    ANTHROPIC,
+    DIALECTS,
+    UNKNOWN,
+    Dialect,
+    in_both,
+    stocked,
+)
+from ..support.stores import entry, entry_at, ok, refusal, store, update
 
 __all__ = ["described", "service"]
 
-FIELDS = ("name", "description", "metadata", "path", "content", "version", "content_sha256", "more")
-fitting = st.fixed_dictionaries(
-    {"name": text, "path": text, "content": text},
-    optional={
-        "description": text, "metadata": st.dictionaries(text, text, max_size=3),
-        "version": st.integers(), "content_sha256": text | st.just("a" * 64),
-    },
-)  # fmt: skip
-record = fitting | st.dictionaries(st.sampled_from(FIELDS), value, max_size=8)
-encoded = (record | value).map(lambda given: json.dumps(given).encode())
-body = encoded | st.binary(max_size=60)
-mangled = st.builds(
-    lambda whole, at, part: whole[:at] + part + whole[at:], body, st.integers(0, 99),
-    st.binary(max_size=3),
-)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("nothing_fails")
 
+FIELDS = {
+    "name": text, "description": text, "path": text | text.map(lambda it: f"/{it}"),
+    "metadata": st.dictionaries(text, text | st.none(), max_size=20), "content": text,
+    "version": st.integers(), "content_sha256": text | st.just("a" * 64), "more": value,
+    "precondition": st.fixed_dictionaries(
+        {"type": st.sampled_from(["content_sha256", "x"])}, optional={"content_sha256": text}
+    ),
+}  # fmt: skip
+record = st.fixed_dictionaries(
+    {name: FIELDS[name] for name in ("name", "path", "content")},
+    optional={
+        name: FIELDS[name] for name in ("description", "metadata", "version", "precondition")
+    },
+) | st.dictionaries(st.sampled_from(sorted(FIELDS)), value, max_size=8)
+body = record.map(lambda it: json.dumps(it).encode()) | mangled
+words = st.sampled_from(
+    ["1", "0", "true", "basic", "full", "/a/", "2030-01-01T12:00:00Z", "0001-01-01T00:00:00-23:59",
+     "9999-12-31T23:59:59-23:59", "created", "AAAAAAAAAAAvYQ"]
+)  # fmt: skip
+raw = st.binary(max_size=12) | text.map(lambda it: it.encode("utf-8", "surrogatepass"))
+OPERATIONS = [(dialect, it) for dialect in DIALECTS for it in dialect.operations()]
 BODIES = [
-    ("POST", STORES),
-    ("POST", f"{STORES}/{{store_id}}/memories"),
-    ("PUT", f"{STORES}/{{store_id}}/memories/{{entry_id}}"),
+    (dialect, it.method, it.path)
+    for dialect, it in OPERATIONS
+    if it.body or (dialect is ANTHROPIC and it.path.endswith("/redact"))
 ]
-READS = [
-    STORES, f"{STORES}/{{store_id}}", f"{STORES}/{{store_id}}/search",
-    f"{STORES}/{{store_id}}/memories", f"{STORES}/{{store_id}}/memories/{{entry_id}}",
-    f"{STORES}/{{store_id}}/versions", f"{STORES}/{{store_id}}/versions/{{version_id}}",
-]  # fmt: skip
+READS = [(dialect, it.path) for dialect, it in OPERATIONS if it.method == "GET"]
 
 
 @pytest.fixture(scope="module")
 def known(service: Service) -> dict[str, str]:
     """Ids of things that are there."""
-    home = store(service.http)
-    made = entry(service.http, home, "a/b")
-    (version,) = versions(service.http, home)
-    return {"store_id": home["id"], "entry_id": made["id"], "version_id": version["id"]}
+    store_id, entry_id, version_id = stocked(service.http)
+    return {
+        "store_id": store_id, "memory_store_id": store_id, "entry_id": entry_id,
+        "memory_id": entry_id, "version_id": version_id, "memory_version_id": version_id,
+    }  # fmt: skip
 
 
-def assert_documented(answer: httpx.Response, operation: Mapping[str, Any]) -> None:
+def assert_documented(
+    dialect: Dialect, answer: httpx.Response, operation: Mapping[str, Any]
+) -> None:
     assert str(answer.status_code) in operation["responses"], answer.text
     assert answer.status_code < 500
+    assert answer.headers[dialect.request_id]
     if answer.status_code >= 400:
-        refusal(answer)
+        error = answer.json()
+        assert error.keys() == {"type", "error", "request_id"}
+        assert error["error"].keys() >= {"type", "message"}
 
 
-@pytest.mark.parametrize(("method", "template"), BODIES)
+@pytest.mark.parametrize("target", BODIES, ids=lambda it: it[2])
 @EXAMPLES
-@given(content=body | mangled)
+@given(content=body)
 def test_any_body_gets_a_documented_answer(
-    service: Service, described: dict[str, Any], known: dict[str, str], method: str, template: str,
-    content: bytes,
+    service: Service, described: dict[str, Any], known: dict[str, str],
+    target: tuple[Dialect, str, str], content: bytes,
 ) -> None:  # fmt: skip
+    dialect, method, template = target
     answer = service.http.request(method, template.format(**known), content=content)
 
-    assert_documented(answer, described[template][method.lower()])
+    assert_documented(dialect, answer, described[template][method.lower()])
 
 
-@pytest.mark.parametrize("template", READS)
+@pytest.mark.parametrize("target", READS, ids=lambda it: it[1])
 @EXAMPLES
-@given(given_=st.data())
+@given(chosen=st.data())
 def test_any_parameter_gets_a_documented_answer(
-    service: Service, described: dict[str, Any], known: dict[str, str], template: str,
-    given_: st.DataObject,
+    service: Service, described: dict[str, Any], known: dict[str, str],
+    target: tuple[Dialect, str], chosen: st.DataObject,
 ) -> None:  # fmt: skip
+    dialect, template = target
     operation = described[template]["get"]
-    raw = st.binary(max_size=12) | text.map(lambda given: given.encode("utf-8", "surrogatepass"))
-    ids = st.sampled_from([*known.values(), f"mem_{NEVER}"]).map(str.encode)
-    likely = st.sampled_from([b"1", b"0", b"true", b"2030-01-01T12:00:00Z"])
-    values = {
-        parameter["name"]: quote_from_bytes(given_.draw(ids | likely | raw), safe="")
+    ids = st.sampled_from([*known.values(), *UNKNOWN])
+    query = "&".join(
+        f"{parameter['name']}={chosen.draw(words | ids | raw.map(_quoted))}"
         for parameter in operation["parameters"]
-        if parameter["in"] == "query" and given_.draw(st.booleans())
-    }
-    places = {
-        name: known[name] if given_.draw(st.booleans()) else quote_from_bytes(given_.draw(raw), "")
-        for name in known
-    }
-
-    answer = service.http.get(
-        template.format(**places) + "?" + "&".join(f"{name}={values[name]}" for name in values)
+        if parameter["in"] == "query" and chosen.draw(st.booleans())
     )
+    places = {
+        name: id_ if chosen.draw(st.booleans()) else _quoted(chosen.draw(raw))
+        for name, id_ in known.items()
+    }
 
-    if answer.status_code in (404, 405):  # an id such as `.` makes another path
-        return
-    assert_documented(answer, operation)
+    answer = service.http.get(f"{template.format(**places)}?{query}")
+
+    if answer.status_code not in (404, 405):  # an id such as `.` makes another path
+        assert_documented(dialect, answer, operation)
+
+
+@in_both
+@EXAMPLES
+@given(id_=st.binary(min_size=1, max_size=40).map(lambda it: quote_from_bytes(it, safe="")))
+def test_any_id_is_unknown(service: Service, dialect: Dialect, id_: str) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        answer = service.http.request(method, f"{dialect.stores}/{id_}")
+        assert answer.status_code in (404, 405)  # an id such as `.` makes another path
 
 
 @EXAMPLES
@@ -121,3 +144,7 @@ def test_any_text_is_stored_as_it_was_sent_or_refused(
     last = update(service.http, home, made, stored)
     assert last["content_sha256"] == hashlib.sha256(stored.encode()).hexdigest()
     assert last["size"] == len(stored.encode())
+
+
+def _quoted(raw: bytes) -> str:
+    return quote_from_bytes(raw, safe="")

@@ -13,8 +13,6 @@ from ..support.stores import STORES, Object, at, entry, entry_at, fault, invalid
 
 __all__ = ["service"]
 
-MIB = 1024 * 1024
-
 
 @requirement("stores:store:limits")
 @for_each("field, most", [("name", 64), ("description", 1024)])
@@ -103,19 +101,6 @@ def test_a_path_has_so_many_segments(service: Service, home: Object) -> None:
 
     assert made["path"].count("/") == 19
     assert fault(over) == invalid("path")
-
-
-@requirement("stores:body-limit")
-def test_a_body_has_so_many_bytes(service: Service) -> None:
-    body = json.dumps({"name": "a", "more": ""}).encode()
-    most = body[:-2] + b"x" * (4 * MIB - len(body)) + body[-2:]
-    for content, status in [(most, 201), (most + b" ", 400)]:
-        assert service.http.post(STORES, content=content).status_code == status
-    chunks = (most[at_ : at_ + 65_536] for at_ in range(0, len(most), 65_536))
-    answer = service.http.post(STORES, content=iter([*chunks, b" "]))
-
-    assert fault(answer) == (400, "invalid_request_error", None)
-    assert "4,194,304 bytes" in refusal(answer).message
 
 
 @pytest.mark.representative(4)

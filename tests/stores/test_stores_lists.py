@@ -12,6 +12,7 @@ from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service
 from ..support.service import lasting as shared
+from ..support.store_dialects import ANTHROPIC
 from ..support.stores import (
     NEVER,
     STORES,
@@ -306,20 +307,32 @@ def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -
 @for_each("name", ["created_at[gte]", "created_at[lte]"])
 @for_each(
     "time",
-    ["garbage", "2030-01-01", "2030-01-01T12:00:00", "2030-13-01T12:00:00Z", "20300101T120000Z",
-     "2030-01-01T24:00:00Z", "2030-01-01T12:00:00+01:60",
+    ["garbage", "2030-01-01", "2030-13-01T12:00:00Z", "20300101T120000Z", "2030-01-01T12",
+     "2030-01-01\N{WATERMELON}12:00:00Z", "2030-01-01T12:00:00Z\n", " 2030-01-01T12:00:00Z",
+     "2030-01-01T24:00:00Z", "2030-01-01T12:00:00+01:60", "2030-01-01T12:00:60Z",
      "2030-01-01T12:00Z", "2030-01-01T25:00:00Z", "2030-02-30T12:00:00Z", "1893499200",
+     "2030-01-01T12:00:00,5Z", "2030-01-01T12:00:00+0200",
      "0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "0000-01-01T00:00:00Z",
      "10000-01-01T00:00:00Z", "2030-01-01T12:00:00+99:00", "2030-W01-1T12:00:00Z", "\0",
      "\u0662\u0660\u0663\u0660-01-01T12:00:00Z"],
 )  # fmt: skip
-@requirement("stores:list:created-invalid")
+@requirement("stores:list:created-invalid", "anthropic:times")
 def test_what_is_no_time_is_refused(shared: Service, name: str, time: str) -> None:
     home = store(shared.http)
 
     for path in (STORES, at(home, "memories")):
         told = refusal(shared.http.get(path, params={name: time}))
         assert (told.status, told.type, told.param) == invalid(name)
+    sentence = f"{name}: it must be an instant in RFC 3339."
+    theirs = ANTHROPIC.refusal(shared.http.get(ANTHROPIC.stores, params={name: time}))
+    assert theirs == (400, "invalid_request_error", sentence, None)
+    if time == "garbage":  # ours asks for an offset, too
+        naive = shared.http.get(STORES, params={name: "2030-01-01T12:00:00"})
+        assert fault(naive) == invalid(name)
+        empty = shared.http.get(ANTHROPIC.stores, params={name: ""})
+        assert ANTHROPIC.refusal(empty) == theirs
+        late = {"created_at[gte]": "9999-12-31T23:59:59.9999999Z"}  # no instant is as late
+        assert fault(shared.http.get(STORES, params=late)) == invalid("created_at[gte]")
 
 
 @requirement("stores:entries:prefix")

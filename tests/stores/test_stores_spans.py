@@ -1,69 +1,73 @@
-"""What a request to memory stores leaves in a trace."""
+"""What a request to memory stores leaves in a trace, in either dialect."""
 
 from pathlib import Path
 
-import pytest
-
-from ..support.stores import (
-    STORES,
-    at,
-    delete,
-    entry,
-    entry_at,
-    redact,
-    store,
-    update,
-    version_at,
-    versions,
-)
+from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, every_request, in_both, stocked
+from ..support.stores import STORES, at, entry, entry_at, store
 from ..telemetry.test_tracing import traced
 
+STORE, ENTRY, VERSION = "memory.store.id", "memory.entry.id", "memory.version.id"
+SIZE, NUMBER, ENTRIES = "memory.entry.size", "memory.entry.version", "memory.store.entry_count"
+OURS, THEIRS = "memory.page.result_count", "memory.result_count"
+ACTION, QUERY, HITS = "memory.version.action", "memory.search.query", "memory.search.result_count"
+# What each operation says of itself beside the ids in its path; None is any value.
+SAID: dict[Dialect, dict[str, dict[str, object]]] = {
+    CLOUD: {
+        "create_store": {STORE: None, ENTRIES: 0}, "list_stores": {OURS: 2},
+        "get_store": {ENTRIES: 1}, "archive_store": {ENTRIES: 1}, "delete_store": {},
+        "search_store": {QUERY: "second", HITS: 1}, "list_entries": {OURS: 2},
+        "create_entry": {ENTRY: None, VERSION: None, NUMBER: 1, SIZE: 3},
+        "get_entry": {VERSION: None, NUMBER: 2, SIZE: 6},
+        "update_entry": {VERSION: None, NUMBER: 3, SIZE: 5}, "delete_entry": {},
+        "list_versions": {OURS: 4},
+        "get_version": {ENTRY: None, ACTION: "created"},
+        "redact_version": {ENTRY: None, ACTION: "created"},
+    },
+    ANTHROPIC: {
+        "create_store": {STORE: None}, "list_stores": {THEIRS: 2}, "get_store": {},
+        "update_store": {}, "archive_store": {}, "delete_store": {},
+        "create_memory": {ENTRY: None, VERSION: None, SIZE: 3}, "list_memories": {THEIRS: 2},
+        "get_memory": {VERSION: None, SIZE: 6}, "update_memory": {VERSION: None, SIZE: 5},
+        "delete_memory": {}, "list_versions": {THEIRS: 4}, "get_version": {ENTRY: None},
+        "redact_version": {ENTRY: None},
+    },
+}  # fmt: skip
 
-@pytest.mark.slow
-def test_each_operation_says_what_it_was_about(tmp_path: Path) -> None:
+
+@in_both
+def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(
+    tmp_path: Path, dialect: Dialect
+) -> None:
     with traced(tmp_path) as (service, received):
-        http = service.http
-        home = store(http)
-        made = entry(http, home, "notes/a", "blue whales sing")
-        update(http, home, made, "blue whales dive")
-        http.get(entry_at(home, made))
-        http.get(at(home, "search"), params={"q": "whales"})
-        _, first = versions(http, home)
-        redact(http, home, first)
-        for path in (STORES, at(home), at(home, "memories"), version_at(home, first)):
-            assert http.get(path).status_code == 200
-        delete(http, entry_at(home, made))
-        http.post(at(home, "archive"))
-        delete(http, at(home))
-        paths = http.get("/openapi.json").json()["paths"]
+        ids = stocked(service.http, "hippopotamus")
+        every = every_request(*ids, dialect)
+        names = [it.name.removeprefix("anthropic_") for it in every]
+        assert {*names} == {*SAID[dialect]}
+        for it in every:
+            assert it.send(service.http).status_code == it.status, it
         collector = received()
 
-    within = {"memory.store.id": home["id"]}
-    about = within | {"memory.entry.id": made["id"]}
-    version = about | {"memory.version.id": first["id"], "memory.version.action": "created"}
-    told: dict[str, dict[str, object]] = {
-        "get_store": within | {"memory.store.entry_count": 1},
-        "archive_store": within | {"memory.store.entry_count": 0},
-        "list_entries": within | {"memory.page.result_count": 1}, "get_version": version,
-        "search_store": within | {"memory.search.query": "whales", "memory.search.result_count": 1},
-        "create_store": within | {"memory.store.entry_count": 0},
-        "create_entry": about | {"memory.entry.version": 1, "memory.entry.size": 16},
-        "update_entry": about | {"memory.entry.version": 2, "memory.entry.size": 16},
-        "get_entry": about | {"memory.entry.version": 2},
-        "list_versions": within | {"memory.page.result_count": 2}, "redact_version": version,
-        "list_stores": {"memory.page.result_count": 1}, "delete_entry": about,
-        "delete_store": within,
-    }  # fmt: skip
-    served = {
-        operation["operationId"]
-        for path, methods in paths.items()
-        for operation in methods.values()
-        if path.startswith(STORES)
-    }
-    assert told.keys() == served
-    for name, attributes in told.items():
-        span = collector.one(f"memory.{name}")
-        assert span.attributes.items() >= (attributes | {"memory.operation": name}).items()
+    path_ids = dict(zip((STORE, ENTRY, VERSION), ids, strict=True))
+    for it, name in zip(every, names, strict=True):
+        span = collector.all(f"memory.{it.name}")[-1]
+        named = {key: id_ for key, id_ in path_ids.items() if id_ in it.path}
+        due = {"memory.operation": it.name} | named | SAID[dialect][name]
+        assert span.attributes.keys() == due.keys(), name
+        assert [
+            value for key, value in due.items() if value not in (None, span.attributes[key])
+        ] == []
+    assert "hippopotamus" not in repr(collector.spans)
+
+
+def test_a_search_tells_its_hits_by_their_paths_and_its_words_to_itself_alone(
+    tmp_path: Path,
+) -> None:
+    with traced(tmp_path) as (service, received):
+        home = store(service.http)
+        made = entry(service.http, home, "notes/a", "blue whales sing")
+        service.http.get(at(home, "search"), params={"q": "whales"})
+        collector = received()
+
     search = collector.one("memory.search_store")
     (hit,) = search.events
     assert hit.name == "search.result"
@@ -76,17 +80,19 @@ def test_a_refusal_is_a_failed_span_with_its_type(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         home = store(service.http)
         made = entry(service.http, home, "a")
-        taken = {"path": "a", "content": "x"}
-        assert service.http.post(at(home, "memories"), json=taken).status_code == 409
-        stale = {"content": "x", "version": 7}
-        assert service.http.put(entry_at(home, made), json=stale).status_code == 409
-        assert service.http.get(at(home, "versions", "x")).status_code == 404
-        assert service.http.get(f"{STORES}?limit=0").status_code == 400
+        for method, path, body, status in [
+            ("POST", at(home, "memories"), {"path": "a", "content": "x"}, 409),
+            ("PUT", entry_at(home, made), {"content": "x", "version": 7}, 409),
+            ("GET", at(home, "versions", "x"), None, 404), ("GET", f"{STORES}?limit=0", None, 400),
+            ("GET", f"{ANTHROPIC.stores}/x", None, 404),
+        ]:  # fmt: skip
+            assert service.http.request(method, path, json=body).status_code == status
         collector = received()
 
-    def error(name: str) -> object:
-        return collector.all(f"memory.{name}")[-1].attributes["error.type"]
-
-    assert error("create_entry") == error("update_entry") == "constraint_violation"
-    assert error("get_version") == "not_found"
-    assert error("list_stores") == "invalid_input"
+    for name, error in [
+        ("create_entry", "constraint_violation"), ("update_entry", "constraint_violation"),
+        ("get_version", "not_found"), ("list_stores", "invalid_input"),
+        ("anthropic_get_store", "not_found"),
+    ]:  # fmt: skip
+        span = collector.all(f"memory.{name}")[-1]
+        assert (span.failed, span.attributes["error.type"]) == (True, error)

@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
-import pytest
-
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.space import StoreId
 from agentops_memory.sqlite import SqliteEngine
@@ -17,9 +15,7 @@ from ..support import engine as engines
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 from ..support.stores import (
-    NEVER,
     Object,
-    at,
     delete,
     entry,
     entry_at,
@@ -79,78 +75,41 @@ def test_a_version_is_read_with_its_content_also_of_a_deleted_entry(
     assert contents() == [None, "two", "one"]
 
 
-@requirement("stores:unknown-ids")
-def test_a_version_is_found_in_its_own_store_alone(service: Service, home: Object) -> None:
-    entry(service.http, home, "a")
-    (made,), other = versions(service.http, home), store(service.http, "Other")
-
-    for id_ in (made["id"], f"memver_{NEVER}", "memver_x", "x"):
-        for method, below in [("GET", ""), ("POST", "/redact")]:
-            told = refusal(service.http.request(method, at(other, "versions", id_) + below))
-            sentence = f"MemoryVersion '{id_}' was not found."
-            assert told == (404, "not_found_error", sentence, None)
-    assert "content" in ok(service.http.get(version_at(home, made)))
-
-
 # Redaction
 
 
-@requirement("stores:redact", "stores:redact:only-that")
-def test_a_redacted_version_keeps_all_but_its_content(service: Service, home: Object) -> None:
+@requirement(
+    "stores:redact", "stores:redact:only-that", "stores:decided:redact-twice",
+    "stores:decided:redact-head", "stores:error:409",
+)  # fmt: skip
+def test_a_redacted_version_keeps_all_but_its_content_and_the_entry_all_of_it(
+    service: Service, home: Object
+) -> None:
     made = entry(service.http, home, "a", "secret")
-    update(service.http, home, made, "open")
+    made = update(service.http, home, made, "open")
     head, first = versions(service.http, home)
+    at_ = "2030-01-01T12:00:09.000000Z"
     service.clock.advance(seconds=9)
 
     redacted = redact(service.http, home, first)
 
-    expected = first | {"redacted": True, "redacted_at": "2030-01-01T12:00:09.000000Z"}
+    expected = first | {"redacted": True, "redacted_at": at_}
     assert redacted == expected
     assert ok(service.http.get(version_at(home, first))) == expected
     assert versions(service.http, home) == [head, expected]
     assert ok(service.http.get(version_at(home, head))) == head | {"content": "open"}
-    assert ok(service.http.get(entry_at(home, made)))["content"] == "open"
-
-
-@requirement("stores:decided:redact-twice", "stores:error:409")
-def test_a_version_is_redacted_once(service: Service, home: Object) -> None:
-    entry(service.http, home, "a")
-    (version,) = versions(service.http, home)
-    redacted = redact(service.http, home, version)
     service.clock.advance(seconds=9)
+    again = refusal(service.http.post(f"{version_at(home, first)}/redact"))
+    assert (again.status, again.type) == (409, "conflict_error")
+    assert ok(service.http.get(version_at(home, first))) == expected
 
-    told = refusal(service.http.post(f"{version_at(home, version)}/redact"))
-
-    assert (told.status, told.type) == (409, "conflict_error")
-    assert versions(service.http, home) == [redacted]
-
-
-@requirement("stores:decided:redact-head")
-def test_the_entry_keeps_what_it_says_when_its_version_is_redacted(
-    service: Service, home: Object
-) -> None:
-    made = entry(service.http, home, "a", "one", metadata={"k": "v"})
-    (version,) = versions(service.http, home)
-
-    assert "content" not in redact(service.http, home, version)
-
+    assert "content" not in redact(service.http, home, head)
     assert ok(service.http.get(entry_at(home, made))) == made
-    after = update(service.http, home, made, "two", content_sha256=made["content_sha256"])
-    assert after["version"] == 2
-    assert "content" not in ok(service.http.get(version_at(home, version)))
-
-
-@pytest.mark.slow
-def test_a_deletion_can_be_redacted_and_says_no_more_than_before(
-    service: Service, home: Object
-) -> None:
-    made = entry(service.http, home, "a")
+    more = update(service.http, home, made, "two", content_sha256=made["content_sha256"])
+    assert more["version"] == 3
     delete(service.http, entry_at(home, made))
-    deletion, _ = versions(service.http, home)
-
-    redacted = redact(service.http, home, deletion)
-
-    assert (redacted["action"], redacted["size"], redacted["content_sha256"]) == ("deleted", 0, "")
+    deletion = redact(service.http, home, versions(service.http, home)[0])
+    assert (deletion["action"], deletion["size"], deletion["content_sha256"]) == ("deleted", 0, "")
 
 
 def test_a_version_that_lost_more_than_its_content_has_empty_fields(path: Path) -> None:

@@ -23,11 +23,11 @@ class Refused(NamedTuple):
     param: str | None = None
 
 
-def refusal(answer: httpx.Response) -> Refused:
-    """The refusal, which has the shape that all of them have."""
+def refusal(answer: httpx.Response, request_id: str = "x-request-id") -> Refused:
+    """The refusal, which has the shape that all of them have, with the id of its header."""
     body = answer.json()
     error = body.pop("error")
-    assert body == {"type": "error", "request_id": answer.headers["x-request-id"]}, answer.text
+    assert body == {"type": "error", "request_id": answer.headers[request_id]}, answer.text
     assert error.keys() - {"param"} == {"type", "message"}
     assert answer.headers["content-type"] == "application/json"
     return Refused(answer.status_code, error["type"], error["message"], error.get("param"))
