@@ -93,19 +93,12 @@ def test_times_are_read_in_both_formats(service: Service, given: str) -> None:
     assert sessions(service)[0]["started_at"] == sessions(service)[0]["ended_at"] == AT
 
 
-def test_names_are_folded(service: Service) -> None:
-    session: Row = {"id": "s1", "project": "DeMo"}
-
-    carried(service, row("Folded.", project=" CAFE\u0301 "), sessions=(session,))
-
-    assert stored(service)[0]["project"] == "café"
-    assert sessions(service)[0]["project"] == "demo"
-
-
-def test_sessions_come_first_whatever_the_order_of_the_parts(service: Service) -> None:
+def test_sessions_come_first_and_are_made_where_they_are_missing_and_else_left_alone(
+    service: Service,
+) -> None:
     body = (
         b'{"observations": [{"session_id": "s1", "type": "t", "title": "t", "content": "c",'
-        b' "project": "other"}], "sessions": [{"id": "s1", "project": "demo", "summary": "Done."}]}'
+        b' "project": "other"}], "sessions": [{"id": "s1", "project": "DeMo", "summary": "Done."}]}'
     )
 
     assert service.http.post("/import", content=body).json() == {
@@ -114,22 +107,11 @@ def test_sessions_come_first_whatever_the_order_of_the_parts(service: Service) -
 
     [session] = sessions(service)
     assert (session["project"], session["summary"]) == ("demo", "Done.")
-
-
-def test_a_missing_session_is_created_at_the_time_of_its_observation(service: Service) -> None:
-    assert carried(service, row("Alone.", session_id="lost")) == (0, 1)
-
-    assert sessions(service) == [
-        {"id": "lost", "project": "demo", "started_at": AT, "message_count": 0}
-    ]
-
-
-def test_a_session_that_is_known_is_left_alone(service: Service) -> None:
-    service.http.post("/sessions", json={"id": "s1", "project": "demo"})
+    assert carried(service, row("Alone.", session_id="lost", project=" CAFE\u0301 ")) == (0, 1)
+    lost = {"id": "lost", "project": "café", "started_at": AT, "message_count": 0}
+    assert lost in sessions(service)
     before = sessions(service)
-
     added = carried(service, sessions=({"id": "s1", "project": "other", "summary": "Other."},))
-
     assert (added, sessions(service)) == ((0, 0), before)
 
 
@@ -181,13 +163,8 @@ def test_a_deleted_row_comes_back_and_counts(service: Service, uid: str | None) 
     assert [found["content"] for found in stored(service)] == ["Back."]
     assert contents(service, 1) == ["Back.", "", "Back."]
     assert service.http.get("/search?q=back").json() != []
-
-
-def test_a_row_that_was_removed_for_good_is_new(service: Service) -> None:
-    carried(service, row("Gone."))
     service.http.delete("/observations/1?hard=true")
-
-    assert carried(service, row("Gone.")) == (0, 1)
+    assert carried(service, given) == (0, 1)  # what was removed for good is new
     assert [found["id"] for found in stored(service)] == [2]
 
 

@@ -120,20 +120,6 @@ class Dying:
         return await self._engine.write(*args, **kwargs)
 
 
-@pytest.mark.heavy
-async def test_a_long_import_stores_what_one_transaction_would(tmp_path: Path) -> None:
-    async with opened(tmp_path / "a.db") as one, opened(tmp_path / "b.db") as other:
-        as_ever = await in_one_transaction(one, document(LARGE))
-        counts = await Transfer(engine=other).import_all(OPERATOR, document(LARGE))
-        again = await Transfer(engine=other).import_all(OPERATOR, document(LARGE))
-
-        assert counts == as_ever
-        assert (counts.imported_sessions, counts.imported_observations) == (1, LARGE)
-        assert (again.imported_sessions, again.imported_observations) == (0, 0)
-        assert await exported(other) == await exported(one)
-    assert_sound(tmp_path / "b.db", live=LARGE)
-
-
 few = st.integers(0, 2).map(str)
 UIDS = "01900000-0000-7000-8000-00000000000{}"
 observations = st.fixed_dictionaries(
@@ -170,33 +156,6 @@ def test_any_documents_are_stored_as_by_one_transaction_each(
     asyncio.run(compare())
 
 
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("step", [1, 2, 3])
-async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
-    monkeypatch.setattr(transfer, "CHUNK", 200)
-    async with opened(tmp_path / "whole.db") as engine:
-        await in_one_transaction(engine, document(500))
-        whole = await exported(engine)
-    async with opened(tmp_path / "memory.db") as engine:
-        dying = Transfer(engine=cast("Engine", Dying(engine, step)))
-        if step < 3:
-            stored = f"The first {200 * step} rows of the document were stored before; repeat"
-            with pytest.raises(Unavailable, match=rf"^The power is gone\. {stored}"):
-                await dying.import_all(OPERATOR, document(500))
-        else:
-            await dying.import_all(OPERATOR, document(500))
-        assert len(await contents(engine)) == min(200 * step - 1, 500)
-
-    async with opened(tmp_path / "memory.db") as engine:  # the next start
-        rest = await Transfer(engine=engine).import_all(OPERATOR, document(500))
-        assert rest.imported_observations == 500 - min(200 * step - 1, 500)
-        assert await exported(engine) == whole
-    assert_sound(tmp_path / "memory.db", live=500)
-
-
 LINKS = """SELECT n.uid, o.uid
              FROM supersessions
              JOIN memories n ON n.id = newer_id
@@ -206,7 +165,7 @@ LINKS = """SELECT n.uid, o.uid
 
 def chained(size: int) -> Document:
     """Each second supersedes the one after it, and the others the one before."""
-    return of(observations=[
+    return of(sessions=[TOLD], observations=[
         observation(
             f"Row {n}.", uid=str(UUID(int=n + 1)), created_at="2029-01-01T00:00:00Z",
             supersedes=[str(UUID(int=n + 2))] if n % 4 == 3 else [str(UUID(int=n))] if n % 4 == 2
@@ -216,40 +175,54 @@ def chained(size: int) -> Document:
     ])  # fmt: skip
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("step", [1, 2, 3])
-async def test_a_repeat_completes_what_rows_supersede_too(
+@pytest.mark.slow
+@pytest.mark.representative(1)
+@pytest.mark.parametrize("step", [2, 1, 3])
+async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     monkeypatch.setattr(transfer, "CHUNK", 4)
-    path, size = tmp_path / "memory.db", 12
+    path, size = tmp_path / "memory.db", 15
     async with opened(tmp_path / "whole.db") as engine:
-        await in_one_transaction(engine, chained(size))
+        as_ever = await in_one_transaction(engine, chained(size))
+        whole = await exported(engine)
     async with opened(path) as engine:
         dying = Transfer(engine=cast("Engine", Dying(engine, step)))
-        with pytest.raises(Unavailable):
+        stored = f"The first {4 * step} rows of the document were stored before; repeat"
+        with pytest.raises(Unavailable, match=rf"^The power is gone\. {stored}"):
             await dying.import_all(OPERATOR, chained(size))
-        await Transfer(engine=engine).import_all(OPERATOR, chained(size))
-    due = rows(tmp_path / "whole.db", LINKS)
+        assert len(await contents(engine)) == 4 * step - 1  # and a session
 
-    assert len(due) == 5
+    async with opened(path) as engine:  # the next start
+        rest = await Transfer(engine=engine).import_all(OPERATOR, chained(size))
+        assert rest.imported_observations == size - 4 * step + 1
+        assert await exported(engine) == whole
+        again = await Transfer(engine=engine).import_all(OPERATOR, chained(size))
+        assert (again.imported_sessions, again.imported_observations) == (0, 0)
+    assert as_ever.imported_observations == size
+    due = rows(tmp_path / "whole.db", LINKS)  # what rows supersede is completed, too
+    assert len(due) >= 5
     assert rows(path, LINKS) == due
+    assert_sound(path, live=size)
 
 
 @pytest.mark.heavy
-async def test_a_save_is_answered_while_an_import_goes_on(path: Path) -> None:
-    begun = asyncio.Event()
+async def test_a_save_is_answered_while_an_import_goes_on_that_may_be_cancelled(path: Path) -> None:
+    size, begun = 5 * LARGE, asyncio.Event()
     async with opened(path) as engine:
         service = Transfer(engine=engine)
-        task = asyncio.create_task(
-            service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
-        )
+        work = service.import_all(OPERATOR, document(size), lambda _: begun.set())
+        task = asyncio.create_task(work)
         await begun.wait()
         saved = await engine.write(OPERATOR, SAVE, draft(), timedelta())
 
         assert not task.done()
         assert saved.memory.text.content == "mine"
-        assert (await task).imported_observations == 5 * LARGE
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await service.import_all(OPERATOR, document(size))
+        assert len(await contents(engine)) == size + 1
 
 
 @pytest.mark.slow
@@ -263,6 +236,16 @@ async def test_others_wait_for_few_rows_alone(path: Path) -> None:
 
     # Nobody waits for the second.
     assert [it.rows for it in tallies] == [SLICE_CONTENDED, 501]
+
+
+def test_rows_of_long_contents_are_stored_few_at_a_time_and_the_faults_of_twenty_named() -> None:
+    some = [observation("x" * 50_000, title=f"Row {n}") for n in range(50)]
+    chunks = chunks_of(Redactor(DEFAULT_RULES), of(observations=some))
+
+    assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
+    with pytest.raises(Exception, match=r"validation failed.*observations\[19\]") as refused:
+        of(observations=[{}] * 50)
+    assert "observations[20]" not in str(refused.value)
 
 
 def draft() -> Draft:
@@ -318,34 +301,16 @@ async def test_a_row_of_another_s_project_anywhere_refuses_the_whole_import(path
 
 
 @pytest.mark.heavy
-async def test_a_document_longer_than_what_is_kept_is_read_anew(path: Path) -> None:
-    fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z"}
+async def test_a_document_longer_than_what_is_kept_is_read_anew_and_its_secrets_counted_once(
+    path: Path,
+) -> None:
+    fields = {"project": "demo", "created_at": "2029-01-01T00:00:00Z", "title": SECRET}
     some = [observation(f"Row {n}. " + "x" * 4000, **fields) for n in range(LARGE)]
-    async with opened(path) as engine:
-        service = Transfer(engine=engine)
-        mine = Caller(projects=Patterns(("demo",)))
-
-        assert (
-            await service.import_all(mine, of(observations=some))
-        ).imported_observations == LARGE
-
-
-@pytest.mark.heavy
-async def test_each_secret_is_counted_once_for_a_key_with_patterns(path: Path) -> None:
-    fields = {"project": "demo", "title": SECRET, "created_at": "2029-01-01T00:00:00Z"}
-    some = [observation(f"Row {n}.", **fields) for n in range(LARGE)]
     async with opened(path) as engine:
         mine = Caller(projects=Patterns(("demo",)))
         counts = await Transfer(engine=engine).import_all(mine, of(observations=some))
 
     assert (counts.imported_observations, counts.redacted) == (LARGE, LARGE)
-
-
-def test_rows_of_long_contents_are_stored_few_at_a_time() -> None:
-    some = [observation("x" * 50_000, title=f"Row {n}") for n in range(50)]
-    chunks = chunks_of(Redactor(DEFAULT_RULES), of(observations=some))
-
-    assert [len(chunk) for chunk in chunks] == [21, 21, 8]  # a mebibyte each
 
 
 @pytest.mark.slow
@@ -366,31 +331,6 @@ def test_each_fault_is_named_with_its_row_and_nothing_is_stored(tmp_path: Path) 
         assert service.http.get("/stats").json()["total_observations"] == 0
 
 
-def test_the_faults_of_twenty_rows_are_named() -> None:
-    with pytest.raises(Exception, match="validation failed") as refused:
-        of(observations=[{}] * 50)
-
-    assert "observations[19]" in str(refused.value)
-    assert "observations[20]" not in str(refused.value)
-
-
-@pytest.mark.heavy
-async def test_a_request_that_is_cancelled_has_stored_whole_chunks(path: Path) -> None:
-    async with opened(path) as engine:
-        begun = asyncio.Event()
-        service = Transfer(engine=engine)
-        task = asyncio.create_task(
-            service.import_all(OPERATOR, document(5 * LARGE), lambda _: begun.set())
-        )
-        await begun.wait()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await service.import_all(OPERATOR, document(5 * LARGE))
-
-        assert len(await contents(engine)) == 5 * LARGE
-
-
 @pytest.mark.slow
 async def test_a_full_disk_says_what_was_stored(path: Path) -> None:
     async with opened(path) as engine:
@@ -399,26 +339,10 @@ async def test_a_full_disk_says_what_was_stored(path: Path) -> None:
             await service.import_all(OPERATOR, document(LARGE))
 
 
-@pytest.mark.heavy
-async def test_a_dry_run_of_a_long_document_changes_nothing(path: Path) -> None:
-    async with opened(path) as engine:
-        service = Transfer(engine=engine)
-        plan = await service.plan_import(OPERATOR, document(LARGE))
-        assert (plan.stored, plan.sessions.total()) == (LARGE, 1)
-        assert await exported(engine) == {"sessions": [], "observations": []}
-
-        await service.import_all(OPERATOR, document(LARGE))
-        before = await exported(engine)
-        again = await service.plan_import(OPERATOR, document(LARGE))
-        assert again.stored == 0
-        assert await exported(engine) == before
-    assert_sound(path, live=LARGE)
-
-
 # Processes
 
 
-def test_threads_take_turns_sooner_while_a_long_body_is_read(path: Path) -> None:
+def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(path: Path) -> None:
     before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
     head = raw.request("POST", "/import", content_length=str(len(long) + 2))
     short = SWITCH_INTERVAL.total_seconds()
@@ -432,19 +356,7 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read(path: Path) -> None
         other.send(head, long, b"{}")
         assert other.answer().status == 200
         assert sys.getswitchinterval() == pytest.approx(short)
-        one.send(b"{}")
-        assert one.answer().status == 200
-        until(lambda: sys.getswitchinterval() == pytest.approx(before))
-
-
-def test_threads_take_turns_as_before_once_a_long_body_breaks_off(path: Path) -> None:
-    before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
-    head = raw.request("POST", "/import", content_length=str(2 * len(long)))
-    with serving(path) as service:
-        with raw.wire(service.url) as leaving:
-            leaving.send(head, long)
-            until(lambda: sys.getswitchinterval() == pytest.approx(SWITCH_INTERVAL.total_seconds()))
-
+        one.close()  # in the middle of its body
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
 
 
@@ -456,22 +368,6 @@ def large_file(folder: Path, size: int) -> Path:
     return file
 
 
-def test_sigterm_ends_an_import_with_one_line_and_leaves_no_file(tmp_path: Path) -> None:
-    path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
-    os.mkfifo(pipe)
-    variables, before = storage_at(path), {*tmp_path.iterdir()}
-    with program("import", str(pipe), variables=variables) as process, pipe.open("w") as writer:
-        writer.write("{" + " " * LONGER_THAN_A_PIPE)
-        writer.flush()
-        until(lambda: any(it.stat().st_size for it in tmp_path.glob(".import-*")))
-        process.send(signal.SIGTERM)
-        code = process.wait()
-
-    assert code == TERMINATED
-    assert process.errors.strip() == "agentops-memory: Stopped."
-    assert {*tmp_path.iterdir()} == before
-
-
 # A thread that takes the signals, so that none of them wakes a read of the main thread.
 UNWOKEN = f"""
 import signal, threading
@@ -481,22 +377,24 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 """
 
 
-def test_sigterm_ends_an_import_whose_pipe_is_silent_though_nothing_wakes_it(
-    tmp_path: Path,
+@pytest.mark.parametrize("code", [PROGRAM, UNWOKEN], ids=["plain", "unwoken"])
+def test_sigterm_ends_an_import_whose_pipe_is_silent_with_one_line_and_leaves_no_file(
+    tmp_path: Path, code: str
 ) -> None:
     path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
     os.mkfifo(pipe)
     variables, before = storage_at(path), {*tmp_path.iterdir()}
     with (
-        program("import", str(pipe), variables=variables, code=UNWOKEN) as process,
+        program("import", str(pipe), variables=variables, code=code) as process,
         pipe.open("w") as writer,
     ):
         writer.write("{" + " " * LONGER_THAN_A_PIPE)
         writer.flush()
         until(lambda: any(it.stat().st_size for it in tmp_path.glob(".import-*")))
         process.send(signal.SIGTERM)
-
         assert process.wait() == TERMINATED
+
+    assert process.errors.strip() == "agentops-memory: Stopped."
     assert {*tmp_path.iterdir()} == before
 
 
@@ -509,7 +407,8 @@ def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
 ) -> None:
     size, path = 6000, tmp_path / "memory.db"
     file, variables = large_file(tmp_path, size), {"MEMORY_DB_PATH": str(path)}
-    assert run("import", str(empty_file(tmp_path)), variables=variables).returncode == 0
+    (tmp_path / "empty.json").write_text("{}")
+    assert run("import", str(tmp_path / "empty.json"), variables=variables).returncode == 0
     with program("import", str(file), variables=variables) as process:
         until(lambda: stored(path) >= least)
         process.send(number)
@@ -550,9 +449,3 @@ def test_a_service_that_is_killed_in_an_import_loses_nothing_and_a_repeat_comple
 def stored(path: Path) -> int:
     ((count,),) = rows(path, "SELECT count(*) FROM memories")
     return int(count)
-
-
-def empty_file(folder: Path) -> Path:
-    file = folder / "empty.json"
-    file.write_text("{}")
-    return file

@@ -255,6 +255,13 @@ def test_the_first_hundred_conflicts_are_named(service: Service) -> None:
     assert counts(plan(service, {"observations": rows})) == (0, 0, 99, 41)
 
 
+def test_a_plan_of_nothing_is_nothing_and_its_flag_is_true_or_false(service: Service) -> None:
+    for value in ("maybe", "", "yes"):
+        answer = service.http.post(f"/import?dry_run={value}", json={})
+        assert answer.json() == {"error": "dry_run must be true or false."}
+    assert plan(service, {}) == NOTHING
+
+
 def test_a_state_that_a_full_history_has_lost_is_not_known_again(service: Service) -> None:
     states = [row(topic_key="k", content=f"State {n}.", updated_at=TIMES[0]) for n in range(99)]
     rows = [row(topic_key="k"), *states, row(topic_key="k", content="Now.", updated_at=TIMES[3])]
@@ -264,21 +271,3 @@ def test_a_state_that_a_full_history_has_lost_is_not_known_again(service: Servic
 
     assert counts(told) == (1, 0, 0, 101)
     assert carried(service, document) == (0, 101)
-
-
-def test_a_plan_refuses_what_the_import_would(service: Service) -> None:
-    for body, sentence in [
-        (b"", "invalid JSON: the body is empty."),
-        (b"[]", "invalid JSON: an object with sessions and observations is expected, "),
-        (b'{"results": []}', "validation failed: an object with sessions and observations is "),
-        (b'{"observations": [{}]}', "validation failed: observations[0].session_id is required"),
-        (b'{"sessions": [{"id": "s", "project": " "}]}', "validation failed: sessions[0].project"),
-    ]:
-        answer = service.http.post("/import?dry_run=true", content=body)
-        assert answer.status_code == 400
-        assert answer.json()["error"].startswith(sentence)
-    for value in ("maybe", "", "yes"):
-        answer = service.http.post(f"/import?dry_run={value}", json={})
-        assert answer.json() == {"error": "dry_run must be true or false."}
-    assert plan(service, {}) == NOTHING
-    assert carried(service, {}) == (0, 0)

@@ -7,6 +7,8 @@ from ..support.service import lasting as service
 
 __all__ = ["service"]
 
+BOTH = "/import", "/import?dry_run=true"
+
 
 def is_empty(service: Service) -> bool:
     export = service.http.get("/export").json()
@@ -32,12 +34,11 @@ def test_one_bad_row_fails_the_import_and_is_named(
     rows = [observation(f"Row {number}.") for number in range(4)]
     rows[3] |= fault
 
-    answer = service.http.post(
-        "/import", json={"sessions": [{"id": "s2", "project": "p"}], "observations": rows}
-    )
-
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith(f"validation failed: {sentence}")
+    body = {"sessions": [{"id": "s2", "project": "p"}], "observations": rows}
+    for path in BOTH:
+        answer = service.http.post(path, json=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith(f"validation failed: {sentence}")
     assert is_empty(service)
 
 
@@ -56,10 +57,10 @@ def test_one_bad_row_fails_the_import_and_is_named(
 def test_a_document_that_is_none_is_refused_whole(
     service: Service, body: bytes, sentence: str
 ) -> None:
-    answer = service.http.post("/import", content=body)
-
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith(sentence)
+    for path in BOTH:
+        answer = service.http.post(path, content=body)
+        assert answer.status_code == 400
+        assert answer.json()["error"].startswith(sentence)
     assert is_empty(service)
 
 
@@ -105,7 +106,7 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
 def test_what_is_no_export_is_refused_and_said_to_be_what_it_is(
     service: Service, body: bytes, sentence: str
 ) -> None:
-    for path in ("/import", "/import?dry_run=true"):
+    for path in BOTH:
         answer = service.http.post(path, content=body)
 
         assert answer.status_code == 400

@@ -183,8 +183,8 @@ def test_a_key_that_an_expired_memory_has_left_is_redacted(tmp_path: Path, is_ta
     assert remains(tmp_path, SECRET) == set()
 
 
-@requirement("life:transfer:keys")
-def test_an_import_takes_the_key_of_what_has_expired(service: Service) -> None:
+@requirement("life:transfer:keys", "life:transfer:confirmed")
+def test_an_import_takes_the_key_of_what_has_expired_which_keeps_it_too(service: Service) -> None:
     imported(service, row(0, topic_key="k"))
     expire(service, 1)
 
@@ -193,7 +193,13 @@ def test_an_import_takes_the_key_of_what_has_expired(service: Service) -> None:
 
     (newer,) = exported(service).values()  # a plan may use up ids
     assert newer["uid"] == UIDS[1]
+    service.http.post("/observations/1/confirm")
     assert seen(service, 1)["topic_key"] == newer["topic_key"] == "k"
+    assert service.http.patch("/observations/1", json={"expires_at": None}).status_code == 409
+    service.http.delete("/observations/1")
+    expire(service, newer["id"])
+    assert imported(service, row(0, project="elsewhere"))["imported_observations"] == 1
+    assert exported(service).keys() == {UIDS[0]}  # what comes back takes it in its turn
 
 
 @requirement("life:transfer:keys")
@@ -214,18 +220,6 @@ def test_what_has_expired_takes_no_key_from_what_lives(service: Service, uid: bo
     assert seen(service, live["id"] + 1)["expired"]
 
 
-@requirement("life:transfer:keys")
-def test_what_comes_back_takes_its_key_from_what_has_expired(service: Service) -> None:
-    imported(service, row(0, topic_key="k"))
-    service.http.delete("/observations/1")
-    imported(service, row(1, topic_key="k"))
-    expire(service, 2)
-
-    assert imported(service, row(0, project="elsewhere"))["imported_observations"] == 1
-
-    assert exported(service).keys() == {UIDS[0]}
-
-
 @requirement("life:transfer:later")
 def test_a_later_state_brings_its_life_to_the_memory_at_its_key(service: Service) -> None:
     imported(service, row(0, topic_key="k", expires_at=SOON, pinned=True, pinned_at=SOON), row(2))
@@ -236,18 +230,6 @@ def test_a_later_state_brings_its_life_to_the_memory_at_its_key(service: Service
     found = exported(service)[UIDS[0]]
     assert (found["content"], found["expires_at"], found["pinned_at"]) == ("Row 1.", LATER, SOON)
     assert found["supersedes"] == [UIDS[2]]
-
-
-@requirement("life:transfer:confirmed")
-def test_what_has_expired_keeps_its_key_when_it_is_confirmed(service: Service) -> None:
-    imported(service, row(0, topic_key="k"))
-    expire(service, 1)
-    imported(service, row(1, topic_key="k"))
-
-    service.http.post("/observations/1/confirm")
-
-    assert seen(service, 1)["topic_key"] == "k"
-    assert service.http.patch("/observations/1", json={"expires_at": None}).status_code == 409
 
 
 @requirement("life:revisions:text")

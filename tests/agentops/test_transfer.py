@@ -132,12 +132,6 @@ def test_an_export_lists_every_field_in_id_order(service: Service) -> None:
     assert document["observations"][1].keys().isdisjoint({"tags", "topic_key", "promoted_to"})
 
 
-def test_an_export_of_nothing_has_empty_lists(service: Service) -> None:
-    assert exported(service) == {
-        "exported_at": "2030-01-01T12:00:00Z", "sessions": [], "observations": []
-    }  # fmt: skip
-
-
 def test_an_export_of_a_project_has_its_own_rows_alone(service: Service) -> None:
     service.save("Ours.", project="Demo", session_id="s1")
     service.save("Ours for all.", project="demo", session_id="s1", scope="global")

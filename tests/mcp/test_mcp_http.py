@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from mcp.shared.exceptions import MCPError
 
@@ -33,6 +34,15 @@ INITIALIZE: dict[str, Any] = {
     },
 }  # fmt: skip
 PING = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+
+
+def saved(http: httpx.Client, project: str, content: str = "C", **headers: str) -> str:
+    """The session that a save of a program is in."""
+    note = {"name": "mem_save", "arguments": {"title": "T", "content": content}}
+    message = {"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": note}
+    answer = http.post(f"/mcp/{project}", json=message, headers=headers)
+    text: str = answer.json()["result"]["content"][0]["text"]
+    return text.splitlines()[1].partition("in session ")[2]
 
 
 @pytest.fixture
@@ -106,6 +116,10 @@ def enveloped(method: str = "tools/call", **params: object) -> dict[str, object]
     return {"jsonrpc": "2.0", "id": 7, "method": method, "params": {"_meta": ENVELOPE, **params}}
 
 
+def called(params: object, id_: object = 7) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": params}
+
+
 @for_each(
     "headers, message, status, code",
     [
@@ -113,73 +127,47 @@ def enveloped(method: str = "tools/call", **params: object) -> dict[str, object]
         ({**HEADERS, "Mcp-Name": "=?base64?bWVtX2NvbnRleHQ=?="}, enveloped(**CALL), 200, None),
         ({**HEADERS, "Mcp-Name": "mem_save"}, enveloped(**CALL), 400, -32020),
         ({**HEADERS, "Mcp-Name": "=?base64?!?="}, enveloped(**CALL), 400, -32020),
+        ([*HEADERS.items(), ("Mcp-Name", "mem_save")], enveloped(**CALL), 400, -32020),
         ({**HEADERS, "Mcp-Method": "ping"}, enveloped(**CALL), 400, -32020),
         ({**HEADERS, "MCP-Protocol-Version": "2031-01-01"}, enveloped(**CALL), 400, -32020),
         (HEADERS, enveloped(name="mem_nothing"), 400, -32020),
-        (HEADERS, {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": CALL}, 400, -32602),
+        (HEADERS, called(CALL), 400, -32602),
         ({**HEADERS, "Mcp-Method": "ping"}, enveloped("ping"), 404, -32601),
         ({}, {"jsonrpc": "2.0", "id": 7, "method": "no/such"}, 200, -32601),
-        (
-            {}, {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": 7}}, 200,
-            -32602,
-        ),
+        ({}, called({"name": 7}), 200, -32602),
         ({}, {"jsonrpc": "2.0", "id": [7], "method": 7}, 400, -32600),
+        ({}, called(CALL, True), 400, -32600), ({}, called(CALL, 1.5), 400, -32600),
+        ({}, called(CALL, []), 400, -32600),
+        ({}, b'{"jsonrpc": "2.0",', 400, -32700), ({}, b"", 400, -32700), ({}, b"[]", 400, -32600),
+        ({}, b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', 400, -32600),
+        ({}, {"id": 7, "method": "ping"}, 400, -32600),
     ],
 )  # fmt: skip
 def test_what_a_request_says_of_itself_must_agree(
-    shared: Service, headers: dict[str, str], message: dict[str, object], status: int,
-    code: int | None,
-) -> None:  # fmt: skip
-    answer = shared.http.post("/mcp/any", json=message, headers=headers)
+    shared: Service, headers: Any, message: Any, status: int, code: int | None
+) -> None:
+    sent: Any = {"content": message} if isinstance(message, bytes) else {"json": message}
+    answer = shared.http.post("/mcp/any", headers=headers, **sent)
 
     assert answer.status_code == status, answer.text
-    assert answer.json().get("error", {}).get("code") == code
+    told = answer.json()
+    assert told.get("error", {}).get("code") == code
+    is_known = not isinstance(message, bytes) and message["id"] == 7
+    assert told["id"] == (7 if is_known else None)
 
 
-def test_a_header_that_is_sent_twice_is_refused(shared: Service) -> None:
-    twice = [*HEADERS.items(), ("Mcp-Name", "mem_save")]
-    answer = shared.http.post("/mcp/any", json=enveloped(**CALL), headers=twice)
-
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, -32020)
-
-
-@pytest.mark.parametrize(("version", "status"), [(BARE, 202), ("2031-01-01", 400), ("", 202)])
+@for_each("version, status", [(BARE, 202), ("2031-01-01", 400), ("", 202)])
 def test_a_notification_has_no_answer_but_to_its_version(
     shared: Service, version: str, status: int
 ) -> None:
-    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     headers = {"MCP-Protocol-Version": version} if version else {}
+    note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
     answer = shared.http.post("/mcp/any", json=note, headers=headers)
 
     assert answer.status_code == status
     if status == 400:
         assert answer.json()["error"]["data"] == {"supported": [BARE], "requested": version}
-
-
-@for_each(
-    "body, id_, code",
-    [
-        (b'{"jsonrpc": "2.0",', None, -32700), (b"", None, -32700), (b"[]", None, -32600),
-        (b'[{"jsonrpc": "2.0", "id": 1, "method": "ping"}]', None, -32600),
-        (b'{"id": 1, "method": "ping"}', 1, -32600),
-    ],
-)  # fmt: skip
-def test_what_is_no_message_is_refused_with_the_code_of_json_rpc(
-    shared: Service, body: bytes, id_: int | None, code: int
-) -> None:
-    answer = shared.http.post("/mcp/any", content=body)
-
-    assert answer.status_code == 400
-    assert (answer.json()["id"], answer.json()["error"]["code"]) == (id_, code)
-
-
-@for_each("id_, status", [(None, 202), (True, 400), (1.5, 400), ([], 400)])
-def test_a_request_with_a_bad_id_is_refused_and_not_passed_over(
-    shared: Service, id_: object, status: int
-) -> None:
-    call = {"jsonrpc": "2.0", "id": id_, "method": "tools/call", "params": CALL}
-
-    assert shared.http.post("/mcp/any", json=call).status_code == status
+    assert shared.http.post("/mcp/any", json=called(CALL, None)).status_code == 202
 
 
 def test_text_that_was_cut_inside_a_character_is_saved(shared: Service) -> None:
@@ -212,53 +200,33 @@ def test_a_connection_is_known_by_the_id_that_it_was_given(shared: Service) -> N
 
 
 def test_a_program_without_an_id_has_a_session_for_each_day(path: Path) -> None:
-    save = {
-        "jsonrpc": "2.0", "id": 3, "method": "tools/call",
-        "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
-    }  # fmt: skip
     with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
-        for hours in (6, 6, 1):  # from noon to the evening, to the next day, and into it
-            service.http.post("/mcp/days", json=save)
+        sessions = []
+        for hours in (6, 6, 1, 0):  # from noon to the evening, to the next day, and into it
+            sessions.append(saved(service.http, "days"))
             service.clock.advance(hours=hours)
-        service.http.post("/mcp/days", json=save)
 
-        assert service.http.get("/stats").json()["total_sessions"] == 2
+    assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_a_connection_outlives_the_service(mode: str, path: Path) -> None:
-    save = {
-        "jsonrpc": "2.0", "id": 3, "method": "tools/call",
-        "params": {"name": "mem_save", "arguments": {"title": "T", "content": "C"}},
-    }  # fmt: skip
-    headers = {"Mcp-Session-Id": "given by the first"} if mode == "legacy" else {}
-    said = []
+@for_each("headers", [{"Mcp-Session-Id": "given by the first"}, {}])
+def test_a_connection_outlives_the_service(path: Path, headers: dict[str, str]) -> None:
+    told = []
     for _ in range(2):
         with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
-            answer = service.http.post("/mcp/long", json=save, headers=headers).json()
-            said.append(
-                answer["result"]["content"][0]["text"].splitlines()[1].partition("in session")[2]
-            )
+            told.append(saved(service.http, "long", **headers))
 
-    assert said[0].startswith(" mcp-")
-    assert said[0] == said[1]
+    assert told[0].startswith("mcp-")
+    assert told[0] == told[1]
 
 
 def test_an_id_of_another_project_or_key_is_another_connection(guarded: Service) -> None:
-    keys = [made_key(guarded.path, "writer") for _ in range(2)]
     sessions: set[str] = set()
-    for key in keys:
-        for project in ("one", "two"):
-            note = {"title": "A note", "content": f"{len(sessions)}"}
-            body = {
-                "jsonrpc": "2.0", "id": 3, "method": "tools/call",
-                "params": {"name": "mem_save", "arguments": note},
-            }  # fmt: skip
-            with calling(guarded, key) as caller:
-                answer = caller.post(
-                    f"/mcp/{project}", json=body, headers={"Mcp-Session-Id": "same"}
-                )
-            sessions.add(answer.json()["result"]["content"][0]["text"].partition("session")[2])
+    for _ in range(2):
+        with calling(guarded, made_key(guarded.path, "writer")) as caller:
+            for project in ("one", "two"):
+                note = f"{len(sessions)}"
+                sessions.add(saved(caller, project, note, **{"Mcp-Session-Id": "same"}))
 
     assert len(sessions) == 4
 
@@ -288,14 +256,6 @@ def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> 
         pytest.raises(MCPError, match="larger than 1,048,576 bytes"),
     ):
         told.call("mem_search", query="x" * (1 << 20))
-
-
-def test_a_key_that_was_taken_away_opens_nothing_more(guarded: Service) -> None:
-    key = made_key(guarded.path, "writer")
-    with calling(guarded, key) as caller:
-        assert caller.post("/mcp/any", json=PING).status_code == 200
-        revoke(guarded.path, key)
-        assert caller.post("/mcp/any", json=PING).status_code == 401
 
 
 def test_a_key_that_is_taken_away_while_a_message_comes_opens_nothing(guarded: Service) -> None:

@@ -87,22 +87,6 @@ def test_the_guide_names_the_examples() -> None:
     assert [it.name for it in EXAMPLES.glob("openintent_*.py") if it.name not in text] == []
 
 
-def test_the_adapter_is_short() -> None:
-    _, _, code = ADAPTER.partition("\nfrom openintent")
-
-    assert 0 < len(code.splitlines()) <= 40
-
-
-def test_the_package_by_itself_has_no_memory_which_is_why_there_is_an_adapter(
-    service: Service,
-) -> None:
-    async def work(agent: Any) -> None:
-        with pytest.raises(AttributeError, match=r"'AsyncOpenIntentClient' .* 'memory'"):
-            await agent.memory.store("a", {})
-
-    remembering(service, work)
-
-
 @pytest.mark.usefixtures("adapter")
 @requirement("OI-1")
 def test_an_agent_of_the_package_stores_recalls_pins_and_forgets(service: Service) -> None:

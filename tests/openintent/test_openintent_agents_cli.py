@@ -7,18 +7,17 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from agentops_memory.memory.access import DEFAULT_TENANT
 
+from ..support.archives import at, backed_up
 from ..support.callers import audit, calling, key_file, made_key
 from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import remains
 from ..support.openintent_agents import MEMORY, Agent, ok, refused
-from ..support.process import run
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
@@ -40,35 +39,27 @@ def team(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
-def cli(service: Service, *arguments: str) -> Any:
-    """What a command prints as JSON."""
-    done = run("agents", *arguments, "--db", str(service.path), "--json")
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return json.loads(done.stdout)
-
-
-def said(service: Service, *arguments: str) -> str:
-    """What a command prints."""
-    done = run("agents", *arguments, "--db", str(service.path))
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
-    return done.stdout
-
-
 @requirement("OI-90")
 def test_agents_are_listed_with_what_they_have(team: Service) -> None:
     team.clock.advance(minutes=1)
     Agent(team.http).make(key="medlar")
     _expire(team)
-    said(team, "set", "carol", "--episodic-capacity", "7")
+    at(team.path).say("agents", "set", "carol", "--episodic-capacity", "7")
 
-    listed = cli(team, "list")
+    listed = at(team.path).json("agents", "list")
 
     assert [list(it.values()) for it in listed] == [
         ["ada", 1, 2, 57, None, "2030-01-01T12:01:00Z"],
         ["bob", 0, 1, 18, None, "2030-01-01T12:00:00Z"],
         ["carol", 0, 0, 0, 7, None],
     ]
-    assert said(team, "list").splitlines()[3].split() == ["carol", "0", "0", "0", "7"]
+    assert at(team.path).say("agents", "list").splitlines()[3].split() == [
+        "carol",
+        "0",
+        "0",
+        "0",
+        "7",
+    ]
 
 
 def _expire(service: Service) -> None:
@@ -82,7 +73,7 @@ def _expire(service: Service) -> None:
 def test_an_agents_own_capacity_holds_from_its_next_entry_on(team: Service) -> None:
     ada, bob = Agent(team.http), Agent(team.http, "bob")
 
-    told = said(team, "set", "ada", "--episodic-capacity", "2")
+    told = at(team.path).say("agents", "set", "ada", "--episodic-capacity", "2")
 
     assert told == "ada may hold 2 episodic entries.\n"
     assert ada.summary()["episodic"]["capacity"] == 2
@@ -92,10 +83,10 @@ def test_an_agents_own_capacity_holds_from_its_next_entry_on(team: Service) -> N
         agent.make(key="plum")
     assert ada.found(memory_type="episodic") == ["plum", "fig"]
     assert bob.found(memory_type="episodic") == ["plum", "fig", "pear"]
-    said(team, "set", "ada", "--episodic-capacity", "1")
+    at(team.path).say("agents", "set", "ada", "--episodic-capacity", "1")
     ada.make(key="cherry")
     assert ada.found(memory_type="episodic") == ["cherry"]
-    told = said(team, "set", "ada", "--episodic-capacity", "default")
+    told = at(team.path).say("agents", "set", "ada", "--episodic-capacity", "default")
     assert told == "ada may hold as many episodic entries as the service's setting says.\n"
     ada.make(key="sloe")
     assert ada.found(memory_type="episodic") == ["sloe", "cherry"]
@@ -111,16 +102,16 @@ def test_an_export_has_what_get_shows_the_newest_last(team: Service, tmp_path: P
     ada.make(key="größe", value={"a\0": 2**60}, tags=["x"], scope={"task_id": "t1"})
     _expire(team)
 
-    written = said(team, "export", "ada", "--to", str(file))
+    written = at(team.path).say("agents", "export", "ada", "--to", str(file))
 
     lines = file.read_bytes().splitlines()
     shown = [ada.ask("GET", f"{MEMORY}/{json.loads(line)['id']}").content for line in lines]
     assert (written, lines) == ("", shown)
     assert [json.loads(line)["key"] for line in lines] == ["quince", "plan", "größe"]
     assert file.stat().st_mode & 0o777 == 0o600
-    assert said(team, "export", "ada", "--to", "-").encode().splitlines() == lines
+    assert at(team.path).say("agents", "export", "ada", "--to", "-").encode().splitlines() == lines
     file.write_text("as it was")
-    assert run("agents", "export", "eve", "--to", str(file), "--db", str(team.path)).returncode == 1
+    assert at(team.path).run("agents", "export", "eve", "--to", str(file)).exit_code == 1
     assert file.read_text() == "as it was"
 
 
@@ -128,11 +119,11 @@ def test_an_export_has_what_get_shows_the_newest_last(team: Service, tmp_path: P
 def test_an_erasure_takes_all_that_is_an_agents_own_to_the_last_byte(team: Service) -> None:
     bob = Agent(team.http, "bob")
     before = bob.query(), bob.events()
-    said(team, "set", "ada", "--episodic-capacity", "2")
+    at(team.path).say("agents", "set", "ada", "--episodic-capacity", "2")
 
-    would = cli(team, "erase", "ada", "--dry-run")
-    assert cli(team, "list")[0]["agent"] == "ada"
-    done = cli(team, "erase", "ada", "--yes")
+    would = at(team.path).json("agents", "erase", "ada", "--dry-run")
+    assert at(team.path).json("agents", "list")[0]["agent"] == "ada"
+    done = at(team.path).json("agents", "erase", "ada", "--yes")
 
     counts = {"agent": "ada", "working": 1, "episodic": 1, "bytes": 39, "events": 3, "keys": []}
     assert would == {**counts, "dry_run": True}
@@ -162,7 +153,7 @@ def test_an_erasure_revokes_the_keys_that_speak_for_the_agent_alone(path: Path) 
     with serving(path) as service, calling(service, own) as http:
         for key in range(2):
             Agent(http).make(key=str(key))
-        told = said(service, "erase", "ada", "--yes")
+        told = at(path).say("agents", "erase", "ada", "--yes")
         first, _, last = told.partition("\n")
 
         assert first == (
@@ -186,20 +177,20 @@ def test_an_erasure_revokes_the_keys_that_speak_for_the_agent_alone(path: Path) 
 def test_an_agent_with_nothing_but_a_key_can_be_erased(team: Service) -> None:
     made_key(team.path, agents=("eve",))
 
-    assert len(cli(team, "erase", "eve", "--yes")["keys"]) == 1
-    assert cli(team, "list")[0]["agent"] == "ada"
+    assert len(at(team.path).json("agents", "erase", "eve", "--yes")["keys"]) == 1
+    assert at(team.path).json("agents", "list")[0]["agent"] == "ada"
 
 
 @pytest.mark.heavy
 @requirement("OI-90")
 def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
     bob = Agent(team.http, "bob")
-    said(team, "set", "bob", "--episodic-capacity", "1000")
+    at(team.path).say("agents", "set", "bob", "--episodic-capacity", "1000")
     for batch in range(3):
         items = [bob.body(key=f"{batch}-{n}", value={"a": "x" * 9000}) for n in range(90)]
         ok(bob.ask("POST", f"{MEMORY}/batch", {"entries": items}))
 
-    done = cli(team, "erase", "bob", "--yes")
+    done = at(team.path).json("agents", "erase", "bob", "--yes")
 
     assert (done["episodic"], done["events"]) == (271, 272)
     assert remains(team.path.parent, "x" * 9000) == set()
@@ -228,32 +219,31 @@ def test_what_cannot_be_done_to_an_agent_is_a_sentence(
 ) -> None:
     before = rows(team.path, "SELECT count(*) FROM agent_memories")
 
-    done = run("agents", *arguments, "--db", str(team.path))
+    done = at(team.path).run("agents", *arguments)
 
-    assert (done.returncode, done.stdout) == (code, "")
+    assert (done.exit_code, done.stdout) == (code, "")
     assert told in done.stderr
     assert rows(team.path, "SELECT count(*) FROM agent_memories") == before
     assert "agent." not in "".join(str(it["action"]) for it in audit(team.path))
 
 
 def test_what_is_exported_is_no_file_of_the_service(team: Service) -> None:
-    done = run("agents", "export", "ada", "--to", str(team.path), "--db", str(team.path))
+    done = at(team.path).run("agents", "export", "ada", "--to", str(team.path))
 
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (1, "")
     assert "one of the service's own files" in done.stderr
 
 
 @pytest.mark.sqlite_files
 def test_a_restore_tells_of_entries_that_were_erased_since(team: Service, tmp_path: Path) -> None:
-    archive, of = str(tmp_path / "all.zip"), ("--db", str(team.path))
-    assert run("backup", "--to", archive, *of).returncode == 0
+    archive = backed_up(team.path, tmp_path / "all.zip")
     with closing(sqlite3.connect(team.path)) as database, database:  # whose bytes are there still
         database.execute(
             """INSERT INTO erasures (id, kind, observations, revisions, sessions, erased_at)
                VALUES ('0188a2a2-0000-7000-8000-000000000004', 'agent', 0, 0, 0, 1)"""
         )
 
-    done = run("restore", archive, "--dry-run", *of)
+    done = at(team.path).run("restore", archive, "--dry-run")
 
     told = [line for line in done.stdout.splitlines() if line.startswith("Erased after")]
     assert told, done.stderr

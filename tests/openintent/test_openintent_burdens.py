@@ -72,25 +72,19 @@ def test_a_task_ends_in_a_tenant_that_is_full(path: Path) -> None:
 
 
 @pytest.mark.sqlite_files
-@requirement("OI-30", "OI-31")
-def test_tasks_that_are_finished_are_passed_over_unread(team: Team) -> None:
+@requirement("OI-30", "OI-31", "OI-79")
+def test_tasks_that_are_finished_or_others_are_passed_over_unread(team: Team) -> None:
     team.coordinate(team.intent())
+    takes_part = "SELECT 1 FROM tasks WHERE intent = 'any' AND agent = 'ada'"
     with closing(connect(team.service.path)) as database:
-        asked = {"viewer": "lead", "now": 0}
-        plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {OPENS}", asked)]
+        plan, own = (
+            [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {it}", values)]
+            for it, values in ((OPENS, {"viewer": "lead", "now": 0}), (takes_part, {}))
+        )
     tasks = [step for step in plan if step.split()[1] in ("t", "s")]
     assert tasks
     assert all("tasks_open_of_" in step or "(id=?)" in step for step in tasks), plan
-
-
-@pytest.mark.sqlite_files
-@requirement("OI-79")
-def test_whether_an_agent_takes_part_is_told_without_its_other_tasks(team: Team) -> None:
-    team.work()
-    asked = "SELECT 1 FROM tasks WHERE intent = 'any' AND agent = 'ada'"
-    with closing(connect(team.service.path)) as database:
-        plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {asked}")]
-    assert plan == ["SEARCH tasks USING COVERING INDEX tasks_of_agent (agent=? AND intent=?)"]
+    assert own == ["SEARCH tasks USING COVERING INDEX tasks_of_agent (agent=? AND intent=?)"]
 
 
 @requirement("OI-55")

@@ -1,16 +1,14 @@
 """Agents' memory in the context of a project: what joins, by whose viewer."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ..support.callers import calling, made_key
 from ..support.openintent_agents import Agent, Json, ok
+from ..support.openintent_team import Team, team
 from ..support.requirements import requirement
 from ..support.service import Service, serving
+
+__all__ = ["team"]
 
 
 def context(asked: Agent, /, **parameters: str | int) -> list[Json]:
@@ -60,29 +58,18 @@ def test_what_an_agent_is_given_of_its_own_is_access(path: Path) -> None:
         assert ada.found() == ["c", "a"]
 
 
-@pytest.fixture
-def team(tmp_path: Path) -> Iterator[dict[str, Agent]]:
-    with ExitStack() as stack:
-        service = stack.enter_context(serving(tmp_path / "memory.db"))
-
-        def agent(id_: str, role: str, agents: tuple[str, ...]) -> Agent:
-            token = made_key(service.path, role, agents=agents)
-            return Agent(stack.enter_context(calling(service, token)), id_)
-
-        yield {
-            "root": agent("root", "admin", ("root",)), "ada": agent("ada", "writer", ("ada",)),
-            "two": agent("bob", "writer", ("bob", "cyn")), "none": agent("eve", "writer", ()),
-        }  # fmt: skip
-
-
 @requirement("OI-70", "OI-53", "OI-11")
-def test_rights_hold_in_a_context(team: dict[str, Agent]) -> None:
-    team["root"].permit("vault", "none", bob="read")
-    team["root"].make(memory_type="semantic", namespace="vault", value={"bird": "heron"})
-    team["ada"].make(value={"bird": "heron"})
+def test_rights_hold_in_a_context(team: Team) -> None:
+    team.root.permit("vault", "none", bob="read")
+    team.root.make(memory_type="semantic", namespace="vault", value={"bird": "heron"})
+    team.ada.make(value={"bird": "heron"})
+    speakers = {
+        "ada": team.ada, "two": team.agent("bob", speaks=("bob", "cyn")),
+        "none": team.agent("eve", speaks=()),
+    }  # fmt: skip
 
     def asked(who: str, **parameters: str) -> tuple[int, str]:
-        answer = team[who].http.get("/context", params={"query": "heron", **parameters})
+        answer = speakers[who].http.get("/context", params={"query": "heron", **parameters})
         return answer.status_code, answer.text
 
     hidden = asked("ada", namespaces="vault")

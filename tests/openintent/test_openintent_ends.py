@@ -1,9 +1,17 @@
 """The end of a task under faults, and a large one: nobody sees half of it, and nothing is lost."""
 
+import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.openintent.events import past_events
+from agentops_memory.sqlite import SqliteEngine
+
+from ..support.engine import run
 from ..support.engines import broken, rows
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
 from ..support.openintent_team import INTENTS, TASKS, report
@@ -41,6 +49,7 @@ def archived(lead: Agent, task: Json) -> list[str]:
     for number, part in enumerate(parts, start=1):
         assert part["entries_archived"] == len(part["snapshot"]) <= 200
         assert (part.get("part", 1), part.get("parts", 1)) == (number, len(parts))
+        assert sum(len(json.dumps(it["value"])) for it in part["snapshot"]) <= 1024 * 1024
     return [entry["key"] for part in parts for entry in part["snapshot"]]
 
 
@@ -61,13 +70,25 @@ def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(path: Path, st
         assert ada.query()["total"] == 0
 
 
+def goes_of_the_log(counts: list[int]) -> Callable[[SqliteEngine], Awaitable[None]]:
+    """Notes how many events of logs would go if nothing were kept."""
+
+    async def count(engine: SqliteEngine) -> None:
+        def past(tx: Transaction) -> int:
+            return len(past_events(tx, tx.now, 10_000, of_log=True))
+
+        counts.append(await engine.read(OPERATOR, past))
+
+    return count
+
+
 @pytest.mark.slow
 @requirement("OI-93", "OI-35", "OI-34")
 def test_a_large_end_is_seen_whole_while_its_archives_are_moved(path: Path) -> None:
-    count = 450
+    count = 350
     with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_WORKING_CAPACITY="10000") as service:
         lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
-        task = task_with(lead, ada, count)
+        task = task_with(lead, ada, count, size=6000)
         kept = ok(ada.ask("GET", f"{MEMORY}", params={"limit": 1}))["entries"][0]
         with broken(path, "DELETE", "pending_archives", when="OLD.size > 0"):
             refusal = report(ada, task, status="completed")
@@ -87,7 +108,11 @@ def test_a_large_end_is_seen_whole_while_its_archives_are_moved(path: Path) -> N
             again = ada.make(memory_type="working", key=kept["key"])  # the key is free at once
             assert archived(lead, task) == everything
             assert ended["status"] == "completed"
+            then: list[int] = []
+            run(path, goes_of_the_log(then))  # what is pending is no old event yet
         until(lambda: rows(path, "SELECT count(*) FROM pending_archives") == [(0,)])
+        run(path, goes_of_the_log(then))
+        assert then[0] < then[1]
         assert archived(lead, task) == everything
         assert [it["id"] for it in ada.query()["entries"]] == [again["id"]]
         assert rows(path, "SELECT count(*) FROM agent_memories") == [(1,)]

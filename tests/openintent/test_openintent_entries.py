@@ -1,17 +1,18 @@
 """Entries of agents' memory over HTTP: their members, versions, ends, places, and refusals."""
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from datetime import timedelta
 
 import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentops_memory.errors import Invalid
+from agentops_memory.openintent.drafts import lifetime
+
 from ..support.erasing import remains
-from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, faults, ok, refused
+from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, faults, ok, racing, refused
 from ..support.requirements import requirement
 from ..support.samples import examples, for_each
 from ..support.service import Service
@@ -126,6 +127,28 @@ def test_what_is_no_object_and_no_json_is_refused(ada: Agent) -> None:
     assert refused(large) == (413, "TOO_LARGE")
 
 
+@for_each(
+    "ttl, seconds",
+    [
+        ("duration:PT1S", 1), ("duration:PT0.25S", 0.25), ("duration:P1DT2H3M4S", 93_784),
+        ("duration:P1Y", 31_536_000), ("duration:P2M", 5_184_000), ("duration:P1W", 604_800),
+        ("duration:P100Y", 3_153_600_000),
+        *dict.fromkeys(
+            ["", "P1D", "duration:", "duration:P", "duration:PT", "duration:P1", "duration:P0D",
+             "duration:-P1D", "duration:P101Y", "duration:P999999999Y", "duration:P1DT",
+             "duration:p1d", "duration:P1D ", "duration:PT1.1234567S", "duration:P\u0663D",
+             "task_lifetime"]
+        ).items(),
+    ],
+)  # fmt: skip
+def test_a_lifetime_is_read_or_refused(ttl: str, seconds: float | None) -> None:
+    if seconds is None:
+        with pytest.raises(Invalid):
+            lifetime(ttl)
+    else:
+        assert lifetime(ttl) == timedelta(seconds=seconds)
+
+
 @requirement("OI-16", "OI-17", "OI-81")
 def test_an_entry_ends_by_what_was_set_else_by_its_ttl(service: Service, ada: Agent) -> None:
     by_ttl = ada.make(key="a", ttl="duration:PT10S")
@@ -198,19 +221,6 @@ def test_a_semantic_entry_lies_at_its_namespace_and_key_whoever_makes_it(service
     assert (entry["agent_id"], entry["curated_by"]) == ("ada", "Zoë")
     assert refused(bob.post(memory_type="semantic")) == (409, "VERSION_MISMATCH")
     assert ok(bob.patch(entry, value={}))["agent_id"] == "ada"
-
-
-def racing(count: int, ask: Any) -> list[httpx.Response]:
-    """The answers to requests that are sent at once, each with its number."""
-    start = threading.Barrier(count)
-
-    def one(number: int) -> httpx.Response:
-        start.wait()
-        answer: httpx.Response = ask(number)
-        return answer
-
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(one, range(count)))
 
 
 @requirement("OI-19", "OI-26", "OI-10")
@@ -292,21 +302,27 @@ def test_a_deletion_is_for_good(ada: Agent) -> None:
     assert ada.make()["id"] != entry["id"]
 
 
-@requirement("OI-2", "OI-96")
+@requirement("OI-2", "OI-15", "OI-96")
 def test_what_is_no_route_is_refused_in_the_same_shape(ada: Agent) -> None:
-    for method, path in [
-        ("GET", "/api/v1"), ("GET", "/api/v1/"), ("GET", "/api/v1/nothing"), ("GET", f"{MEMORY}/"),
-        ("GET", "/api/v1/plans"), ("GET", "/api/v1/memory/namespaces/"),
-        ("GET", "/api/v1/memory/namespaces/a/b"), ("GET", "/api/v1/memory/namespaces/%FF"),
-        ("PUT", "/api/v1/agents/ada/memory/a/b/c"), ("GET", f"{MEMORY}/x/y"),
+    entry = ada.make()
+    for path in (
+        "/api/v1", "/api/v1/", "/api/v1/nothing", f"{MEMORY}/", "/api/v1/plans",
+        "/api/v1/memory/namespaces/", "/api/v1/memory/namespaces/a/b",
+        "/api/v1/memory/namespaces/%FF", "/api/v1/agents/ada/memory/a/b/c", f"{MEMORY}/x/y",
+        "/api/v1%2Fmemory", f"{MEMORY}%2f{entry['id']}", "/api/v1/agents/ada%2Fmemory",
+    ):  # fmt: skip
+        assert refused(ada.ask("GET", path)) == (404, "NOT_FOUND"), path
+    for method, path, allowed in [
+        ("PUT", MEMORY, "GET, HEAD, POST"), ("GET", "/api/v1/intents", "POST"),
+        ("DELETE", f"{MEMORY}/namespaces", "GET, HEAD"),  # a word that has a route is no id
+        ("PATCH", f"{MEMORY}/batch", "DELETE, POST"), ("DELETE", f"{MEMORY}/search", "GET, HEAD"),
     ]:  # fmt: skip
-        assert refused(ada.ask(method, path)) == (404, "NOT_FOUND"), path
-    wrong = ada.ask("PUT", MEMORY)
-    assert refused(wrong) == (405, "METHOD_NOT_ALLOWED")
-    assert wrong.headers["allow"] == "GET, HEAD, POST"
-    listed = ada.ask("GET", "/api/v1/intents")
-    assert refused(listed) == (405, "METHOD_NOT_ALLOWED")
-    assert listed.headers["allow"] == "POST"
+        answer = ada.ask(method, path, {})
+        assert refused(answer) == (405, "METHOD_NOT_ALLOWED")
+        assert answer.headers["allow"] == allowed
+    assert refused(ada.ask("GET", f"{MEMORY}/batches")) == (404, "ENTRY_NOT_FOUND")
+    for name in (".", ".."):  # which clients fold
+        assert refused(Agent(ada.http, name).post(agent_id=name))[0] == 400
     stores = ada.ask("GET", "/api/v1/cloud/nothing").json()
     assert stores["type"] == "error"
 

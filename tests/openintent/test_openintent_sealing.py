@@ -10,9 +10,10 @@ import pytest
 from ..support.archives import at
 from ..support.engines import rows
 from ..support.erasing import remains
-from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
+from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused, time_passes
 from ..support.process import served, until
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..telemetry.test_tracing import traced
 from .test_openintent_context import context
@@ -83,7 +84,7 @@ def test_what_is_gone_takes_its_sealed_bytes_with_it(tmp_path: Path) -> None:
         confidential(ada)
         gone(lambda: ada.make(key="evicts"))
         confidential(ada, key="ends", ttl="duration:PT10S")
-        gone(lambda: _time_passes(service))
+        gone(lambda: time_passes(service))
         confidential(ada)
         gone(lambda: at(path).say("agents", "erase", "ada", "--yes"))
         assert seals(path) == []
@@ -93,48 +94,36 @@ def _lies(folder: Path, part: bytes) -> bool:
     return any(part in file.read_bytes() for file in folder.glob("memory.db*"))
 
 
-def _time_passes(service: Service) -> None:
-    for _ in range(8):
-        service.clock.advance(minutes=1)
-        ok(service.http.get("/health"))
-
-
-MARKS: dict[str, Callable[[Agent, Json, str | None], httpx.Response]] = {
-    "PATCH": lambda ada, held, to: ada.patch(held, sensitivity=to),
-    "batch": lambda ada, held, to: ada.ask(
-        "POST", BATCH, {"entries": [{**_again(held), "sensitivity": to}]}
-    ),
-}
-
-
-def _again(held: Json) -> Json:
-    return {
-        it: held[it] for it in ("agent_id", "namespace", "key", "value", "memory_type", "version")
-    }
-
-
 @pytest.mark.heavy
 @requirement("OI-85")
-@pytest.mark.parametrize("mark", MARKS)
-def test_the_mark_is_set_and_taken_away(tmp_path: Path, mark: str) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        ada = Agent(service.http)
-        entry = ada.make(value=VALUE)
-        for number in range(21):  # so that its words lie in an older part of the index
-            ada.make(key=f"{number}", value={"n": number})
-        assert _found(ada, WORD) == [VALUE]
-        assert remains(tmp_path, WORD)
+@for_each("way", ["PATCH", "batch"])
+def test_the_mark_is_set_and_taken_away(service: Service, way: str) -> None:
+    ada = Agent(service.http)
 
-        ok(MARKS[mark](ada, entry, "restricted"))
+    def mark(held: Json, to: str) -> httpx.Response:
+        if way == "PATCH":
+            return ada.patch(held, sensitivity=to)
+        named = ("agent_id", "namespace", "key", "value", "memory_type", "version")
+        again = {it: held[it] for it in named} | {"sensitivity": to}
+        return ada.ask("POST", BATCH, {"entries": [again]})
 
-        assert _found(ada, WORD) == []
-        until(lambda: not remains(tmp_path, WORD))
-        held = ok(ada.get(entry))
-        assert (held["value"], held["sensitivity"], held["version"]) == (VALUE, "restricted", 2)
-        ok(MARKS[mark](ada, held, "internal"))
-        assert ok(ada.get(entry))["value"] == VALUE
-        assert _found(ada, WORD) == [VALUE]
-        assert seals(service.path) == []
+    ok(ada.ask("DELETE", f"{BATCH}?agent_id=ada"))
+    entry = ada.make(value=VALUE)
+    for number in range(21):  # so that its words lie in an older part of the index
+        ada.make(key=f"{number}", value={"n": number})
+    assert _found(ada, WORD) == [VALUE]
+    assert remains(service.path.parent, WORD)
+
+    ok(mark(entry, "restricted"))
+
+    assert _found(ada, WORD) == []
+    until(lambda: not remains(service.path.parent, WORD))
+    held = ok(ada.get(entry))
+    assert (held["value"], held["sensitivity"], held["version"]) == (VALUE, "restricted", 2)
+    ok(mark(held, "internal"))
+    assert ok(ada.get(entry))["value"] == VALUE
+    assert _found(ada, WORD) == [VALUE]
+    assert seals(service.path) == []
 
 
 def _found(ada: Agent, word: str) -> list[Json]:

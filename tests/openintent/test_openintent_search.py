@@ -1,19 +1,11 @@
 """Search in agents' memory: what is found by words, and that nothing hidden has a part in it."""
 
-from contextlib import ExitStack
-from pathlib import Path
-from typing import Any
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
 from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok
 from ..support.requirements import requirement
-from ..support.samples import examples
-from ..support.service import Service, observation, serving
+from ..support.service import Service
 
 SEARCH = f"{MEMORY}/search"
 
@@ -104,51 +96,3 @@ def test_rare_words_and_keys_rank_first_within_a_place(ada: Agent) -> None:
     assert [it["key"] for it in found][:2] == ["rare", "heron"]
     ranks = [it["rank"] for it in found]
     assert ranks == sorted(ranks)
-
-
-WORDS = ["heron", "stork", "egret", "crane", "ibis"]
-TEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=5).map(" ".join)
-
-
-@examples(3)
-@given(own=st.lists(TEXTS, min_size=1, max_size=4), hidden=st.lists(TEXTS, max_size=6))
-@requirement("OI-69")
-def test_hidden_words_have_no_part_in_hits_ranks_and_corrections(
-    tmp_path_factory: pytest.TempPathFactory, own: list[str], hidden: list[str]
-) -> None:
-    folder: Path = tmp_path_factory.mktemp("worlds")
-    with serving(folder / "with.db") as with_it, serving(folder / "without.db") as without:
-        assert told(with_it, own, hidden) == told(without, own, [])
-
-
-def told(service: Service, own: list[str], hidden: list[str]) -> list[Any]:
-    """What two agents find that may not read the vault, in which there is something or not."""
-    with ExitStack() as stack:
-
-        def agent(id_: str, role: str = "writer") -> Agent:
-            token = made_key(service.path, role, agents=(id_,))
-            return Agent(stack.enter_context(calling(service, token)), id_)
-
-        root, ada, bob, cyn = agent("root", "admin"), agent("ada"), agent("bob"), agent("cyn")
-        root.permit("team", "write")
-        root.permit("vault", "none", bob="write")
-        for number, text in enumerate(hidden):
-            bob.make(key=f"h{number}", value={"text": text})
-            vault = {"memory_type": "semantic", "namespace": "vault"}
-            bob.make(key=f"h{number}", value={"text": text}, **vault)
-            ok(root.http.post("/observations", json=observation(text)), 201)
-        for number, text in enumerate(own):
-            ada.make(key=str(number), value={"text": text})
-            team = {"memory_type": "semantic", "namespace": "team"}
-            ada.make(key=str(number), value={"text": text}, **team)
-        return [
-            ([(it["namespace"], it["key"], it["rank"]) for it in found["entries"]],
-             found["searched"])
-            for viewer in (ada, cyn)
-            for text in (*WORDS, "herom stork", "stork. egrett ibis?")
-            for filters in NARROWED
-            for found in [search(viewer, text, **filters)]
-        ]  # fmt: skip
-
-
-NARROWED: list[Json] = [{}, {"namespace": "team"}, {"memory_type": "episodic"}]

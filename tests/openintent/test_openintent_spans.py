@@ -1,6 +1,6 @@
 """What a request to agents' memory leaves in a trace and in the audit, and what it keeps to itself.
 
-Words that a span must not tell: `quill` stands in keys, `tagged` in tags, `saffron` in values.
+`quill` stands in keys, `tagged` in tags, `saffron` in values, titles and payloads.
 """
 
 from pathlib import Path
@@ -9,10 +9,31 @@ import pytest
 
 from ..support.callers import audit, calling, made_key
 from ..support.openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, ok, refused
-from ..support.openintent_spans import PREFIX, SECRETS, of_intents, secrets, served
+from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, working
+from ..support.otlp import Collector
 from ..support.requirements import requirement
 from ..support.service import serving
 from ..telemetry.test_tracing import traced
+
+PREFIX = "openintent_"
+SECRETS = ("quill", "tagged", "saffron")
+OF_INTENTS = ("/api/v1/intents", "/api/v1/tasks", "/api/v1/coordinators")
+TEXT = {"colour": "saffron"}
+
+
+def served(paths: dict[str, dict[str, dict[str, str]]], *, of_intents: bool) -> set[str]:
+    """The operations that the service describes, of intents or of memory itself."""
+    return {
+        operation["operationId"]
+        for path, methods in paths.items()
+        for operation in methods.values()
+        if operation["operationId"].startswith(PREFIX) and path.startswith(OF_INTENTS) is of_intents
+    }
+
+
+def assert_silent(collector: Collector) -> None:
+    """No span tells a word of keys, tags and values, in any attribute or event."""
+    assert [word for word in SECRETS if word in repr(collector.spans)] == []
 
 
 @pytest.mark.slow
@@ -60,13 +81,13 @@ def test_each_operation_says_what_it_was_about_and_no_key_tag_or_value(tmp_path:
         "update_namespace": by | {"memory.namespace": "team"}, "get_summary": by,
         "list_agent_events": by | {"memory.result_count": 4},
     }  # fmt: skip
-    assert {PREFIX + name for name in told} == served(paths) - of_intents(paths)
+    assert {PREFIX + name for name in told} == served(paths, of_intents=False)
     for name, attributes in told.items():
         span = collector.one(f"memory.{PREFIX}{name}")
         wanted = {"memory.operation": PREFIX + name, **attributes}
         assert {it: span.attributes.get(it) for it in wanted} == wanted
         assert (span.is_server, span.failed) == (True, False)
-    assert secrets(collector) == set()
+    assert_silent(collector)
 
 
 @requirement("OI-94")
@@ -75,7 +96,12 @@ def test_a_search_tells_its_hits_by_id_and_rank_and_not_by_their_words(tmp_path:
         ada = Agent(service.http)
         made = ada.make(key="quill", value={"colour": "saffron", "of": "whales"}, tags=["tagged"])
         (hit,) = ok(ada.ask("GET", f"{MEMORY}/search?q=whales"))["entries"]
+        shared = ada.make(memory_type="semantic")
+        ok(Agent(service.http, "bob").get(shared))
         collector = received()
+
+    reads = [it.attributes["memory.agent.id"] for it in collector.all(f"memory.{PREFIX}get_entry")]
+    assert reads == ["bob"]  # who asks, and not who made it
 
     search = collector.one(f"memory.{PREFIX}search_entries")
     assert search.attributes["memory.search.query"] == "whales"
@@ -86,22 +112,8 @@ def test_a_search_tells_its_hits_by_id_and_rank_and_not_by_their_words(tmp_path:
         "memory.injected.rank": hit["rank"],
         "memory.injected.method": "fts5_bm25",
     }
-    assert secrets(collector) == set()
+    assert_silent(collector)
     assert "whales" not in repr([span for span in collector.spans if span is not search])
-
-
-@requirement("OI-94")
-def test_a_span_names_the_agent_that_asks_and_not_the_one_that_made_the_entry(
-    tmp_path: Path,
-) -> None:
-    with traced(tmp_path) as (service, received):
-        made = Agent(service.http).make(memory_type="semantic")
-        ok(Agent(service.http, "bob").get(made))
-        collector = received()
-
-    names = ("create_entry", "get_entry")
-    spans = [collector.one(f"memory.{PREFIX}{name}") for name in names]
-    assert [span.attributes["memory.agent.id"] for span in spans] == ["ada", "bob"]
 
 
 @requirement("OI-94")
@@ -124,7 +136,7 @@ def test_an_eviction_is_a_step_and_is_counted_where_it_was_made(tmp_path: Path) 
     assert [it.attributes for it in collector.all("store.evict")] == [
         {"memory.evicted_count": 1}, {"memory.evicted_count": 1}, {"memory.evicted_count": 1},
     ]  # fmt: skip
-    assert secrets(collector) == set()
+    assert_silent(collector)
 
 
 @pytest.mark.slow
@@ -159,40 +171,134 @@ def test_a_refusal_is_a_failed_span_that_quotes_nothing(tmp_path: Path) -> None:
         ("get_entry", "not_found"), ("delete_entry", "not_found"),
         ("write_batch", "constraint_violation"),
     }  # fmt: skip
-    assert secrets(collector) == set()
+    assert_silent(collector)
+
+
+@pytest.mark.slow
+@requirement("OI-94")
+def test_each_operation_says_who_asked_and_how_much_and_tells_nothing_of_it(tmp_path: Path) -> None:
+    with traced(tmp_path) as (service, received):
+        ada = Agent(service.http)
+        told = {"title": "saffron", "description": "saffron", "state": TEXT}
+        intent = ok(ada.ask("POST", INTENTS, told), 201)
+        one = f"{INTENTS}/{intent['id']}"
+        said = {"name": "saffron", "input": TEXT, "assigned_agent": "ada"}
+        task = ok(ada.ask("POST", TASKS, {"intent_id": intent["id"], **said}), 201)
+        for key in ("quill", "quilled"):
+            working(ada, task, key=key, value=TEXT, tags=["tagged"])
+        logged = {"event_type": "comment", "payload": TEXT}
+        ok(ada.ask("POST", f"{one}/events", logged), 201)
+        named = {"intent_id": intent["id"], "agent_id": "bob", "metadata": TEXT}
+        coordinator = ok(ada.ask("POST", COORDINATORS, named), 201)
+        acl = f"{one}/acl/entries"
+        grant = ok(ada.ask("POST", acl, {"principal_id": "eve", "reason": "saffron"}), 201)
+        for path in (one, f"{one}/tasks", f"{one}/events", f"{one}/coordinators", f"{one}/acl",
+                     f"{TASKS}/{task['id']}",
+                     f"{COORDINATORS}/{coordinator['id']}"):  # fmt: skip
+            ok(ada.ask("GET", path))
+        ended = {"status": "completed", "output": TEXT}
+        ok(ada.ask("PATCH", f"{TASKS}/{task['id']}", ended, headers={"If-Match": "1"}))
+        ok(ada.ask("DELETE", f"{COORDINATORS}/{coordinator['id']}"))
+        ok(ada.ask("DELETE", f"{acl}/{grant['id']}"))
+        paths = ok(service.http.get("/openapi.json"))["paths"]
+        collector = received()
+
+    results = {
+        "list_tasks": 1, "list_events": 5, "list_coordinators": 1, "get_access_list": 1,
+    }  # fmt: skip
+    assert results.keys() < {name.removeprefix(PREFIX) for name in served(paths, of_intents=True)}
+    for name in served(paths, of_intents=True):
+        span = collector.one(f"memory.{name}")
+        assert span.attributes["memory.operation"] == name
+        assert span.attributes["memory.agent.id"] == "ada"
+        counted = results.get(name.removeprefix(PREFIX))
+        assert span.attributes.get("memory.result_count") == counted, name
+        archived = 2 if name == f"{PREFIX}update_task" else None
+        assert span.attributes.get("memory.archived_count") == archived, name
+        assert (span.is_server, span.failed) == (True, False)
+    assert [it.attributes for it in collector.all("store.archive")] == [{"memory.agent.id": "ada"}]
+    assert_silent(collector)
 
 
 @requirement("OI-94")
-def test_an_audit_line_names_the_key_and_the_agent_and_is_written_once(path: Path) -> None:
-    token = made_key(path, "admin", agents=("ada", "bob"))
-    key = token.split("_")[1]
-    with serving(path) as service, calling(service, token) as http:
-        ada, bob, once = Agent(http), Agent(http, "bob"), {"Idempotency-Key": "k1"}
-        body = {"permissions": {"default": "read", "allow": [{"agent": "bob", "access": "write"}]}}
-        for _ in range(2):  # the second is a repetition
-            ok(ada.ask("PATCH", f"{NAMESPACES}/team", body, headers=once))
-        bob.permit("team", "none")
-        stale = ada.ask("PATCH", f"{NAMESPACES}/team", body, headers={"If-Match": "9"})
-        made = ada.make(key="quill", value={"colour": "saffron"}, tags=["tagged"])
-        ok(ada.patch(made, value={}))
-        ok(ada.delete(made))
+def test_a_refusal_about_an_intent_is_a_failed_span_that_quotes_nothing(tmp_path: Path) -> None:
+    with traced(tmp_path) as (service, received):
+        ada, bob = (Agent(service.http, it) for it in ("ada", "bob"))
+        body = {"title": "saffron", "id": "quill"}
+        ok(ada.ask("POST", INTENTS, body), 201)
+        task = ok(ada.ask("POST", TASKS, {"intent_id": "quill", "name": "saffron"}), 201)
+        path, change = f"{TASKS}/{task['id']}", {"error": "saffron"}
+        answers = [
+            ada.ask("POST", INTENTS, body),
+            ada.ask("POST", TASKS, {"intent_id": "quills", "name": "saffron"}),
+            ada.ask("PATCH", path, change),
+            bob.ask("PATCH", path, change, headers={"If-Match": "7"}),
+            ada.ask("POST", f"{INTENTS}/quill/events", {"event_type": "saffron"}),
+            ada.ask("GET", f"{COORDINATORS}/quill"),
+        ]
+        collector = received()
 
-    assert refused(stale) == (409, "VERSION_MISMATCH")
+    assert [refused(it)[0] for it in answers] == [409, 404, 428, 409, 400, 404]
+    failed = [span for span in collector.spans if span.failed and span.is_server]
+    assert len(failed) == len(answers)
+    assert_silent(collector)
+
+
+@requirement("OI-94", "OI-79", "OI-54")
+def test_an_audit_line_names_the_key_and_who_was_let_in_and_is_written_once(path: Path) -> None:
+    token = made_key(path, "admin", agents=("lead", "bob"), coordinates=True)
+    foreign = made_key(path, "writer", agents=("eve",))
+    with (
+        serving(path) as service, calling(service, token) as http,
+        calling(service, foreign) as other,
+    ):  # fmt: skip
+        lead, eve = Agent(http, "lead"), Agent(other, "eve")
+        ok(lead.ask("POST", INTENTS, {"title": "saffron", "id": "invoices"}), 201)
+        acl = f"{INTENTS}/invoices/acl/entries"
+        team, allowed = f"{NAMESPACES}/team", [{"agent": "bob", "access": "write"}]
+        let = {"permissions": {"default": "read", "allow": allowed}}
+        named = {"intent_id": "invoices", "agent_id": "bob", "metadata": TEXT}
+        granted = {"principal_id": "ada", "reason": "saffron"}
+        for _ in range(2):  # the second is a repetition
+            for key, (method, path_, body) in enumerate([
+                ("PATCH", team, let), ("POST", COORDINATORS, named), ("POST", acl, granted),
+            ]):  # fmt: skip
+                once = {"Idempotency-Key": str(key)}
+                answer = lead.ask(method, path_, body, headers=once)
+                assert answer.is_success, answer.text
+        coordinator = f"{COORDINATORS}/{_only(lead, f'{INTENTS}/invoices/coordinators')}"
+        grant = f"{acl}/{answer.json()['id']}"
+        refusals = [
+            lead.ask("PATCH", team, let, headers={"If-Match": "9"}), eve.ask("PATCH", team, let),
+            eve.ask("POST", COORDINATORS, named), eve.ask("POST", acl, granted),
+            eve.ask("DELETE", grant), eve.ask("DELETE", coordinator),
+        ]  # fmt: skip
+        Agent(http, "bob").permit("team", "none")
+        made = lead.make(key="quill", value=TEXT, tags=["tagged"])
+        ok(lead.patch(made, value={}))
+        ok(lead.delete(made))
+        for _ in range(2):  # it has ended by then
+            ok(lead.ask("DELETE", coordinator))
+        ok(lead.ask("DELETE", grant))
+        assert refused(lead.ask("DELETE", grant))[0] == 404
+
+    assert [it.status_code for it in refusals] == [409, 403, 404, 404, 404, 404]
     lines = [line for line in audit(path) if line["action"] != "key.created"]
-    told = {"action": "namespace.permitted", "by": {"key": key}, "tenant": "default",
-            "namespace": "team"}  # fmt: skip
+    by = {"by": {"key": token.split("_")[1]}, "tenant": "default", "agent": "lead"}
+    about, space = {**by, "intent": "invoices"}, {**by, "namespace": "team"}
+    permitted = {"action": "namespace.permitted"}
     assert [{name: it for name, it in line.items() if name != "at"} for line in lines] == [
-        {**told, "agent": "ada", "default": "read", "allow": {"bob": "write"}},
-        {**told, "agent": "bob", "default": "none", "allow": {}},
+        {**permitted, **space, "default": "read", "allow": {"bob": "write"}},
+        {"action": "coordinator.made", **about, "coordinator": "bob"},
+        {"action": "grant.made", **about, "grantee": "ada"},
+        {**permitted, **space, "agent": "bob", "default": "none", "allow": {}},
+        {"action": "coordinator.ended", **about, "coordinator": "bob"},
+        {"action": "grant.revoked", **about, "grantee": "ada"},
     ]
     assert not any(word in str(lines) for word in (*SECRETS, token))
 
 
-@pytest.mark.parametrize("role", ["reader", "writer"])
-@requirement("OI-94", "OI-54")
-def test_what_was_refused_is_no_audit_line(path: Path, role: str) -> None:
-    with serving(path) as service, calling(service, made_key(path, role, agents=("ada",))) as http:
-        body = {"permissions": {"default": "write"}}
-        assert Agent(http).ask("PATCH", f"{NAMESPACES}/team", body).status_code in (403, 404)
-
-    assert [line["action"] for line in audit(path)] == ["key.created"]
+def _only(agent: Agent, path: str) -> str:
+    """The id of the only item of a list."""
+    (item,) = ok(agent.ask("GET", path))
+    return str(item["id"])

@@ -1,6 +1,5 @@
 """Lists of memories in the Anthropic dialect: order, prefixes, depth, pages."""
 
-import asyncio
 import base64
 from itertools import product
 from typing import Any
@@ -9,7 +8,7 @@ import anthropic
 import pytest
 from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 
-from ..support.anthropic_sdk import STORES, async_client, client, memory, paths, sdk, store
+from ..support.anthropic_sdk import STORES, client, memory, paths, sdk, store
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
@@ -119,40 +118,22 @@ def test_pages_have_every_item_once(
     assert pages[-1].next_page is None
 
 
-@requirement("anthropic:paging", "anthropic:sdk:async")
-def test_an_event_loop_turns_the_pages_too(service: Service, notes: Store) -> None:
-    async def listed() -> list[str]:
-        async with async_client(service) as sdk:
-            pages = sdk.beta.memory_stores.memories.list(notes.id, limit=3)
-            return [item.path async for item in pages]
-
-    assert asyncio.run(listed()) == TREE
-
-
 @requirement("anthropic:paging")
 def test_a_cursor_stays_where_it_was_while_memories_come_and_go(sdk: anthropic.Anthropic) -> None:
     notes = planted(sdk)
     memories = sdk.beta.memory_stores.memories
-    page = memories.list(notes.id, limit=3)
+    page, folders = memories.list(notes.id, limit=3), memories.list(notes.id, depth=1, limit=3)
     last = page.data[-1]
     assert last.type == "memory"
+    assert folders.data[-1].path == "/a/"
 
     memories.delete(last.id, memory_store_id=notes.id)
-    memory(sdk, notes, "/A")
-    memory(sdk, notes, "/a/15")
+    for path in ("/A", "/a/15", "/a/later"):
+        memory(sdk, notes, path)
 
     following = page.get_next_page()
-    assert [item.path for item in following] == ["/a/15", *TREE[3:]]
-
-
-@requirement("anthropic:paging")
-def test_a_cursor_of_a_folder_goes_on_behind_all_that_is_in_it(sdk: anthropic.Anthropic) -> None:
-    notes = planted(sdk)
-    page = sdk.beta.memory_stores.memories.list(notes.id, depth=1, limit=3)
-    assert page.data[-1].path == "/a/"
-    memory(sdk, notes, "/a/later")
-
-    assert page.get_next_page().data[0].path == "/a0"
+    assert [item.path for item in following][:4] == ["/a/15", *TREE[3:6]]
+    assert folders.get_next_page().data[0].path == "/a0"  # behind all that is in the folder
 
 
 def pages_of(service: Service, path: str, **asked: str) -> str:
@@ -217,19 +198,6 @@ def test_a_cursor_that_is_none_is_refused(
     }
 
 
-@for_each("limit", ["", "0", "-1", "101", "1000", "x", "1.5", "1e1", " 1", "\uff19", "+5"])
-@for_each("list_", ["", "/{}/memories", "/{}/memory_versions"])
-@requirement("anthropic:paging")
-def test_a_page_has_1_to_100_items(service: Service, notes: Store, list_: str, limit: str) -> None:
-    answer = service.http.get(STORES + list_.format(notes.id), params={"limit": limit})
-
-    error = answer.json()["error"]
-    assert (answer.status_code, error["message"]) == (
-        400,
-        "limit: it must be a whole number from 1 to 100.",
-    )
-
-
 @pytest.mark.heavy
 @requirement("anthropic:paging", "anthropic:view")
 def test_a_page_has_twenty_items_unless_more_are_asked_for_without_contents(
@@ -247,11 +215,3 @@ def test_a_page_has_twenty_items_unless_more_are_asked_for_without_contents(
         assert len(listed(many.id, limit=100, view="full").data) == 20
         assert len(listed(many.id, limit=7, view="full").data) == 7
         assert len(list(listed(many.id, limit=100, view="full"))) == 101
-
-
-def test_an_empty_store_has_an_empty_page(service: Service, sdk: anthropic.Anthropic) -> None:
-    empty = store(sdk)
-
-    for list_ in ("memories", "memory_versions"):
-        answer = service.http.get(f"{STORES}/{empty.id}/{list_}")
-        assert answer.json() == {"data": [], "next_page": None}

@@ -144,17 +144,6 @@ def test_what_is_no_store_is_refused(service: Service, ids: str, status: int, sa
     assert said in answer.json()["error"]
 
 
-def test_a_deleted_store_is_not_there_any_more(path: Path) -> None:
-    with serving(path) as service:
-        made = store(service.http)
-        entry(service.http, made, "a.md", "zebra")
-        service.http.delete(f"/api/v1/cloud/memory_stores/{made['id']}")
-
-        answer = service.http.get("/context", params={"stores": made["id"], "query": "zebra"})
-
-        assert answer.status_code == 404
-
-
 def test_a_key_for_some_projects_sees_no_store(path: Path) -> None:
     everything, some = made_key(path), made_key(path, projects=("zoo",))
     other = made_key(path, tenant="acme")
@@ -168,6 +157,8 @@ def test_a_key_for_some_projects_sees_no_store(path: Path) -> None:
         with calling(service, other) as http:
             assert http.get("/context", params=query).status_code == 404
         assert context(whole, **query) == [("memory", "a.md")]
+        whole.delete(f"/api/v1/cloud/memory_stores/{made['id']}")
+        assert whole.get("/context", params=query).status_code == 404
 
 
 def test_what_was_found_in_time_is_kept_when_a_store_takes_too_long(

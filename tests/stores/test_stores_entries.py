@@ -174,10 +174,10 @@ def test_an_update_replaces_the_content_and_nothing_that_it_does_not_name(
     assert ok(service.http.get(entry_at(home, made))) == after
     for path in ("b", "/..", 7, None):
         assert update(service.http, home, made, "Other", path=path)["path"] == "a"
-    told = [
-        update(service.http, home, made, "Same", **more)["metadata"]
-        for more in ({}, {"metadata": None}, {"metadata": {"three": "3"}}, {"metadata": {}})
-    ]
+    changes: list[Object] = [
+        {}, {"metadata": None}, {"metadata": {"three": "3"}}, {"metadata": {}}
+    ]  # fmt: skip
+    told = [update(service.http, home, made, "Same", **it)["metadata"] for it in changes]
     assert told == [made["metadata"], made["metadata"], {"three": "3"}, {}]
     actions = [it["action"] for it in versions(service.http, home)]
     assert actions == ["updated"] * 9 + ["created"]  # of the same content, too

@@ -1,6 +1,7 @@
 """How memory stores refuse in either dialect: one shape for every failure below its prefix."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -292,7 +293,7 @@ def test_each_refusal_is_the_exception_that_the_package_has_for_it(path: Path) -
             notes = sdks.store(his)
             memory(his, notes, "/a")
             stores = his.beta.memory_stores
-            for call, kind, type_ in [
+            calls: list[tuple[Callable[[], object], Any, str]] = [
                 (lambda: sdks.store(his, ""), anthropic.BadRequestError, INVALID),
                 (lambda: sdks.store(nobodys), anthropic.AuthenticationError,
                  "authentication_error"),
@@ -302,7 +303,8 @@ def test_each_refusal_is_the_exception_that_the_package_has_for_it(path: Path) -
                 (lambda: stores.retrieve(NOWHERE), anthropic.NotFoundError, "not_found_error"),
                 (lambda: memory(his, notes, "/a"), anthropic.ConflictError,
                  "memory_path_conflict_error"),
-            ]:  # fmt: skip
+            ]  # fmt: skip
+            for call, kind, type_ in calls:
                 assert sdks.refusal(call, kind)["type"] == type_
 
 

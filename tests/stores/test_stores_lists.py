@@ -12,7 +12,7 @@ from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service
 from ..support.service import lasting as shared
-from ..support.store_dialects import ANTHROPIC
+from ..support.store_dialects import ANTHROPIC, CLOUD
 from ..support.stores import (
     NEVER,
     STORES,
@@ -72,24 +72,6 @@ def page(http: httpx.Client, path: str, **asked: object) -> tuple[list[str], boo
     return found, told["has_more"]
 
 
-@pytest.mark.representative(2)
-@requirement("stores:list", "stores:paging:order", "stores:paging:envelope")
-def test_a_list_runs_from_the_newest_to_the_oldest(
-    service: Service, listed: Callable[[int], Listed]
-) -> None:
-    path, every = listed(5)
-
-    assert len(every) == 5
-    assert page(service.http, path) == (sorted(every, reverse=True), False)
-
-
-@requirement("stores:paging:empty")
-def test_an_empty_list_has_no_ends(service: Service, listed: Callable[[int], Listed]) -> None:
-    path, _ = listed(0)
-
-    assert ok(service.http.get(path)) == NONE
-
-
 @pytest.mark.representative(1)
 @requirement("stores:paging:limit", "stores:paging:limit-capped")
 def test_a_page_has_20_items_and_never_more_than_100(
@@ -106,50 +88,57 @@ def test_a_page_has_20_items_and_never_more_than_100(
         assert page(service.http, path, limit=more) == (every[:100], True)
 
 
-@for_each("limit", ["0", "00", "-1", "abc", "1.5", "1e2", "+5", "\u0665", "0x10", "%00", " "])
-@requirement("stores:paging:limit-refused")
+@for_each("limit", ["0", "00", "-1", "abc", "1.5", "1e2", "+5", "\u0665", "0x10", "%00", "%20"])
+@requirement("stores:paging:limit-refused", "anthropic:paging")
 def test_what_is_no_number_of_items_is_refused(shared: Service, path: str, limit: str) -> None:
     assert fault(shared.http.get(f"{path}?limit={limit}")) == invalid("limit")
+    theirs = path.replace(CLOUD.prefix, ANTHROPIC.prefix).replace("/versions", "/memory_versions")
+    for text in (limit, "", "101", "1000"):  # which ours takes
+        told = ANTHROPIC.refusal(shared.http.get(f"{theirs}?limit={text}"))
+        sentence = "limit: it must be a whole number from 1 to 100."
+        assert told == (400, "invalid_request_error", sentence, None)
 
 
 @pytest.mark.representative(2)
-@requirement("stores:paging:before", "stores:paging:has-more")
+@requirement(
+    "stores:list", "stores:paging:order", "stores:paging:envelope", "stores:paging:empty",
+    "stores:paging:before", "stores:paging:has-more", "stores:paging:stable",
+    "stores:paging:both-cursors",
+)  # fmt: skip
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_pages_lead_through_a_list_and_back(
     service: Service, listed: Callable[[int], Listed], size: int
 ) -> None:
+    http = service.http
+    assert ok(http.get(listed(0)[0])) == NONE
     path, every = listed(7)
 
+    assert page(http, path) == (every, False)
+    assert every == sorted(every, reverse=True)  # the newest first
     down: list[str] = []
     while len(down) < 7:
         cursor = {"after_id": down[-1]} if down else {}
-        found, has_more = page(service.http, path, limit=size, **cursor)
+        found, has_more = page(http, path, limit=size, **cursor)
         down += found
         assert has_more == (len(down) < 7)
     assert down == every
     up = [every[-1]]
     while len(up) < 7:
-        found, has_more = page(service.http, path, limit=size, before_id=up[0])
+        found, has_more = page(http, path, limit=size, before_id=up[0])
         up = found + up
         assert has_more == (len(up) < 7)
     assert up == every
-    assert page(service.http, path, before_id=every[0]) == ([], False)
-    assert page(service.http, path, after_id=every[-1]) == ([], False)
-
-
-@pytest.mark.representative(2)
-@requirement("stores:paging:stable")
-def test_a_cursor_is_a_place_also_when_nothing_is_there(
-    service: Service, listed: Callable[[int], Listed]
-) -> None:
-    path, every = listed(4)
     prefix = every[0].partition("_")[0]
-    lowest, highest = f"{prefix}_{NEVER}", f"{prefix}_{'f' * 32}"
-
-    assert page(service.http, path, after_id=highest) == (every, False)
-    assert page(service.http, path, after_id=lowest) == ([], False)
-    assert page(service.http, path, before_id=lowest, limit=2) == (every[2:], True)
-    assert page(service.http, path, before_id=highest) == ([], False)
+    lowest, highest = f"{prefix}_{NEVER}", f"{prefix}_{'f' * 32}"  # a cursor is a place
+    for nothing in (
+        {"before_id": every[0]}, {"after_id": every[-1]}, {"after_id": lowest},
+        {"before_id": highest},
+    ):  # fmt: skip
+        assert page(http, path, **nothing) == ([], False)
+    assert page(http, path, after_id=highest) == (every, False)
+    assert page(http, path, before_id=lowest, limit=2) == (every[5:], True)
+    both = {"after_id": every[0], "before_id": every[2]}
+    assert fault(http.get(path, params=both)) == invalid("before_id")
 
 
 @requirement("stores:paging:stable")
@@ -165,30 +154,25 @@ def test_a_cursor_holds_when_what_it_names_is_deleted(service: Service) -> None:
     assert page(http, at(home, "memories"), before_id=first[-1]) == (every[:1], False)
 
 
-@requirement("stores:paging:both-cursors")
-def test_two_cursors_exclude_each_other(service: Service, listed: Callable[[int], Listed]) -> None:
-    path, every = listed(3)
-
-    answer = service.http.get(path, params={"after_id": every[0], "before_id": every[2]})
-
-    assert fault(answer) == invalid("before_id")
-
-
 @for_each("name", ["after_id", "before_id"])
-@for_each("cursor", ["x", "memstore_", f"other_{NEVER}", f"{NEVER}", "%00", "mem_" + "G" * 32, "1"])
+@for_each(
+    "cursor",
+    [
+        "x",
+        "memstore_",
+        f"memv_{NEVER}",
+        f"other_{NEVER}",
+        f"{NEVER}",
+        "%00",
+        "mem_" + "G" * 32,
+        "1",
+    ],
+)
 @requirement("stores:paging:malformed-cursor")
 def test_a_cursor_that_is_no_id_of_the_kind_is_refused(
     shared: Service, path: str, name: str, cursor: str
 ) -> None:
     assert fault(shared.http.get(f"{path}?{name}={cursor}")) == invalid(name)
-
-
-def test_a_cursor_of_another_kind_is_refused(service: Service) -> None:
-    home = store(service.http)
-
-    for path in (at(home, "memories"), at(home, "versions")):
-        answer = service.http.get(path, params={"after_id": home["id"]})
-        assert fault(answer) == invalid("after_id")
 
 
 # What is left out

@@ -72,7 +72,7 @@ def test_an_expectation_that_is_none_is_refused_by_its_name(
     assert ok(service.http.get(entry_at(home, made))) == made
 
 
-RACES = {
+RACES: dict[str, Object] = {
     "create": {"path": "a/b"}, "version": {"version": 1}, "content_sha256": {}, "nothing": {},
 }  # fmt: skip
 

@@ -1,6 +1,8 @@
 """Agents that ask a service over HTTP, and the package `openintent`."""
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -8,7 +10,7 @@ from typing import Any
 import httpx
 from openintent import AsyncOpenIntentClient, OpenIntentClient
 
-from .service import PLAIN, Service
+from .service import Service
 
 MEMORY = "/api/v1/memory"
 BATCH = f"{MEMORY}/batch"
@@ -105,6 +107,25 @@ def faults(answer: httpx.Response) -> list[str]:
     return [fault["field"] for fault in answer.json()["errors"]]
 
 
+def time_passes(service: Service) -> None:
+    """So that the clock is known to be steady, and what has expired is swept."""
+    for _ in range(8):
+        service.clock.advance(minutes=1)
+        ok(service.http.get("/health"))
+
+
+def racing(count: int, ask: Callable[[int], httpx.Response]) -> list[httpx.Response]:
+    """The answers to requests that are sent at once, each with its number."""
+    start = threading.Barrier(count)
+
+    def one(number: int) -> httpx.Response:
+        start.wait()
+        return ask(number)
+
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(one, range(count)))
+
+
 @contextmanager
 def package(service: Service, agent: str = "ada", key: str = "any") -> Iterator[OpenIntentClient]:
     """The package's client as it is."""
@@ -114,9 +135,3 @@ def package(service: Service, agent: str = "ada", key: str = "any") -> Iterator[
 
 def async_package(service: Service, agent: str = "ada") -> AsyncOpenIntentClient:
     return AsyncOpenIntentClient(service.url, api_key="any", agent_id=agent)
-
-
-__all__ = [
-    "BATCH", "MEMORY", "NAMESPACES", "PLAIN", "Agent", "Json", "async_package", "faults", "ok",
-    "package", "refused",
-]  # fmt: skip

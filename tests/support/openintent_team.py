@@ -21,13 +21,21 @@ class Team:
 
     service: Service
     _enter: Callable[[Any], httpx.Client]
-    _agents: dict[str, Agent] = field(default_factory=dict)
+    _agents: dict[object, Agent] = field(default_factory=dict)
 
-    def agent(self, id_: str, role: str = "writer", *, coordinates: bool = False) -> Agent:
-        if id_ not in self._agents:
-            token = made_key(self.service.path, role, agents=(id_,), coordinates=coordinates)
-            self._agents[id_] = Agent(self._enter(calling(self.service, token)), id_)
-        return self._agents[id_]
+    def agent(
+        self, id_: str, role: str = "writer", *, coordinates: bool = False,
+        speaks: tuple[str, ...] | None = None, projects: tuple[str, ...] = ("*",),
+    ) -> Agent:  # fmt: skip
+        """An agent by a key that speaks for it alone, or for these."""
+        held = (id_, role, coordinates, speaks, projects)
+        if held not in self._agents:
+            token = made_key(
+                self.service.path, role, projects=projects, coordinates=coordinates,
+                agents=(id_,) if speaks is None else speaks,
+            )  # fmt: skip
+            self._agents[held] = Agent(self._enter(calling(self.service, token)), id_)
+        return self._agents[held]
 
     @property
     def lead(self) -> Agent:
@@ -92,8 +100,5 @@ def working(agent: Agent, task: Json, key: str = "progress", **fields: object) -
 def team(service: Service) -> Iterator[Team]:
     with ExitStack() as stack:
         team = Team(service, stack.enter_context)
-        team.agent("root", "admin")
+        team.agent("root", "admin")  # from now on a key is needed
         yield team
-
-
-__all__ = ["COORDINATORS", "INTENTS", "TASKS", "Team", "report", "team", "working"]

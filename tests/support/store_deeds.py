@@ -2,23 +2,11 @@
 
 from collections.abc import Callable
 
-from .parties import Party, Place
-from .stores import NEVER, STORES, ok
+from .parties import Body, Party, Place
+from .store_dialects import CLOUD, UNKNOWN, every_request
+from .stores import STORES, ok
 
-NOBODYS = {"store": f"memstore_{NEVER}", "memory": f"mem_{NEVER}", "version": f"memver_{NEVER}"}
-
-# Every way to name a store, or what is in one.
-ROUTES: list[tuple[str, str, dict[str, object] | None]] = [
-    ("GET", "/{store}", None), ("POST", "/{store}/archive", None), ("DELETE", "/{store}", None),
-    ("GET", "/{store}/search?q=apple", None), ("GET", "/{store}/memories", None),
-    ("POST", "/{store}/memories", {"path": "a", "content": "mine"}),
-    ("GET", "/{store}/memories/{memory}", None),
-    ("PUT", "/{store}/memories/{memory}", {"content": "mine"}),
-    ("DELETE", "/{store}/memories/{memory}", None), ("GET", "/{store}/versions", None),
-    ("GET", "/{store}/versions?entry_id={memory}", None),
-    ("GET", "/{store}/versions/{version}", None),
-    ("POST", "/{store}/versions/{version}/redact", None),
-]  # fmt: skip
+NOBODYS = dict(zip(("store", "memory", "version"), UNKNOWN, strict=True))
 
 
 def make_store(_: Place, me: Party) -> None:
@@ -116,18 +104,24 @@ STORE_DEEDS: dict[Callable[[Place, Party], None], set[str]] = {
 def _all_the_same(
     party: Party, theirs: dict[str, str], nobodys: dict[str, str], status: int
 ) -> None:
-    for method, path, body in ROUTES:
-        if path.format(**theirs) == path.format(**nobodys):
+    for it, like in zip(_requests(theirs), _requests(nobodys), strict=True):
+        if it == like:
             continue  # it names nothing of theirs
-        one, other = (
-            party.ask(method, STORES + path.format(**names), body) for names in (theirs, nobodys)
-        )
+        one, other = (party.ask(*each) for each in (it, like))
         text = one.text
         for kind, id_ in theirs.items():
             text = text.replace(id_, nobodys[kind])
         assert (one.status_code, text) == (other.status_code, other.text)
-        is_filter = "entry_id=" in path and theirs["store"] == nobodys["store"]
-        assert one.status_code == (200 if is_filter else status), (path, one.text)
+        is_filter = "entry_id=" in it[1] and theirs["store"] == nobodys["store"]
+        assert one.status_code == (200 if is_filter else status), (it, one.text)
+
+
+def _requests(ids: dict[str, str]) -> list[tuple[str, str, Body | None]]:
+    """Every way to name a store, or what is in one."""
+    every = every_request(ids["store"], ids["memory"], ids["version"], CLOUD)
+    found: list[tuple[str, str, Body | None]] = [(it.method, it.path, it.body) for it in every]
+    versions = f"{STORES}/{ids['store']}/versions?entry_id={ids['memory']}"
+    return [*found, ("GET", versions, None)]
 
 
 def _names(place: Place, me: Party) -> dict[str, str]:
