@@ -1,29 +1,23 @@
 """What has expired leaves the index in a sweep, and the file when its time is over."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from agentops_memory.jobs import retention as sweeping
-from agentops_memory.jobs.retention import Removed
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.lifecycles import LifecycleTable
 from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.database import assert_index_is_whole
-from ..support.engine import opened, stats
+from ..support.engine import stats
 from ..support.engines import rows
-from ..support.erasing import gone, receipt, remains
-from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import START, Clock, Service, serving
+from ..support.service import START, Service
+from .test_retention import run
 
-T = TypeVar("T")
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 MONTH = timedelta(days=30)
 KEPT = Retentions(expired=MONTH)
@@ -71,12 +65,10 @@ def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service)
     ending(service, "x" * 40_000, START + SECOND)
     at = START + HOUR
 
-    def step(engine: SqliteEngine) -> Coroutine[Any, Any, int]:
-        return engine.write(
-            OPERATOR, lambda tx: tx[LifecycleTable].sweep(tx[LifecycleTable].unswept(50))
-        )
+    def step(tx: Any) -> int:
+        return int(tx[LifecycleTable].sweep(tx[LifecycleTable].unswept(50)))
 
-    assert run(service, step, at) == 50
+    assert run(service, lambda it: it.write(OPERATOR, step), at, KEPT) == 50
     assert_index_is_whole(service.path)
     assert index_swept(service, at) == 2
     assert_index_is_whole(service.path)
@@ -121,10 +113,7 @@ def test_a_clock_that_jumps_erases_nothing_that_has_expired(service: Service) ->
     assert index_swept(service, START + SECOND) == 1
 
     def swept_by(by: datetime, at: datetime) -> int:
-        def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
-            return sweeping.sweep(engine, OPERATOR, by=by)
-
-        return run(service, sweep, at, KEPT)[Kind.EXPIRED]
+        return run(service, lambda it: sweeping.sweep(it, OPERATOR, by=by), at, KEPT)[Kind.EXPIRED]
 
     end = START + SECOND + MONTH
     assert swept_by(end - timedelta(microseconds=1), START + 900 * MONTH) == 0
@@ -137,29 +126,9 @@ def test_a_clock_that_jumps_erases_nothing_that_has_expired(service: Service) ->
 def test_what_is_still_in_the_index_is_not_erased(service: Service) -> None:
     ending(service, "A xylographer.", START + SECOND)
 
-    def sweep(engine: SqliteEngine) -> Coroutine[Any, Any, Removed]:
-        return sweeping.sweep(engine, OPERATOR)
+    removed = run(service, lambda it: sweeping.sweep(it, OPERATOR), START + 2 * MONTH, KEPT)
 
-    assert run(service, sweep, START + 2 * MONTH)[Kind.EXPIRED] == 0
-
-
-@pytest.mark.slow
-def test_a_service_sweeps_by_itself_and_counts(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms") as service:
-        service.save("A pear.")
-        one = ending(service, "A xylographer.", START + HOUR, supersedes=[1])
-        assert "memory_superseded_total 1" in service.http.get("/metrics").text
-        service.clock.advance(hours=1)
-        until(lambda: rows(service.path, MARKED) == [(one,)])
-        until(lambda: "memory_expired_total 1" in service.http.get("/metrics").text)
-        service.clock.advance(days=30)
-        until(lambda: rows(service.path, "SELECT id FROM memories") == [(1,)])
-        ((erasure,),) = rows(service.path, "SELECT id FROM erasures")
-        assert gone(service.http, erasure)["observations"] == 1
-        assert remains(tmp_path, "xylograph") == set()
-        assert receipt(service.http, erasure)["project"] == "demo"
-        counted = 'memory_swept_rows_total{kind="expired"} 2'
-        until(lambda: counted in service.http.get("/metrics").text)
+    assert removed[Kind.EXPIRED] == 0
 
 
 def ending(service: Service, words: str, end: datetime, **fields: object) -> object:
@@ -174,7 +143,7 @@ def found(service: Service, words: str) -> Any:
 
 def index_swept(service: Service, at: Any) -> int:
     """How many left the index in a sweep at that instant."""
-    return run(service, lambda it: sweeping.sweep_index(it, OPERATOR), at)
+    return run(service, lambda it: sweeping.sweep_index(it, OPERATOR), at, KEPT)
 
 
 def swept(service: Service, at: Any, retention: Retentions = KEPT) -> int:
@@ -185,15 +154,3 @@ def swept(service: Service, at: Any, retention: Retentions = KEPT) -> int:
         return (await sweeping.sweep(engine, OPERATOR))[Kind.EXPIRED]
 
     return run(service, sweep, at, retention)
-
-
-def run(
-    service: Service, work: Callable[[SqliteEngine], Coroutine[Any, Any, T]], at: Any,
-    retention: Retentions = KEPT,
-) -> T:  # fmt: skip
-    async def with_engine() -> T:
-        opening = opened(service.path, clock=Clock(at), retention=retention)
-        async with opening as engine:
-            return await work(engine)
-
-    return asyncio.run(with_engine())

@@ -48,6 +48,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 MONTH = timedelta(days=30)
 LATER = START + timedelta(hours=1)
 KEPT = Retentions(deleted=MONTH, revisions=3, idempotency=MONTH, receipts=MONTH)
+FOREVER = Retentions(deleted=FOR_EVER, revisions=0, idempotency=FOR_EVER, receipts=MONTH)
 NOTHING = dict.fromkeys(set(Kind) - {Kind.AUDIT}, 0)
 MICROSECOND = timedelta(microseconds=1)
 KEY = "Idempotency-Key"
@@ -72,6 +73,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     early = START + MONTH - MICROSECOND
     receipts = 0 if is_postgresql() else 1 + 1  # whose bytes are known to be gone
 
+    assert swept(service, START + 900 * MONTH, FOREVER) == NOTHING
     assert run(service, lambda it: it.read(OPERATOR, STEPS[0].due), early) == []
     assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
     assert swept(service, START + MONTH) == NOTHING | {
@@ -112,15 +114,6 @@ def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
     service.http.delete(f"/observations/{walnut}")
     told = {it.kind: it.past_retention for it in stats(service.path, KEPT, at + MONTH).held}
     assert told == swept(service, at + MONTH)  # its revisions go with it, and once
-
-
-@pytest.mark.heavy
-def test_what_is_kept_for_ever_stays(service: Service) -> None:
-    fill(service)
-    for_ever = Retentions(deleted=FOR_EVER, revisions=0, idempotency=FOR_EVER, receipts=MONTH)
-
-    assert swept(service, START + 900 * MONTH, for_ever) == NOTHING
-    assert swept(service, START + 900 * MONTH, Retentions()) == NOTHING | {Kind.IDEMPOTENCY: 2}
 
 
 @pytest.mark.heavy
@@ -342,28 +335,38 @@ def test_fewer_revisions_are_kept_from_the_next_save_on(path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", [Kind.DELETED, Kind.EXPIRED])
 def test_a_service_sweeps_by_itself_and_tells(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Kind
 ) -> None:
+    variables: dict[str, Any] = {f"MEMORY_KEEP_{kind.upper()}": "30d"}
+    end = None if kind is Kind.DELETED else (START + timedelta(hours=1)).isoformat()
     with (
         caplog.at_level(logging.INFO),
-        serving(
-            tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_DELETED="30d"
-        ) as service,
+        serving(tmp_path / "memory.db", MEMORY_SWEEP_EVERY="5ms", **variables) as service,
     ):
-        service.save("A xylographer.")
-        service.http.delete("/observations/1")
+        service.save("A xylographer.", expires_at=end)
+        service.save("A pear.", supersedes=[1] if end else [])
+        if end is None:
+            service.http.delete("/observations/1")
+        else:
+            assert "memory_superseded_total 1" in service.http.get("/metrics").text
+            service.clock.advance(hours=1)
+            marked = "SELECT memory_id FROM lifecycles WHERE is_swept"
+            until(lambda: rows(service.path, marked) == [(1,)])
+            until(lambda: "memory_expired_total 1" in service.http.get("/metrics").text)
         service.clock.advance(days=30)
-        until(lambda: rows(service.path, "SELECT * FROM memories") == [])
+        until(lambda: rows(service.path, "SELECT id FROM memories") == [(2,)])
         ((erasure,),) = rows(service.path, "SELECT id FROM erasures")
         assert gone(service.http, erasure)["observations"] == 1
         assert remains(tmp_path, "xylograph") == set()
         assert receipt(service.http, erasure)["project"] == "demo"
-        counted = 'memory_swept_rows_total{kind="deleted"} 3'
+        removed = 3 if kind is Kind.DELETED else 2
+        counted = f'memory_swept_rows_total{{kind="{kind}"}} {removed}'
         until(lambda: counted in service.http.get("/metrics").text)
 
     told = [it for it in caplog.records if it.message == "expired data removed"]
-    assert [(vars(it)["deleted"], vars(it)["tenant"]) for it in told] == [(3, "default")]
+    assert [(vars(it)[kind], vars(it)["tenant"]) for it in told] == [(removed, "default")]
 
 
 @pytest.mark.heavy
@@ -407,43 +410,31 @@ def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(path: Pat
     assert rows(service.path, DELETED) == []
 
 
-@pytest.mark.heavy
-def test_a_clock_that_jumps_in_the_midst_of_a_sweep_makes_nothing_old(service: Service) -> None:
-    fill(service)
-
-    def swept_by(by: Any, at: Any) -> Removed:
-        return run(service, lambda it: sweep(it, OPERATOR, by=by), at, KEPT)
-
-    ahead = swept_by(START + MONTH - MICROSECOND, START + 900 * MONTH)
-    back = swept_by(START + 900 * MONTH, START - MONTH)
-
-    assert (ahead, back) == (NOTHING | {Kind.REVISIONS: 3}, NOTHING)
+STEADY, AHEAD, BACK = timedelta(minutes=5), timedelta(days=365), timedelta(days=-365)
+LITTLE = timedelta(seconds=59)
 
 
-def test_a_clock_that_is_looked_at_while_it_is_wrong_is_not_believed() -> None:
+@pytest.mark.parametrize(
+    ("moves", "proven"),
+    [
+        ([(STEADY, STEADY), (timedelta(0), AHEAD), (timedelta(0), BACK)], [True, False, False]),
+        ([(STEADY / 5, STEADY / 5 + LITTLE)] * 8, [False] * 4 + [True] * 4),
+    ],
+)  # fmt: skip
+def test_a_clock_is_believed_once_it_is_steady(
+    moves: list[tuple[timedelta, timedelta]], proven: list[bool]
+) -> None:
+    """Of time that passes, and by how much the clock goes on: it may be put right by and by."""
     clock = Clock()
     steady = TrustedClock(clock=clock, elapsed=clock.elapsed)
-    clock.advance(minutes=5)
-    looks = [steady.proven()]
-
-    clock.now += timedelta(days=365)
-    looks.append(steady.proven())
-    clock.now -= timedelta(days=365)
-    looks.append(steady.proven())
-
-    assert looks == [clock.now, None, None]
-
-
-def test_a_clock_that_is_put_right_little_by_little_is_steady() -> None:
-    clock = Clock()
-    steady = TrustedClock(clock=clock, elapsed=clock.elapsed)
+    steady.proven()
     looks = []
-    for _ in range(8):
-        looks.append(steady.proven() is not None)
-        clock.advance(minutes=1)
-        clock.now += timedelta(seconds=59)
+    for elapsed, by in moves:
+        clock.advance(seconds=elapsed.total_seconds())
+        clock.now += by - elapsed
+        looks.append(steady.proven() == clock.now)
 
-    assert looks == [False] * 5 + [True] * 3
+    assert looks == proven
 
 
 @pytest.mark.heavy
