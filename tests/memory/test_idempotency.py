@@ -19,7 +19,7 @@ from agentops_memory.memory.keys import Key, issued
 
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key
 from ..support.engines import broken, quota, rows
-from ..support.erasing import erased, gone, remains
+from ..support.erasing import gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
 from ..support.samples import examples, for_each
@@ -149,28 +149,25 @@ def test_a_key_is_not_taken_for_another_path_or_query(two: Service, route: str) 
     assert two.http.get("/export").json()["observations"] == exported
 
 
-def test_a_key_is_not_taken_for_another_method(two: Service) -> None:
-    assert ask(two.http, "PATCH", "/observations/1").status_code == 400
-    assert ask(two.http, "PATCH", "/observations/1", {}).status_code == 200
-
-    assert refusal(ask(two.http, "DELETE", "/observations/1", {})) == (409, REUSED)
-
-
 @pytest.mark.parametrize(
-    ("method", "path", "body", "other"),
+    ("first", "other"),
     [
-        ("POST", "/observations", observation("a pear"), observation("a pear", title="x")),
-        ("POST", "/sessions/s1/end", TRANSCRIPT, OTHER_TRANSCRIPT),
-        ("DELETE", "/observations/9", None, {"reason": "none is read"}),
+        (("PATCH", "/observations/1", {}), ("DELETE", "/observations/1", {})),
+        (
+            ("POST", "/observations", observation("a pear")),
+            ("POST", "/observations", observation("a pear", title="x")),
+        ),
+        (("POST", "/sessions/s1/end", TRANSCRIPT), ("POST", "/sessions/s1/end", OTHER_TRANSCRIPT)),
+        (("DELETE", "/observations/9", None), ("DELETE", "/observations/9", {"reason": "none"})),
     ],
-)
-def test_a_key_is_not_taken_for_another_body(
-    service: Service, method: str, path: str, body: object, other: object
+)  # fmt: skip
+def test_a_key_is_not_taken_for_another_method_or_body(
+    two: Service, first: tuple[str, str, object], other: tuple[str, str, object]
 ) -> None:
-    first = ask(service.http, method, path, body)
+    answer = ask(two.http, *first)
 
-    assert refusal(ask(service.http, method, path, other)) == (409, REUSED)
-    assert told(ask(service.http, method, path, body)) == told(first)
+    assert refusal(ask(two.http, *other)) == (409, REUSED)
+    assert told(ask(two.http, *first)) == told(answer)
 
 
 @pytest.mark.slow
@@ -236,37 +233,91 @@ def test_of_any_requests_the_first_with_each_key_is_done(
 # What has changed since
 
 
-def test_a_save_is_answered_with_its_own_counts(service: Service) -> None:
-    first = saving(service.http, "a pear", topic_key="fruit")
-    service.save("an apple", topic_key="fruit")
+Ask = tuple[str, str, object]
+PEAR: Ask = ("POST", "/observations", observation("a pear", topic_key="fruit"))
+NEWER: Ask = ("PATCH", "/observations/1", {"content": "Newer.", "tags": ["one"]})
+NO_MEMORY = {"error": "No such observation."}
+NO_SESSION = {"error": "No such session."}
+ERASE_PROJECT: list[Ask] = [("DELETE", "/projects/demo?hard=true", None)]
 
-    assert told(saving(service.http, "a pear", topic_key="fruit")) == told(first)
-    assert service.http.get("/observations/1").json()["content"] == "an apple"
-    service.http.delete("/observations/1")
-    assert told(saving(service.http, "a pear", topic_key="fruit")) == told(first)
+# A request; what is done after it; and what is answered again, if that is not the same.
+CHANGED: dict[str, tuple[Ask, list[Ask], object]] = {
+    "a save that was replaced and deleted": (
+        PEAR,
+        [("POST", "/observations", observation("an apple", topic_key="fruit")),
+         ("DELETE", "/observations/3", None)], None,
+    ),
+    "a change before another": (
+        NEWER, [("PATCH", "/observations/1", {"content": "Newest.", "tags": []})], None,
+    ),
+    "a change of what is deleted": (NEWER, [("DELETE", "/observations/1", None)], None),
+    "a change whose revision is trimmed": (
+        NEWER,
+        [("PATCH", "/observations/1", {"content": f"text {number}"}) for number in range(100)],
+        None,
+    ),
+    "an opened session that was ended": (
+        ("POST", "/sessions", {"id": "s1", "project": "demo"}),
+        [("POST", "/sessions/s1/end", OTHER_TRANSCRIPT)], None,
+    ),
+    "an ended session that was ended anew": (
+        ("POST", "/sessions/s1/end", TRANSCRIPT),
+        [("POST", "/sessions/s1/end", OTHER_TRANSCRIPT)], None,
+    ),
+    "an end without messages": (
+        ("POST", "/sessions/s1/end", None), [("POST", "/sessions/s1/end", OTHER_TRANSCRIPT)], None,
+    ),
+    "a save that was erased": (
+        PEAR, [("DELETE", "/observations/3?hard=true", None)], (404, ERASED),
+    ),
+    "a change of what was erased": (
+        NEWER, [("DELETE", "/observations/1?hard=true", None)], (404, NO_MEMORY),
+    ),
+    "a restored memory that was erased": (
+        ("POST", "/observations/1/restore", {"revision": 1}),
+        [("DELETE", "/observations/1?hard=true", None)], (404, NO_MEMORY),
+    ),
+    "an opened session that was erased": (
+        ("POST", "/sessions", {"id": "s9", "project": "demo"}), ERASE_PROJECT, (404, NO_SESSION),
+    ),
+    "an ended session that was erased": (
+        ("POST", "/sessions/s1/end", TRANSCRIPT), ERASE_PROJECT, (404, NO_SESSION),
+    ),
+    "a deletion of what came back": (
+        ("DELETE", "/observations/1", None),
+        [("POST", "/observations/1/restore", {"revision": 1})], None,
+    ),
+    "an erasure of what was not there": (
+        ("DELETE", "/observations/3?hard=true", None),
+        [("POST", "/observations", observation("a plum"))], None,
+    ),
+    "an erasure of what was not there and has been erased since": (
+        ("DELETE", "/observations/3?hard=true", None),
+        [("POST", "/observations", observation("a plum")),
+         ("DELETE", "/observations/3?hard=true", None)], None,
+    ),
+}  # fmt: skip
 
 
-def test_a_change_is_answered_as_it_was_after_it(two: Service) -> None:
-    change = {"content": "Newer.", "tags": ["one"]}
-    first = ask(two.http, "PATCH", "/observations/1", change)
+@pytest.mark.parametrize(
+    "name", [pytest.param(it, marks=[pytest.mark.heavy] * ("trimmed" in it)) for it in CHANGED]
+)
+def test_what_has_changed_since_changes_no_answer_and_what_was_erased_is_not_told(
+    two: Service, name: str
+) -> None:
+    request_, since, expected = CHANGED[name]
+    two.http.post("/sessions/s1/end", json=TRANSCRIPT).raise_for_status()
+    first = ask(two.http, *request_)
     two.clock.advance(minutes=1)
-    two.http.patch("/observations/1", json={"content": "Newest.", "tags": []})
+    for method, path, body in since:
+        two.http.request(method, path, json=body).raise_for_status()
+    exported = two.http.get("/export").json()
 
-    assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
-    two.http.delete("/observations/1")
-    assert told(ask(two.http, "PATCH", "/observations/1", change)) == told(first)
+    again = ask(two.http, *request_)
 
-
-@pytest.mark.heavy
-def test_a_change_is_answered_as_before_also_when_its_revision_is_trimmed(two: Service) -> None:
-    first = ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
-    for number in range(100):
-        two.http.patch("/observations/1", json={"content": f"text {number}"})
-
-    again = ask(two.http, "PATCH", "/observations/1", {"content": "Newer."})
-
-    assert told(again) == told(first)
-    assert is_replay(again)
+    assert first.is_success
+    assert told(again) == told(first) if expected is None else refusal(again) == expected
+    assert two.http.get("/export").json() == exported  # nothing is done again
 
 
 def test_a_restored_secret_is_counted_again(two: Service) -> None:
@@ -277,70 +328,6 @@ def test_a_restored_secret_is_counted_again(two: Service) -> None:
 
     assert first.headers["x-redacted"] == "1"
     assert told(again) == told(first)
-
-
-def test_a_session_is_answered_as_it_was_opened_and_ended(service: Service) -> None:
-    opening = ("POST", "/sessions", {"id": "s1", "project": "demo"})
-    ending = ("POST", "/sessions/s1/end", TRANSCRIPT)
-    opened, ended = ask(service.http, *opening), ask(service.http, *ending, "another")
-    service.http.post("/sessions/s1/end", json=OTHER_TRANSCRIPT)
-
-    assert told(ask(service.http, *opening)) == told(opened)
-    assert told(ask(service.http, *ending, "another")) == told(ended)
-    (row,) = service.http.get("/sessions/recent").json()
-    assert row["summary"].endswith("Started with: Wait")
-
-
-def test_an_end_without_messages_is_answered_with_the_summary_that_is_stored(
-    service: Service,
-) -> None:
-    service.http.post("/sessions/s1/end", json=TRANSCRIPT)
-    first = ask(service.http, "POST", "/sessions/s1/end")
-
-    assert told(ask(service.http, "POST", "/sessions/s1/end")) == told(first)
-    assert first.json()["message_count"] == 1
-
-
-@pytest.mark.parametrize("route", ["add_observation", "update_observation", "restore_observation"])
-def test_of_what_was_erased_meanwhile_nothing_is_told(two: Service, route: str) -> None:
-    method, path, body, _ = ROUTES[route]
-    memory = ask(two.http, method, path, body).json()["id"]
-    two.http.delete(f"/observations/{memory}?hard=true")
-
-    again = ask(two.http, method, path, body)
-
-    error = ERASED if route == "add_observation" else {"error": "No such observation."}
-    assert refusal(again) == (404, error)
-
-
-@pytest.mark.parametrize("route", ["create_session", "end_session"])
-def test_of_a_session_that_was_erased_meanwhile_nothing_is_told(
-    service: Service, route: str
-) -> None:
-    method, path, body, _ = ROUTES[route]
-    ask(service.http, method, path, body).raise_for_status()
-    for project in ("demo", "unknown"):
-        service.http.delete(f"/projects/{project}?hard=true")
-
-    assert refusal(ask(service.http, method, path, body)) == (404, {"error": "No such session."})
-
-
-def test_a_deletion_does_not_delete_what_came_back(two: Service) -> None:
-    ask(two.http, "DELETE", "/observations/1")
-    two.http.post("/observations/1/restore", json={"revision": 1})
-
-    assert is_replay(ask(two.http, "DELETE", "/observations/1"))
-    assert two.http.get("/observations/1").status_code == 200
-
-
-def test_an_erasure_of_what_was_not_there_erases_nothing_later(service: Service) -> None:
-    first = ask(service.http, "DELETE", "/observations/1?hard=true")
-    service.save("a pear")
-
-    assert told(ask(service.http, "DELETE", "/observations/1?hard=true")) == told(first)
-    assert service.http.get("/observations/1").status_code == 200
-    assert erased(service.http, 1)
-    assert told(ask(service.http, "DELETE", "/observations/1?hard=true")) == told(first)
 
 
 # For how long, and of what
@@ -356,13 +343,8 @@ def test_it_is_kept_for_a_day_and_not_an_instant_longer(service: Service) -> Non
     assert (is_replay(again), told(again)) == (True, told(first))
     assert (is_replay(anew), anew.json()["id"]) == (False, 2)
     assert told(saving(service.http, "a pear")) == told(anew)
-
-
-def test_after_a_day_a_key_is_taken_for_another_body(service: Service) -> None:
-    saving(service.http, "a pear")
     service.clock.advance(hours=24)
-
-    assert saving(service.http, "an apple").json()["id"] == 2
+    assert saving(service.http, "an apple").json()["id"] == 3
 
 
 def test_a_refusal_is_not_remembered(service: Service) -> None:
@@ -650,6 +632,7 @@ def test_what_reads_and_what_is_done_once_anyhow_does_not_look_at_it(
     assert [answer.status_code for answer in answers] == [status for *_, status in requests]
     assert not any(map(is_replay, answers))
     assert records(two.path) == 0
+    assert exported.keys() == {"exported_at", "sessions", "observations"}
 
 
 # What is kept
@@ -681,25 +664,14 @@ def test_no_key_is_kept_and_no_text_once_it_is_erased(tmp_path: Path) -> None:
 
 def test_the_status_is_that_of_the_first_answer(service: Service) -> None:
     first = saving(service.http, "a pear", "kept")
+    saving(service.http, "a pear", "other")
+    assert rows(service.path, "SELECT count(DISTINCT request) FROM done") == [(2,)]
     rows(service.path, "UPDATE done SET status = 202")  # as if the route had had another one then
 
     again = saving(service.http, "a pear", "kept")
 
     assert (first.status_code, again.status_code) == (201, 202)
     assert again.content == first.content
-
-
-def test_the_same_request_under_another_key_leaves_another_digest(service: Service) -> None:
-    for key in ("one", "two"):
-        saving(service.http, "a pear", key)
-
-    assert rows(service.path, "SELECT count(DISTINCT request) FROM done") == [(2,)]
-
-
-def test_an_export_knows_nothing_of_it(service: Service) -> None:
-    saving(service.http, "a pear")
-
-    assert service.http.get("/export").json().keys() == {"exported_at", "sessions", "observations"}
 
 
 # What is told of it

@@ -42,7 +42,7 @@ FEW = examples(6)
 @pytest.mark.heavy
 @FEW
 @given(MIXES)
-def test_a_merge_loses_no_text_and_leaves_the_index_exact(
+def test_a_rename_and_a_merge_lose_no_text_and_leave_the_index_exact(
     tmp_path_factory: pytest.TempPathFactory, mix: list[Said]
 ) -> None:
     path = tmp_path_factory.mktemp("merge") / "memory.db"
@@ -50,9 +50,16 @@ def test_a_merge_loses_no_text_and_leaves_the_index_exact(
 
     async def merge(projects: Projects) -> None:
         before.update(everything(path), texts=texts(path), live=len(stored_ids(path)))
-        plan = await projects.plan_merge(OPERATOR, A, B)
+        of_a = of_project(path, "a")
+        renaming = await projects.plan_rename(OPERATOR, A, C)
         assert everything(path) == {table: before[table] for table in everything(path)}
-        done = await projects.merge(OPERATOR, A, B)
+        assert await projects.rename(OPERATOR, A, C) == renaming
+        assert (of_project(path, "a"), of_project(path, "c")) == ([], of_a)
+        renamed = everything(path)
+        assert all(renamed[table] == before[table] for table in ("memories", "revisions"))
+        plan = await projects.plan_merge(OPERATOR, C, B)
+        assert everything(path) == renamed
+        done = await projects.merge(OPERATOR, C, B)
         assert done == plan
         assert len(stored_ids(path)) == before["live"] - plan.same_keys
         assert [it.project for it in await projects.list(OPERATOR)] == ["b"]
@@ -64,30 +71,6 @@ def test_a_merge_loses_no_text_and_leaves_the_index_exact(
     assert {row[0] for row in of_project(path, "b")} == {row[0] for row in before["memories"]}
     assert rows(path, "SELECT count(DISTINCT area) FROM spaces WHERE area <> 0") == [(1,)]
     assert rows(path, "SELECT DISTINCT project FROM sessions") == [("b",)]
-
-
-@pytest.mark.heavy
-@FEW
-@given(MIXES)
-def test_a_rename_keeps_all_but_the_name(
-    tmp_path_factory: pytest.TempPathFactory, mix: list[Said]
-) -> None:
-    path = tmp_path_factory.mktemp("rename") / "memory.db"
-    before: list[Any] = []
-
-    async def rename(projects: Projects) -> None:
-        before.extend([of_project(path, "a"), everything(path)])
-        plan = await projects.plan_rename(OPERATOR, A, C)
-        assert everything(path) == before[1]
-        assert await projects.rename(OPERATOR, A, C) == plan
-
-    changed(path, mix, rename)
-
-    assert_index_is_whole(path)
-    assert of_project(path, "c") == before[0]
-    assert of_project(path, "a") == []
-    for table in ("memories", "revisions"):
-        assert everything(path)[table] == before[1][table]
 
 
 @pytest.mark.heavy
@@ -200,43 +183,22 @@ def test_a_repeated_erasure_has_the_same_receipt_and_one_of_nothing_is_not_found
     assert again["id"] == first["id"]
     assert erased(service, "a", dry_run="true").json()["observations"] == 0
     assert erased(service, "never-was").status_code == 404
-    assert service.http.delete("/projects/a").status_code == 400
-    assert service.http.delete("/projects/a?dry_run=true").status_code == 400
-    assert service.http.delete("/projects/?hard=true").status_code == 400
     service.save("pear", project="a")
+    unclear = ("hard=true&dry_run=on", "hard=true&dry_run=%20true", "hard=", "", "dry_run=true",
+               "hard=true&dry_run=&dry_run=true", "hard=yes")  # fmt: skip
+    for path in ("/projects/?hard=true", *(f"/projects/a?{it}" for it in unclear)):
+        assert service.http.delete(path).status_code == 400
+    assert service.http.get("/stats").json()["total_observations"] == 1
     assert erased(service, "a").json()["id"] != first["id"]
 
 
-@pytest.mark.sqlite_files
-def test_what_is_not_audited_is_not_erased(service: Service) -> None:
-    service.save("apple", project="a")
-    Path(f"{service.path}.audit").mkdir()
-
-    assert erased(service, "a").status_code == 503
-
-    assert service.http.get("/stats").json()["total_observations"] == 1
-
-
 @pytest.mark.heavy
-def test_saves_are_taken_while_a_project_is_erased(service: Service) -> None:
-    many = (observation(f"apple {n}", project="a") for n in range(3 * BATCH))
-    imported(service, many)
-    load = Load(service.url, saves=150, project="b").start()
-    load.reach(5)
-
-    receipt = erased(service, "a").json()
-
-    load.join()
-    assert receipt["observations"] == 3 * BATCH
-    assert load.refused == {}
-    assert stored(service.path) == load.acknowledged
-    assert_index_is_whole(service.path)
-
-
-@pytest.mark.heavy
-def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(service: Service) -> None:
+@pytest.mark.parametrize("project", ["a", "b"])
+def test_what_is_saved_while_a_project_is_erased_is_taken_and_goes_or_is_whole(
+    service: Service, project: str
+) -> None:
     imported(service, (observation(f"apple {n}", project="a") for n in range(2 * BATCH)))
-    load = Load(service.url, saves=100, project="a").start()
+    load = Load(service.url, saves=100, project=project).start()
     load.reach(5)
 
     receipt = erased(service, "a").json()
@@ -245,6 +207,7 @@ def test_what_is_saved_into_a_project_while_it_is_erased_goes_or_is_whole(servic
     assert load.refused == {}
     left = len(stored(service.path))
     assert receipt["observations"] + left == 2 * BATCH + len(load.acknowledged)
+    assert project == "a" or stored(service.path) == load.acknowledged
     assert_index_is_whole(service.path)
 
 
@@ -379,21 +342,6 @@ def test_what_was_merged_from_another_partition_leaves_no_byte_there(tmp_path: P
     assert_index_is_whole(path)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "query",
-    ["hard=true&dry_run=on", "hard=true&dry_run=%20true", "hard=true&dry_run=&dry_run=true",
-     "hard=yes", "hard=", "", "dry_run=true"],
-)  # fmt: skip
-def test_a_request_that_is_not_clear_erases_nothing(service: Service, query: str) -> None:
-    service.save("apple", project="a")
-
-    answer = service.http.delete(f"/projects/a?{query}")
-
-    assert answer.status_code == 400
-    assert service.http.get("/stats").json()["total_observations"] == 1
-
-
 @pytest.mark.sqlite_files
 def test_an_erasure_that_cannot_be_audited_leaves_the_project_as_it_was(service: Service) -> None:
     service.save("apple", project="a")
@@ -402,6 +350,7 @@ def test_an_erasure_that_cannot_be_audited_leaves_the_project_as_it_was(service:
 
     assert service.http.delete("/projects/a?hard=true").status_code == 503
 
+    assert service.http.get("/stats").json()["total_observations"] == 1
     audit_file.rmdir()
     renamed = run("projects", "rename", "a", "b", "--db", str(service.path))
     assert renamed.returncode == 0, renamed.stderr
