@@ -2,176 +2,399 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentops_memory.local import LocalService, opened_here
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.errors import Refusal
+from agentops_memory.jobs import retention as sweeping
+from agentops_memory.memory import projects, saves
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.saves import erase
+from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text
 from agentops_memory.memory.search import Filter
-from agentops_memory.memory.space import Project
-from agentops_memory.recall import cache
+from agentops_memory.memory.space import Project, Space
+from agentops_memory.recall import area, cache, group
+from agentops_memory.recall import visibility as document
 from agentops_memory.recall.cache import IndexCache
 from agentops_memory.recall.recall import Recall
-from agentops_memory.settings.settings import settings
 from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.telemetry import Telemetry
-from agentops_memory_client import AsyncMemoryClient
 
-from ..support.engine import save
-from ..support.histories import any_observation, any_text
+from ..support.chart import CHECKS
+from ..support.engine import Work, raising, save, statement, together
 from ..support.process import until
-from ..support.samples import sampled
-from ..support.service import Clock, Service, serving
+from ..support.service import Clock
+from ..support.spelling import SAID, by_hand, mistyped
+from .test_index import small_partitions
 
-STEPS = 40
-PROJECTS = ("heron", "stork", "crane")
-WORDS = (
-    "deploy deploys deployment rollback worker queue retry timeout café naïve 東京都 kyoto "
-    "max_connections maxConnections max connections maxconnections main HTTPServer v1.2 "
-    "src/app/main.py went going noise noises \u3c3b\u0300 \u0301 "
-    "the of index schema migration postgres sqlite vacuum 42 x"
-).split()
-TYPOS = ("rolback", "migratoin", "postgers", "noisse")
+STEPS = 50
+PROJECTS = [Project(f"p{number}") for number in range(5)]
+WORDS = "heron stork crane nest egg wing max_wings max wings maxwings flight flights".split()
+ACUTE = "\u0301"
 
 
-@asynccontextmanager
-async def stored(path: Path, clock: Clock, **variables: str) -> AsyncIterator[LocalService]:
-    """The same file for a program of another process, which holds nothing of it in memory."""
-    environment = {"MEMORY_DB_PATH": str(path), "MEMORY_INDEX_CACHE": "0", **variables}
-    given = settings(environment)
-    async with opened_here(given, Telemetry.started(None), clock=clock) as local:
-        yield local
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """An engine with memory, and one on the same file without."""
+
+    engine: SqliteEngine
+    stored: SqliteEngine
+    cache: IndexCache
+    clock: Clock
+
+    async def save(self, content: str, project: str = "demo", **fields: Any) -> None:
+        text = Text(
+            type=fields.get("type", "note"), title=fields.get("title", "t"), content=content
+        )
+        space = Space(project=Project(project), scope=fields.get("scope", "project"))
+        session = SessionId(fields.get("session", "s"))
+        draft = Draft(session=session, space=space, text=text, key=fields.get("key"))
+        await self.engine.write(OPERATOR, saves.save, draft, timedelta())
+
+    async def found(
+        self, words: str, project: str = "demo", limit: int = 9, type_: str | None = None
+    ) -> list[tuple[int, float]]:
+        """What a context and a search of both find, which is the same."""
+        filter_ = Filter(project=Project(project), global_too=True, type=type_)
+        answers = []
+        for engine in (self.engine, self.stored):
+            recall = Recall(engine=engine)
+            whole = await recall.context(OPERATOR, words, filter_, limit)
+            searched = await recall.search(OPERATOR, words, filter_, limit)
+            hits = (*whole.found.hits, *searched.hits)
+            answers.append([(hit.memory.id, hit.rank) for hit in hits])
+        assert answers[0] == answers[1], (words, project)
+        return answers[0]
+
+    async def hold(self, words: str, project: str = "demo") -> None:
+        """Return when the project is in memory."""
+        for _ in range(1_000):
+            await self.found(words, project)
+            if self.cache.size:
+                return
+        raise AssertionError("It was never read into memory.")
+
+    async def corrected(self, words: list[str], project: str) -> Mapping[str, tuple[str, ...]]:
+        """What both make of misspelt words, which is the same."""
+        filter_ = Filter(project=Project(project), global_too=True)
+        corrections = [
+            await engine.read(OPERATOR, lambda tx: tx.search.corrections(words, filter_))
+            for engine in (self.engine, self.stored)
+        ]
+        assert corrections[0] == corrections[1], words
+        return corrections[0]
 
 
-@contextmanager
-def read_at_once() -> Iterator[None]:
-    """Inside, a project is read into memory when it is first asked for, or soon afterwards."""
+def side_by_side(
+    path: Path, play: Callable[[Sides], Awaitable[None]], *, most: int = 1 << 25
+) -> None:
+    """Play with both; a project is read into memory when it is first asked for, or soon after."""
+
+    async def whole() -> None:
+        clock, held = Clock(), IndexCache(most)
+        async with (
+            SqliteEngine.opened(path, clock=clock, index_cache=held) as engine,
+            SqliteEngine.opened(path, clock=clock, index_cache=IndexCache(0)) as stored,
+        ):
+            await play(Sides(engine, stored, held, clock))
+
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cache, "PATIENCE", 1)
         patched.setattr(cache, "REST", 0)
-        yield
+        asyncio.run(whole())
 
 
 class Play:
-    """A service, another program on its file, and chances that are the same each time."""
+    """What the service itself moves, sweeps, merges and undoes, by chances that are the same."""
 
-    def __init__(
-        self, service: Service, remote: AsyncMemoryClient, local: LocalService, seed: int
-    ) -> None:
-        self.service, self.remote, self.local = service, remote, local
+    def __init__(self, sides: Sides, seed: int) -> None:
+        self.sides, self.engine = sides, sides.engine
         self.chance = random.Random(seed)  # noqa: S311 - the same each time
-        self.done: list[str] = []
-        self.last = 1
+        self.hits = 0
 
     async def step(self) -> None:
-        deeds = [self.save] * 6 + [self.change] * 2 + [self.delete, self.erase, self.expire]
-        deeds += [self.save_elsewhere, self.supersede, self.pin, self.import_, self.rename]
-        for _ in range(self.chance.randint(1, 3)):
+        deeds: list[Callable[[], Awaitable[Any]]] = [
+            self.save, self.save, self.save, self.batch, self.batch, self.amend, self.delete,
+            self.rename, self.merge, self.sweep, self.move, self.rebuild, self.erase,
+        ]  # fmt: skip
+        with suppress(Refusal):
             await self.chance.choice(deeds)()
-        for _ in range(2):
-            await self.compare()
-
-    async def compare(self) -> None:
-        chance = self.chance
-        project = chance.choice(PROJECTS)
-        words = chance.choices([*WORDS, *TYPOS], k=chance.choice([1, 2, 3, 12, 30]))
-        text = chance.choice([" ".join(words), ". ".join(words[:6])])
-        asked: dict[str, Any] = {"project": project, "limit": chance.choice([1, 5, 20])}
-        if chance.random() < 0.3:
-            asked |= chance.choice(
-                [
-                    {"tag": "worker"}, {"scope": "team"}, {"scope": "global"}, {"explain": True},
-                    {"exclude_types": ["discovery"]},
-                ]
-            )  # fmt: skip
-        for side in (self.remote.search, self.remote.context):
-            own = self.local.search if side == self.remote.search else self.local.context
-            assert await side(query=text, **asked) == await own(query=text, **asked), (
-                side.__name__, text, asked, self.done,
-            )  # fmt: skip
+        for project in PROJECTS:
+            words = " ".join(self.chance.choices(WORDS, k=self.chance.choice([1, 2, 8])))
+            self.hits += len(await self.sides.found(words, project))
 
     async def save(self) -> None:
-        self._post(self._body())
+        await self.engine.write(OPERATOR, self._saving())
 
-    async def save_elsewhere(self) -> None:
-        body = self._body() | {"session_id": "elsewhere"}
-        self.done.append(f"elsewhere {body}")
-        await self.local.save(**body)
+    async def batch(self) -> None:
+        failing = self._both(self._saving(), raising(ValueError("no")))
+        updating = self._both(self._saving(), self._amending(), raising(ValueError("no")))
+        works = [self._saving(), failing, self._saving(), updating, self._amending()]
+        await together(self.engine, works)
 
-    async def change(self) -> None:
-        self._ask("PATCH", f"/observations/{self._id()}", {"content": self._text()})
+    async def amend(self) -> None:
+        await self.engine.write(OPERATOR, self._amending())
 
     async def delete(self) -> None:
-        self._ask("DELETE", f"/observations/{self._id()}")
-
-    async def erase(self) -> None:
-        self._ask("DELETE", f"/observations/{self._id()}?hard=true")
-
-    async def supersede(self) -> None:
-        self._post(self._body() | {"supersedes": [self._id()]})
-
-    async def pin(self) -> None:
-        self._ask("PATCH", f"/observations/{self._id()}", {"pinned": True})
-
-    async def expire(self) -> None:
-        self._post(self._body() | {"ttl": 60})
-        if self.chance.random() < 0.5:
-            self.service.clock.advance(seconds=61)
-
-    async def import_(self) -> None:
-        rows = self.service.http.get("/export", params={"project": "heron"}).text
-        renamed = rows.replace('"project":"heron"', '"project":"stork"')
-        self.service.http.post("/import", content=renamed)
-        self.done.append("import")
+        deed = self.chance.choice([saves.forget, saves.erase])
+        await self.engine.write(OPERATOR, deed, self._id())
 
     async def rename(self) -> None:
-        name = self.chance.choice(PROJECTS)
-        self._ask("DELETE", f"/projects/{name}")
+        there, other = self.chance.sample(PROJECTS, 2)
+        await self.engine.write(OPERATOR, projects.rename, there, other)
 
-    def _body(self) -> dict[str, Any]:
-        return any_observation(self.chance, WORDS, PROJECTS)
+    async def merge(self) -> None:
+        there, other = self.chance.sample(PROJECTS, 2)
+        await self.engine.write(OPERATOR, projects.merge, there, other)
 
-    def _text(self) -> str:
-        return any_text(self.chance, WORDS)
+    async def sweep(self) -> None:
+        self.sides.clock.advance(seconds=40)
+        await sweeping.sweep_index(self.engine, OPERATOR)
 
-    def _id(self) -> int:
-        return self.chance.randint(1, self.last)
+    async def move(self) -> None:
+        def moving(tx: Transaction) -> None:
+            tx.index.rebalance()  # type: ignore[attr-defined]
 
-    def _post(self, body: dict[str, Any]) -> None:
-        answer = self._ask("POST", "/observations", body)
-        self.last = max(self.last, answer.get("id", 0))
+        works = [self._saving(), moving, self._saving()]
+        await self.engine.write(OPERATOR, self._both(*works[: self.chance.choice([2, 3])]))
 
-    def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        answer = self.service.http.request(method, path, json=body)
-        self.done.append(f"{method} {path} {body} {answer.status_code}")
-        assert answer.status_code < 500
-        told: dict[str, Any] = answer.json() if answer.content else {}
-        return told
+    async def rebuild(self) -> None:
+        memory, content = self._id(), " ".join(self.chance.choices(WORDS, k=9))
+
+        def mended(tx: Transaction) -> None:
+            statement(tx, f"UPDATE memories SET content = '{content}' WHERE id = {memory}")
+            for partition in tx.partitions.all():  # type: ignore[attr-defined]
+                tx.index.rebuild(partition)  # type: ignore[attr-defined]
+
+        await self.engine.write(OPERATOR, mended)
+
+    async def erase(self) -> None:
+        project = self.chance.choice(PROJECTS)
+        erasure = await self.engine.write(OPERATOR, projects.begin_erasure, project)
+        await self.engine.write(OPERATOR, projects.erase_some, erasure.id)
+
+    def _saving(self) -> Work:
+        chance = self.chance
+        content = " ".join(chance.choices(WORDS, k=chance.choice([2, 6, 30])))
+        draft = Draft(
+            session=SessionId(chance.choice("st")),
+            space=Space(
+                project=chance.choice(PROJECTS), scope=chance.choice(["project", "team", "global"])
+            ),
+            text=Text(type="note", title=content[:9], content=content, tags=(content[:5],)),
+            key=chance.choice([None, None, "k"]),
+            lifecycle=LifecycleChange(ttl=chance.choice([None, None, timedelta(seconds=30)])),
+        )
+        return lambda tx: saves.save(tx, draft, timedelta())
+
+    def _amending(self) -> Work:
+        memory, content = self._id(), " ".join(self.chance.choices(WORDS, k=7))
+
+        def work(tx: Transaction) -> None:
+            with suppress(Refusal):
+                saves.amend(tx, memory, Change(content=content))
+
+        return work
+
+    def _id(self) -> MemoryId:
+        return MemoryId(self.chance.randint(1, 60))
+
+    @staticmethod
+    def _both(*works: Work) -> Work:
+        def work(tx: Transaction) -> None:
+            for each in works:
+                each(tx)
+
+        return work
+
+
+@contextmanager
+def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterator[None]:
+    """Inside, every project in memory is one of which the likely memories are told first."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(group, "LARGE", 1)
+        patched.setattr(group, "DENSE", dense)
+        patched.setattr(area, "LEAST_ADDED", 1)
+        if have_numpy:
+            pytest.importorskip("numpy", reason=CHECKS)
+        else:
+            patched.setitem(sys.modules, "numpy", None)
+        group.numpy_or_none.cache_clear()
+        yield
+    group.numpy_or_none.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("seed", "areas"),
+    [
+        pytest.param(0, nullcontext, marks=pytest.mark.heavy),
+        pytest.param(1, partial(large_areas, dense=1), marks=pytest.mark.heavy),
+        pytest.param(2, large_areas, marks=pytest.mark.slow),
+        pytest.param(3, partial(large_areas, have_numpy=True), marks=pytest.mark.slow),
+    ],
+)
+def test_memory_follows_whatever_the_service_does(
+    path: Path, seed: int, areas: Callable[[], AbstractContextManager[None]]
+) -> None:
+    sizes: list[int] = []
+
+    async def play(sides: Sides) -> None:
+        chances = Play(sides, seed)
+        for _ in range(STEPS):
+            await chances.step()
+            sizes.append(sides.cache.size)
+        assert chances.hits > STEPS
+
+    with small_partitions(), areas():
+        side_by_side(path, play)
+    assert sum(size > 0 for size in sizes) > STEPS / 2
+
+
+@pytest.mark.parametrize("marks", [0, 12])
+def test_a_word_that_is_stored_is_known_with_memory_and_without(path: Path, marks: int) -> None:
+    """However many marks it has: a longer word than those whose terms are kept."""
+
+    async def play(sides: Sides) -> None:
+        word = "".join(letter + marks * ACUTE for letter in "zebra")
+        await sides.save(f"{word} nest")
+        await sides.save("zebrb stork")
+        await sides.hold("stork")
+        assert (await sides.found("zebra"))[0][0] == 1
+        for words in ("zebrc", "zebrb"):
+            await sides.found(words)
+
+    side_by_side(path, play)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("areas", [nullcontext, large_areas])
+def test_memory_looks_as_deep_as_the_stored_index(
+    path: Path, areas: Callable[[], AbstractContextManager[None]]
+) -> None:
+    """Better ones of another type come first, and many are equally good."""
+
+    async def play(sides: Sides) -> None:
+        for at in range(70):
+            type_, content = ("note", "heron") if at < 40 else ("decision", f"heron {'egg ' * 30}")
+            await sides.save(content, session=f"s{at}", type=type_, key=f"k/{at}")
+        await sides.hold("a heron")
+        for type_ in (None, "decision"):
+            for limit in (5, 21, 30):
+                assert len(await sides.found("a heron", limit=limit, type_=type_)) == 2 * limit
+
+    with areas():
+        side_by_side(path, play)
+
+
+async def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(path: Path) -> None:
+    clock = Clock()
+
+    def damaged(tx: Transaction) -> None:
+        tx.index.store_stems([MemoryId(1), MemoryId(2)])  # type: ignore[attr-defined]
+        statement(tx, "UPDATE memory_stems SET stems = '1 stork' WHERE memory_id = 1")
+
+    async with SqliteEngine.opened(path, clock=clock) as engine:
+        for saved in ("heron nest", "heron egg"):
+            await save(engine, saved)
+        await engine.maintenance.tidy(OPERATOR)
+        assert await engine.maintenance.is_exact(OPERATOR, 0)
+        await engine.write(OPERATOR, damaged)
+        assert not await engine.maintenance.is_exact(OPERATOR, 0)
+        await engine.maintenance.rebuild(OPERATOR, 0)
+        assert await engine.maintenance.is_exact(OPERATOR, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("later", ["aa", "dd"])
+def test_a_global_memory_has_another_session_when_its_project_was_merged(
+    path: Path, later: str
+) -> None:
+    async def play(sides: Sides) -> None:
+        await sides.save("stork", "cc", session="x")
+        await sides.save("stork moss", "aa", session="z", scope="global")
+        await sides.save("heron nest one", "bb", scope="global", title="a")
+        await sides.hold("heron", "cc")
+        await sides.found("heron", "cc")
+        await sides.engine.write(OPERATOR, projects.merge, Project("bb"), Project("aa"))
+        await sides.save("heron egg two", later, scope="global", title="b")
+        assert await sides.found("heron", "cc")
+
+    side_by_side(path, play)
+
+
+@pytest.mark.parametrize("gone", [saves.forget, saves.erase])
+def test_a_word_with_many_marks_has_a_term_that_goes_with_it(path: Path, gone: Any) -> None:
+    async def play(sides: Sides) -> None:
+        await sides.save("zebra", session="a")
+        await sides.save("".join(letter + 12 * ACUTE for letter in "zebra"), session="b")
+        await sides.save("zebrb", session="c")
+        for memory in (1, 2):
+            await sides.engine.write(OPERATOR, gone, MemoryId(memory))
+        await sides.hold("zebra")
+        assert await sides.found("zebra") == await sides.found("zebrb")
+
+    side_by_side(path, play)
+
+
+def test_words_with_many_marks_take_no_place_of_a_misspelt_one(path: Path) -> None:
+    async def play(sides: Sides) -> None:
+        marked = "".join(it if it == " " else it + 12 * ACUTE for it in "zebra heron stork crane")
+        await sides.save(marked)
+        await sides.save("rollback", title="u")
+        await sides.hold("zebra")
+        found = await sides.found("zebra heron stork crane rolback")
+        assert dict(found)[2] < 0
+
+    side_by_side(path, play)
 
 
 @pytest.mark.heavy
-@pytest.mark.parametrize("seed", sampled(range(2), 2))
-def test_memory_answers_as_the_stored_index(path: Path, seed: int) -> None:
-    # Without the prior a few memories make words common: BM25 gives them a least worth.
-    without = "prior" if seed % 2 else ""
+def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(path: Path) -> None:
+    most, slack = 260_000, 5_000
 
-    async def whole(service: Service) -> None:
-        async with (
-            AsyncMemoryClient(service.url) as remote,
-            stored(service.path, service.clock, MEMORY_RECALL_WITHOUT=without) as local,
-        ):
-            play = Play(service, remote, local, seed)
-            for _ in range(STEPS):
-                await play.step()
+    async def play(sides: Sides) -> None:
+        words = [f"w{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}x" for n in range(600)]
+        for at in range(0, 600, 30):
+            await sides.save(" ".join(words[at : at + 30]), title=str(at))
+        await sides.hold(words[0])
+        for at in range(0, 600, 6):
+            await sides.found(" ".join(words[at : at + 6]))
+            assert sides.cache.size < most + slack
 
-    with read_at_once(), serving(path, MEMORY_RECALL_WITHOUT=without) as service:
-        asyncio.run(whole(service))
+    side_by_side(path, play, most=most)
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("seed", range(2))
+def test_memory_fts5_and_a_look_at_each_text_correct_alike(
+    path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(document, "MOST_PROJECTS", 2)
+    chance = random.Random(seed)  # noqa: S311 - the same each time
+    texts: dict[str, list[str]] = {name: [] for name in ("heron", "stork", "crane", "global")}
+
+    async def play(sides: Sides) -> None:
+        for number in range(60):
+            name = chance.choice(list(texts))
+            texts[name].append(" ".join(chance.choices(SAID, k=chance.randint(1, 6))))
+            place = ("heron", "global") if name == "global" else (name, "project")
+            session = f"s{number % 5}"
+            await sides.save(texts[name][-1], place[0], scope=place[1], session=session)
+        for name in ("heron", "stork", "crane"):
+            await sides.hold("worker", name)
+            own = ["t", *texts[name], *texts["global"]]
+            for _ in range(80):
+                words = [mistyped(it, chance) for it in chance.sample(SAID, 6)]
+                assert await sides.corrected(words, name) == by_hand(words, own), words
+
+    side_by_side(path, play)
 
 
 @pytest.mark.slow
@@ -204,7 +427,7 @@ def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(path: Path) -> N
             assert await asked(engine) == 2
             assert held.size <= 40_000
 
-            await engine.write(OPERATOR, erase, MemoryId(1))
+            await engine.write(OPERATOR, saves.erase, MemoryId(1))
             assert held.size == 0
             assert await asked(engine, 1) == 1
 
@@ -213,7 +436,7 @@ def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(path: Path) -> N
             assert await asked(engine) == 2
             assert await asked(engine, text="three") == 1
 
-            await elsewhere.write(OPERATOR, erase, MemoryId(2))
+            await elsewhere.write(OPERATOR, saves.erase, MemoryId(2))
             assert held.size > 0
             await engine.scrub_file(OPERATOR)
             assert held.size == 0
