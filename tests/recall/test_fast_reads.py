@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import quote, quote_plus, urlencode
+from urllib.parse import urlencode
 
 import pytest
 
@@ -25,52 +25,9 @@ from ..support.service import Service, observation, serving
 
 __all__ = ["counted"]
 
-WORDS = (
-    "deploy deploys rollback worker queue retry timeout café 東京都 max_connections HTTPServer "
-    "src/app/main.py went going noise migration postgres sqlite vacuum the of 42 v1.2 \U0001d49c"
-).split()
-TYPOS = ("rolback", "migratoin", "postgers", "noisse")
 CALLS = 100  # of our functions, of one request
 STATEMENTS = 1  # which looks whether anybody has written
 SEED = 7
-
-
-def question(chance: random.Random) -> str:
-    words = chance.choices([*WORDS, *TYPOS], k=chance.choice([1, 2, 3, 12, 30]))
-    text = chance.choice([" ".join(words), ". ".join(words[:6]), " ".join(words) + "?"])
-    kind, name = chance.choice([("/context", "query"), ("/search", "q")])
-    asked = {"project": chance.choice(["heron", "Stork "]), name: text}
-    if chance.random() < 0.5:
-        asked["limit"] = chance.choice(["1", "5", "20", "0", "007"])
-    return f"{kind}?{urlencode(asked, quote_via=quote if chance.random() < 0.5 else quote_plus)}"
-
-
-def change(service: Service, chance: random.Random, ids: list[int]) -> None:
-    """One thing that a context or a search depends on."""
-    body = observation(
-        " ".join(chance.choices(WORDS, k=chance.choice([2, 6, 20, 60]))),
-        project=chance.choice(["heron", "stork"]),
-        scope=chance.choice(["project", "project", "team", "global"]),
-        session_id=f"s{chance.randrange(3)}",
-        topic_key=chance.choice([None, None, "a-b"]),
-    )
-    match chance.randrange(9):
-        case 0 | 1 | 2:
-            answer = service.http.post("/observations", json=body)
-            ids.append(answer.json()["id"])
-        case 3:
-            answer = service.http.post("/observations", json=body | {"ttl": 60})
-            ids.append(answer.json()["id"])
-        case 4 if ids:
-            service.http.post("/observations", json=body | {"supersedes": [chance.choice(ids)]})
-        case 5 if ids:
-            service.http.patch(f"/observations/{chance.choice(ids)}", json={"pinned": True})
-        case 6 if ids:
-            service.http.delete(f"/observations/{chance.choice(ids)}")
-        case 7:
-            end(service, f"s{chance.randrange(3)}")
-        case _:
-            service.clock.advance(seconds=40)
 
 
 def end(service: Service, session: str) -> None:
@@ -96,55 +53,16 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         assert len({*both(service, path)}) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [SEED, pytest.param(SEED + 1, marks=pytest.mark.heavy)])
-def test_memory_answers_as_the_long_way_byte_for_byte(
-    tmp_path: Path, counted: Counted, seed: int
-) -> None:
-    chance, ids = random.Random(seed), list[int]()  # noqa: S311 - the same each time
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT="1m") as service:
-        for _ in range(60):
-            for _ in range(chance.choice([0, 1, 4])):
-                change(service, chance, ids)
-            for _ in range(5):
-                path = question(chance)
-                one, other = both(service, path)
-                assert one == other, path
-    assert counted.answered > 100
-
-
 @pytest.mark.heavy
-def test_a_held_project_takes_few_calls(
+def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls(
     tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As performance is: what is general comes back, call by call."""
+    """As performance is: what is general comes back, call by call.
+
+    Of prompts that never came before, in words that all have come.
+    """
     caplog.set_level(logging.WARNING)  # under pytest a log line takes other calls than else
-    chance = random.Random(SEED)  # noqa: S311
-    plain = [it for it in WORDS if it.isascii() and it.isalpha() and it.islower()]  # no parts
-    with serving(tmp_path / "memory.db") as service:
-        for number in range(100):
-            service.save(" ".join(chance.choices(WORDS, k=30)), title=f"t{number}", project="heron")
-        for path, name, words in (("/context", "query", 45), ("/search", "q", 3)):
-            prompts = [" ".join(chance.choices(plain, k=words)) for _ in range(20)]
-            asked = [f"{path}?{urlencode({'project': 'heron', name: it})}" for it in prompts]
-            held(service, counted, asked[0])
-            for _ in range(2):  # once to learn what each word is worth
-                counted.calls.clear()
-                counted.statements.clear()
-                for each in asked:
-                    service.http.get(each)
-            assert len(counted.calls) == len(asked)
-            assert max(counted.calls) <= CALLS
-            assert counted.statements == [STATEMENTS] * len(asked)
-
-
-@pytest.mark.heavy
-def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls_too(
-    tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of prompts that never came before, in words that all have come."""
-    caplog.set_level(logging.WARNING)
-    chance = random.Random(SEED)  # noqa: S311
+    chance = random.Random(SEED)  # noqa: S311 - the same each time
     words = [f"w{chr(97 + it % 26)}{chr(97 + it // 26)}x" for it in range(60)]
     with serving(tmp_path / "memory.db") as service:
         for number in range(100):

@@ -49,29 +49,27 @@ def service(tmp_path: Path, counted: Counted) -> Iterator[Service]:
         yield service
 
 
-@pytest.mark.heavy
-def test_a_prompt_of_any_script_is_answered_as_the_long_way_does(
-    service: Service, counted: Counted
-) -> None:
-    before = counted.answered
-    for prompt in [*map(quote, PROMPTS.values()), *ENCODED.values()]:
-        for path in (SEARCH, CONTEXT):
-            one, other = both(service, f"{path}{prompt}")
-            assert one == other, prompt
-            assert one[:3] in (b"200", b"400", b"422"), one[:300]
-    assert counted.answered > before + 10
-
-
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [40, pytest.param(2_000, marks=pytest.mark.heavy)])
-def test_any_bytes_are_answered_as_the_long_way_does(service: Service, count: int) -> None:
-    chance = random.Random(count)  # noqa: S311 - the same each time
+def test_whatever_is_asked_is_answered_as_the_long_way_does(
+    service: Service, counted: Counted, count: int
+) -> None:
+    chance, before = random.Random(count), counted.answered  # noqa: S311 - the same each time
+    prompts = [*map(quote, PROMPTS.values()), *ENCODED.values()]
+    paths = [f"{path}{prompt}" for prompt in prompts for path in (SEARCH, CONTEXT)]
+    for project in ("none", "%00", "%ED%A0%80", "x" * 5_000, "HERON%20"):
+        paths += [it.replace("heron", project) + "rollback" for it in (SEARCH, CONTEXT)]
     for _ in range(count):
         sent = "".join(f"%{it:02X}" for it in chance.randbytes(chance.choice([1, 3, 20, 300])))
         prompt = chance.choice([sent, f"rollback+{sent}", f"{sent}&limit={sent}", f"x&{sent}=1"])
-        one, other = both(service, chance.choice([SEARCH, CONTEXT]) + prompt)
-        assert one == other, prompt
+        paths.append(chance.choice([SEARCH, CONTEXT]) + prompt)
+
+    for path in paths:
+        one, other = both(service, path)
+        assert one == other, path
         assert one[:1] in b"24", one[:300]
+        assert (b"rollback elsewhere" in one) == ("project=stork" in path)
+    assert counted.answered > before + 10
 
 
 def test_a_prompt_of_a_mebibyte_is_refused_and_the_service_goes_on(service: Service) -> None:
@@ -81,18 +79,6 @@ def test_a_prompt_of_a_mebibyte_is_refused_and_the_service_goes_on(service: Serv
             connection.send(request.encode())
             assert connection.answer().status in (200, 400, 414, 431), size
     assert both(service, f"{SEARCH}rollback")[0].startswith(b"200")
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("project", ["none", "%00", "%ED%A0%80", "x" * 5_000, "HERON%20"])
-def test_a_project_that_does_not_exist_is_answered_as_the_long_way_does(
-    service: Service, project: str
-) -> None:
-    for kind, name in (("/search", "q"), ("/context", "query")):
-        one, other = both(service, f"{kind}?project={project}&{name}=rollback")
-        assert one == other
-        assert one[:1] in b"24"
-        assert (b"rollback" in one) == project.startswith("HERON")
 
 
 def answers(service: Service, *words: str) -> list[httpx.Response]:

@@ -3,14 +3,10 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
@@ -25,108 +21,40 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import Partitions, table
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
-from ..support.database import assert_index_is_whole, imported
+from ..support.callers import made_key
+from ..support.database import assert_index_is_whole
+from ..support.histories import KEYS, History
 from ..support.requirements import requirement
-from ..support.samples import examples
-from ..support.service import START, Service, observation, serving
+from ..support.service import START, Service, serving
 
 TEXTS = (
     "apple banana", "apple", "The pool's max_connections", "数据库连接池", "HTTPServer v1.2.3",
     "Café ﬁne ❤️python", "हिन्दी ก่อน", "x", "apple apple apple cherry", "\ufffd", "é" * 40,
 )  # fmt: skip
-SHARING = ("the use of it", "apples used", "замо\u0301к", "замок", "word " * 81, "数" * 161)
-
-text = st.sampled_from(TEXTS + SHARING) | st.text(
-    st.characters(codec="utf-8"), min_size=1, max_size=20
-).filter(lambda given: given.replace("\0", "\ufffd").strip() != "")
-target = st.integers(1, 8)
-
-# What can happen to memories, as a method of History and its arguments.
-SAVED = (
-    text, st.none() | st.sampled_from(["k1", "k2"]), st.sampled_from(["s", "s", "t"]),
-    st.sampled_from(["demo", "demo", "a", "b", "c"]),
-    st.sampled_from(["project", "project", "global", "team"]),
-)  # fmt: skip
-EVENTS = st.one_of(
-    st.tuples(st.just("save"), *SAVED),
-    st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=1, max_size=8)),
-    st.tuples(st.just("bring"), st.lists(st.tuples(*SAVED), min_size=4, max_size=8)),
-    st.tuples(st.just("amend"), target, text), st.tuples(st.just("tag"), target, text),
-    st.tuples(st.just("delete"), target, st.booleans()),
-    st.tuples(st.just("restore"), target, st.integers(1, 3)),
-    st.tuples(st.just("reimport"), st.booleans()), st.tuples(st.just("relieve")),
-)  # fmt: skip
 
 
-@dataclass
-class History:
-    """A service to which things happen."""
-
-    service: Service
-    exported: list[dict[str, Any]] = field(default_factory=list)
-
-    def save(self, *saved: str | None) -> None:
-        answer = self.service.http.post("/observations", json=body(*saved))
-        assert answer.status_code == 201, answer.text
-
-    def bring(self, saves: list[tuple[str | None, ...]]) -> None:
-        self.service.clock.advance(minutes=1)
-        at = self.service.clock().isoformat()
-        imported(self.service, [body(*saved) | {"updated_at": at} for saved in saves])
-
-    def amend(self, memory: int, content: str) -> None:
-        self.service.http.patch(f"/observations/{memory}", json={"content": content})
-
-    def tag(self, memory: int, tag: str) -> None:
-        self.service.http.patch(f"/observations/{memory}", json={"tags": [tag]})
-
-    def delete(self, memory: int, hard: bool) -> None:
-        for _ in range(2):
-            answer = self.service.http.delete(f"/observations/{memory}?hard={hard}")
-            assert answer.status_code == 204
-
-    def restore(self, memory: int, revision: int) -> None:
-        self.service.http.post(f"/observations/{memory}/restore", json={"revision": revision})
-
-    def reimport(self, nameless: bool) -> None:
-        observations = self.service.http.get("/export").json()["observations"]
-        known = {row["uid"] for row in self.exported}
-        self.exported += [row for row in observations if row["uid"] not in known]
-        rows = [row | {"uid": None} for row in self.exported] if nameless else self.exported
-        imported(self.service, rows)
-
-    def relieve(self) -> None:
-        with closing(connect(self.service.path)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            while SqliteTransaction(database, START, OPERATOR).index.rebalance():
-                pass
-            database.execute("COMMIT")
-
-
-def body(*saved: str | None) -> dict[str, object]:
-    """The body of a save of these: content, key, session, project, scope."""
-    content, key, session, project, scope = saved
-    title = (content or "")[:3] or "-"
-    return observation(content or "", title=title, topic_key=key) | {
-        "session_id": session, "project": project, "scope": scope,
-    }  # fmt: skip
-
-
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.sqlite_files
+@pytest.mark.representative(1)
+@pytest.mark.parametrize("seed", range(6))
 @requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
-@examples(6)
-@given(events=st.lists(EVENTS, min_size=12, max_size=30))
-def test_the_index_equals_one_built_afresh(events: list[tuple[Any, ...]]) -> None:
-    with (
-        small_partitions(),
-        TemporaryDirectory() as folder,
-        serving(Path(folder) / "m.db", MEMORY_DEDUPE_WINDOW="0") as service,
-    ):
-        history = History(service)
-        for name, *arguments in events:
-            getattr(history, name)(*arguments)
-        assert_index_is_exact(service.path)
+def test_the_index_equals_one_built_afresh(path: Path, seed: int) -> None:
+    with small_partitions(), serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
+        keys = {name: made_key(path, *of) for name, of in KEYS.items()}
+        history = History([service], keys, seed)
+        for _ in range(60):
+            history.change()
+        relieve(path)
+    assert_index_is_exact(path)
+
+
+def relieve(path: Path) -> None:
+    """Move projects apart, as a sweep does."""
+    with closing(connect(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        while SqliteTransaction(database, START, OPERATOR).index.rebalance():
+            pass
+        database.execute("COMMIT")
 
 
 @pytest.mark.sqlite_files

@@ -63,7 +63,7 @@ class Sides:
     ) -> list[tuple[int, float]]:
         """What a context and a search of both find, which is the same."""
         filter_ = Filter(project=Project(project), global_too=True, type=type_)
-        answers = []
+        answers = list[list[tuple[int, float]]]()
         for engine in (self.engine, self.stored):
             recall = Recall(engine=engine)
             whole = await recall.context(OPERATOR, words, filter_, limit)
@@ -285,9 +285,9 @@ def test_memory_looks_as_deep_as_the_stored_index(
             type_, content = ("note", "heron") if at < 40 else ("decision", f"heron {'egg ' * 30}")
             await sides.save(content, session=f"s{at}", type=type_, key=f"k/{at}")
         await sides.hold("a heron")
-        for type_ in (None, "decision"):
+        for kind in (None, "decision"):
             for limit in (5, 21, 30):
-                assert len(await sides.found("a heron", limit=limit, type_=type_)) == 2 * limit
+                assert len(await sides.found("a heron", limit=limit, type_=kind)) == 2 * limit
 
     with areas():
         side_by_side(path, play)
