@@ -42,36 +42,23 @@ def test_at_most_fifty_are_explained(service: Service) -> None:
     ]
 
 
-def test_an_explained_answer_keeps_to_its_bound(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(20):
-        service.save(f"apple {number}", title=f"apple {number}", session_id=f"s{number}")
-    monkeypatch.setattr(http, "MAX_ANSWER", 4096)
-
-    for path, name in (("/search", "q"), ("/context", "query")):
-        asked: dict[str, Any] = {name: "apple", "explain": "1", "limit": 20, "project": "demo"}
-        answer = service.http.get(path, params=asked)
-        rows = answer.json()
-        shown = len(rows.get("results", rows.get("recent_observations")))
-        assert len(answer.content) <= 4096
-        assert 0 < shown == 20 - int(answer.headers["X-Results-Omitted"])
-
-
-def test_what_explains_the_answer_counts_within_its_bound(
+def test_an_explained_answer_keeps_to_its_bound_with_all_that_explains_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(20):
         service.save(f"apple {number}" * 20, title=f"apple {number}", session_id=f"s{number}")
     runs = ["".join(map(chr, range(at, at + 4))) for at in range(0x4E00, 0x4E00 + 4 * 90, 4)]
-    text = " ".join(["apple", *runs])
     monkeypatch.setattr(http, "MAX_ANSWER", 6000)
 
     for path, name in (("/search", "q"), ("/context", "query")):
-        asked: dict[str, Any] = {name: text, "why_not": 1, "limit": 20, "project": "demo"}
-        answer = service.http.get(path, params=asked)
-        assert len(answer.json()["explain"]["dropped"]) > 100
-        assert len(answer.content) <= 6000
+        for dropped, flag in (([], "explain"), (runs, "why_not")):
+            asked: dict[str, Any] = {flag: "1", "limit": 20, "project": "demo"}
+            answer = service.http.get(path, params={name: " ".join(["apple", *dropped]), **asked})
+            body = answer.json()
+            shown = len(body["results" if path == "/search" else "recent_observations"])
+            assert len(answer.content) <= 6000
+            assert 0 < shown == 20 - int(answer.headers["X-Results-Omitted"])
+            assert (len(body["explain"]["dropped"]) > 100) == bool(dropped)
 
 
 def test_what_a_prompt_says_beyond_its_limit_is_not_even_dropped(service: Service) -> None:
@@ -95,17 +82,10 @@ def test_when_words_took_too_long_a_memory_is_out_by_its_age(impatient: Service)
     for path, name in (("/search", "q"), ("/context", "query")):
         answer = explained(impatient, path, **{name: "apple"}, limit=1, why_not=1, project="demo")
         assert answer["explain"]["degraded"] is True
+        assert answer["explain"]["method"] == "recency"
+        (row,) = answer["results" if path == "/search" else "recent_observations"]
+        assert row["explain"]["method"] == "recency"
         assert answer["explain"]["why_not"] == {"id": 1, "reason": "recency", "older": True}
-
-
-def test_words_that_take_too_long_are_said_to_have(impatient: Service) -> None:
-    impatient.save("apple")
-
-    answer = explained(impatient, "/search", q="apple")
-
-    assert answer["explain"]["degraded"] is True
-    assert answer["explain"]["method"] == "recency"
-    assert [hit["explain"]["method"] for hit in answer["results"]] == ["recency"]
 
 
 @pytest.mark.sqlite_files

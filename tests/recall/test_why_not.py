@@ -82,15 +82,6 @@ def test_it_names_each_filter_that_it_does_not_pass(service: Service) -> None:
     assert filters(everyones, "/context", project="", scope="team") == ["project"]
 
 
-@pytest.mark.slow
-def test_a_memory_in_the_answer_has_its_place(service: Service) -> None:
-    saved(service, "apple apple")
-    second = saved(service, "apple and several more words")
-
-    assert why_not(service, second, q="apple") == {"reason": "none", "place": 2}
-    assert why_not(service, second, "/context", query="pear") == {"reason": "none", "place": 1}
-
-
 def test_a_memory_without_any_of_the_words_has_matched_none(service: Service) -> None:
     pear = saved(service, "pear")
     saved(service, "apple")
@@ -110,8 +101,9 @@ def test_a_memory_without_any_of_the_words_has_matched_none(service: Service) ->
 
 def test_without_words_the_newest_come_first(service: Service) -> None:
     old = saved(service, "old")
-    saved(service, "new")
+    new = saved(service, "new")
 
+    assert why_not(service, new, "/context", query="pear") == {"reason": "none", "place": 1}
     for query in ("", "?!"):
         assert why_not(service, old, "/context", query=query, limit=1) == {
             "reason": "recency",
@@ -152,21 +144,10 @@ def test_the_places_of_a_search_go_through_its_tiers(service: Service) -> None:
             assert told["place"] == place
 
 
-def test_a_memory_of_which_no_sentence_is_among_the_best_has_no_place(service: Service) -> None:
-    for number in range(10):
-        saved(service, f"apple {number}")
-        saved(service, f"banana {number}")
-    last = saved(service, "apple " + "and more " * 40)
-
-    told = why_not(service, last, q="Apple none. Banana here.", limit=3)
-
-    assert told["reason"] == "rank"
-    assert told["beyond_depth"] is True
-    assert "place" not in told
-    assert told["last_score"] < told["score"] < 0
-
-
-def test_the_score_of_such_a_memory_is_what_it_would_have_beside_no_other(service: Service) -> None:
+def test_a_memory_of_which_no_sentence_is_among_the_best_has_a_score_and_no_place(
+    service: Service,
+) -> None:
+    """The score that it would have beside no other."""
     for number in range(11):
         saved(service, f"apple {number}")
         saved(service, f"banana {number}")
@@ -177,8 +158,10 @@ def test_the_score_of_such_a_memory_is_what_it_would_have_beside_no_other(servic
 
     told = why_not(service, last, limit=3, **asked)
 
-    assert told["beyond_depth"] is True
+    assert (told["reason"], told["beyond_depth"], "place" in told) == ("rank", True, False)
     assert told["score"] == pytest.approx(whole)
+    shown = service.http.get("/search", params={**asked, "limit": 3}).json()
+    assert told["last_score"] == pytest.approx(shown[-1]["rank"])
 
 
 def test_without_a_project_a_context_ranks_global_memories_alone(service: Service) -> None:
