@@ -1,113 +1,142 @@
 """A short memory is found by the end of what was said just before it, and shows only itself."""
 
-from collections.abc import Callable
+from itertools import count
+from typing import Any
 
+import httpx
 import pytest
 
 from ..support.database import assert_index_is_whole, imported
 from ..support.recall import context, search, titles
-from ..support.service import Service, observation
+from ..support.service import Service, lasting, observation
+
+__all__ = ["lasting"]
 
 QUESTION = "When do we deploy the billing zebra?"
+ANSWER = "Yes, on Friday"
+TALK = ["apple", "zebra", "cherry", "damson", "elder"]  # no word of one in another
+FIRST = [f"first {it} {' '.join(f'w{number}' for number in range(29))}" for it in ("zebra", "emu")]
+NUMBERS = count()
+
+Saved = str | tuple[str, dict[str, object]]
+Deed = tuple[str, int, Any]
 
 
-def finds(service: Service, text: str) -> list[int]:
-    """The ids that a search finds, oldest first."""
-    return sorted(hit["id"] for hit in search(service, text, project="demo", limit=50))
+class Talk:
+    """A project and a session of its own, in which memories are numbered from 1."""
+
+    def __init__(self, service: Service) -> None:
+        self.service, self.project = service, f"p{next(NUMBERS)}"
+        self.ids: list[int] = []
+
+    def body(self, content: str, **fields: object) -> dict[str, object]:
+        named = {"project": self.project, "session_id": self.project, "title": f"a {len(content)}"}
+        elsewhere = {
+            name: f"{self.project} {value}"
+            for name, value in fields.items()
+            if name in ("project", "session_id", "topic_key")
+        }
+        return observation(content, **(named | fields | elsewhere))
+
+    def save(self, *saved: Saved) -> None:
+        for it in saved:
+            content, fields = (it, {}) if isinstance(it, str) else it
+            body = self.body(content, **fields)
+            id_ = int(str(self.service.save(str(body.pop("content")), **body)["id"]))
+            if id_ not in self.ids:
+                self.ids.append(id_)
+
+    def do(self, deed: Deed) -> httpx.Response:
+        kind, number, value = deed
+        path = f"/observations/{self.ids[number - 1]}"
+        match kind:
+            case "delete" | "erase":
+                return self.service.http.delete(path, params={"hard": str(kind == "erase").lower()})
+            case "amend":
+                return self.service.http.patch(path, json={"content": value})
+            case _:
+                return self.service.http.post(f"{path}/restore", json={"revision": 1})
+
+    def finds(self, text: str) -> list[int]:
+        """The numbers of those that a search finds."""
+        hits = search(self.service, text, project=self.project, limit=50)
+        found = {hit["id"] for hit in hits}
+        return [number for number, id_ in enumerate(self.ids, start=1) if id_ in found]
 
 
-def test_an_answer_is_found_by_the_question_before_it(service: Service) -> None:
+# What is saved, and which of it each word finds.
+LENT: dict[str, tuple[list[Saved], dict[str, list[int]]]] = {
+    "by the two before it and no third": (
+        ["zebra", "one", "two", "three"], {"zebra": [1, 2, 3], "one": [2, 3, 4]},
+    ),
+    "not by what comes after it": ([QUESTION, "On Friday, by the walrus"], {"walrus": [2]}),
+    "not from another session": ([(QUESTION, {"session_id": "b"}), ANSWER], {"zebra": [1]}),
+    "not from another project": ([(QUESTION, {"project": "b"}), ANSWER], {"zebra": []}),
+    "not from another scope": ([(QUESTION, {"scope": "team"}), ANSWER], {"zebra": [1]}),
+    "not from a global memory": ([(QUESTION, {"scope": "global"}), ANSWER], {"zebra": [1]}),
+    "across what lies between and elsewhere": (
+        [QUESTION, ("something else", {"session_id": "b"}), ("something else", {"project": "b"}),
+         ("something else", {"scope": "team"}), ANSWER],
+        {"zebra": [1, 5]},
+    ),
+    "to one of 80 words": (
+        [QUESTION, " ".join(f"w{number}," for number in range(80))], {"zebra": [1, 2]},
+    ),
+    "not to one of 81 words": (
+        [QUESTION, " ".join(f"w{number}," for number in range(81))], {"zebra": [1]},
+    ),
+    "the last thirty words of each": (
+        [*FIRST, ANSWER], {"zebra": [1, 2, 3], "emu": [2, 3], "first": [1, 2]},
+    ),
+    "no word before the last thirty": (
+        [f"{it} w29" for it in FIRST] + [ANSWER], {"zebra": [1], "emu": [2]},
+    ),
+    "two characters of a script without spaces as a word": (
+        ["猫狗" + "数" * 58, "鸟鱼" + "数" * 60, "据" * 160],
+        {"猫狗": [1, 2, 3], "鸟鱼": [2]},
+    ),
+    "to 160 characters of such a script and not to 161": (
+        ["马牛", "库" * 160, "库" * 161], {"马牛": [1, 2]},
+    ),
+    "no half of a word": (
+        [f"lionhearted {'z' * 1000} {'z' * 194}", ANSWER],
+        {"lionhearted": [1], "rted": [], "z" * 194: [1, 2]},
+    ),
+    "no half of a word of two bytes a letter": (
+        [f"lionhearted {'é' * 1000} {'é' * 194}", ANSWER],
+        {"lionhearted": [1], "rted": [], "é" * 194: [1, 2]},
+    ),
+    "no title and no tags": (
+        [("a question", {"title": "zebra", "tags": ["walrus"]}), ANSWER],
+        {"zebra": [1], "walrus": [1]},
+    ),
+    "the newer text of a known key": (
+        [("zebra", {"topic_key": "k"}), ANSWER, ("lion", {"topic_key": "k"})],
+        {"zebra": [], "lion": [1, 2]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LENT)
+def test_what_is_said_is_lent(lasting: Service, name: str) -> None:
+    saved, expected = LENT[name]
+    talk = Talk(lasting)
+    talk.save(*saved)
+
+    assert {text: talk.finds(text) for text in expected} == expected
+
+
+def test_an_answer_is_found_by_the_question_before_it_and_shows_itself(service: Service) -> None:
     service.save(QUESTION, title="question")
-    service.save("Yes, on Friday", title="answer")
+    service.save(ANSWER, title="answer")
 
-    assert titles(search(service, "deploy zebra")) == ["question", "answer"]
+    hits = search(service, "deploy zebra")
+    assert titles(hits) == ["question", "answer"]
+    assert [hit["content"] for hit in hits] == [QUESTION, ANSWER]
     assert context(service, "When is the billing deploy?", limit=2) == ["question", "answer"]
-
-
-def test_a_memory_is_found_by_the_two_before_it_and_no_third(service: Service) -> None:
-    for content in ("zebra", "one", "two", "three"):
-        service.save(content)
-
-    assert finds(service, "zebra") == [1, 2, 3]
-    assert finds(service, "one") == [2, 3, 4]
-
-
-def test_a_question_is_not_found_by_its_answer(service: Service) -> None:
-    service.save(QUESTION)
-    service.save("On Friday, by the walrus")
-
-    assert finds(service, "walrus") == [2]
-
-
-@pytest.mark.parametrize(
-    "elsewhere",
-    [{"session_id": "other"}, {"project": "other"}, {"scope": "team"}, {"scope": "global"}],
-)
-def test_nothing_is_borrowed_from_elsewhere(service: Service, elsewhere: dict[str, object]) -> None:
-    service.save(QUESTION, **elsewhere)
-    service.save("Yes, on Friday")
-
-    assert 2 not in finds(service, "zebra")
-
-
-def test_what_lies_between_and_elsewhere_does_not_part_neighbours(service: Service) -> None:
-    service.save(QUESTION)
-    for elsewhere in ({"session_id": "other"}, {"project": "other"}, {"scope": "team"}):
-        service.save("something else", **elsewhere)
-    service.save("Yes, on Friday")
-
-    assert finds(service, "zebra") == [1, 5]
-
-
-@pytest.mark.parametrize(("words", "borrows"), [(80, True), (81, False)])
-def test_only_a_short_memory_borrows(service: Service, words: int, borrows: bool) -> None:
-    service.save(QUESTION)
-    service.save(" ".join(f"w{number}," for number in range(words)))
-
-    assert (2 in finds(service, "zebra")) is borrows
-
-
-@pytest.mark.parametrize(("after", "is_lent"), [(29, True), (30, False)])
-def test_the_last_thirty_words_of_each_neighbour_count(
-    service: Service, after: int, is_lent: bool
-) -> None:
-    for animal in ("zebra", "walrus"):
-        service.save(f"first {animal} " + " ".join(f"w{number}" for number in range(after)))
-    service.save("Yes, on Friday")
-
-    for animal in ("zebra", "walrus"):
-        assert (3 in finds(service, animal)) is is_lent
-    assert 3 not in finds(service, "first")
-
-
-def test_two_characters_of_a_script_without_spaces_count_as_a_word(service: Service) -> None:
-    service.save("猫狗" + "数" * 58)
-    service.save("鸟鱼" + "数" * 60)
-    service.save("据" * 160)
-    service.save("马牛", session_id="s2")
-    service.save("库" * 160, session_id="s2")
-    service.save("库" * 161, session_id="s2")
-
-    assert finds(service, "猫狗") == [1, 2, 3]
-    assert finds(service, "鸟鱼") == [2]
-    assert finds(service, "马牛") == [4, 5]
-
-
-@pytest.mark.parametrize("letter", ["z", "é"])
-def test_half_a_word_is_not_borrowed(service: Service, letter: str) -> None:
-    service.save(f"lionhearted {letter * 1000} {letter * 194}")
-    service.save("Yes, on Friday")
-
-    assert finds(service, "lionhearted") == [1]
-    assert finds(service, "rted") == []
-    assert finds(service, letter * 194) == [1, 2]
-
-
-def test_a_title_and_tags_are_not_lent(service: Service) -> None:
-    service.save("a question", title="zebra", tags=["walrus"])
-    service.save("Yes, on Friday")
-
-    assert finds(service, "zebra") == finds(service, "walrus") == [1]
+    answer = service.http.get("/context", params={"query": "zebra", "project": "demo"})
+    reminded = [row["content"] for row in answer.json()["recent_observations"]]
+    assert reminded == [QUESTION, ANSWER]
 
 
 def test_what_is_borrowed_counts_for_any_word_and_not_for_every_one(service: Service) -> None:
@@ -118,131 +147,75 @@ def test_what_is_borrowed_counts_for_any_word_and_not_for_every_one(service: Ser
     assert titles(search(service, "zebra friday"))[0] == "both"
 
 
-def test_what_is_shown_is_never_borrowed(service: Service) -> None:
-    service.save(QUESTION, title="question")
-    service.save("Yes, on Friday", title="answer")
-    answer = service.http.get("/context", params={"query": "zebra", "project": "demo"})
-
-    shown = {hit["id"]: hit["content"] for hit in search(service, "zebra")}
-    assert shown == {1: QUESTION, 2: "Yes, on Friday"}
-    reminded = [row["content"] for row in answer.json()["recent_observations"]]
-    assert reminded == list(shown.values())
-
-
-# What is done to a memory changes what finds the next two
-
-CHANGES: dict[str, Callable[[Service], object]] = {
-    "delete": lambda service: service.http.delete("/observations/2"),
-    "erase": lambda service: service.http.delete("/observations/2", params={"hard": "true"}),
-    "amend": lambda service: service.http.patch("/observations/2", json={"content": "lion"}),
-}
-
-
-@pytest.fixture
-def talk(service: Service) -> Service:
-    """A talk of five short memories, the words of one another's in none of them."""
-    for content in ("apple", "zebra", "cherry", "damson", "elder"):
-        service.save(content, title=f"a {len(content)}")
-    return service
+# What is done to a memory of a talk changes what finds the next two.
+DONE: dict[str, tuple[list[Deed], dict[str, list[int]]]] = {
+    "deleted": ([("delete", 2, None)], {"zebra": [], "apple": [1, 3, 4], "cherry": [3, 4, 5]}),
+    "erased": ([("erase", 2, None)], {"zebra": [], "apple": [1, 3, 4], "cherry": [3, 4, 5]}),
+    "amended": ([("amend", 2, "lion")], {"zebra": [], "lion": [2, 3, 4], "apple": [1, 2, 3]}),
+    "restored": (
+        [("delete", 2, None), ("restore", 2, None)], {"zebra": [2, 3, 4], "apple": [1, 2, 3]},
+    ),
+    "deleted with its neighbours": (
+        [("delete", 3, None), ("delete", 2, None), ("delete", 4, None)],
+        {"zebra": [], "cherry": [], "damson": [], "apple": [1, 5]},
+    ),
+    "restored without its neighbours": (
+        [("delete", 3, None), ("delete", 2, None), ("delete", 4, None), ("restore", 2, None)],
+        {"zebra": [2, 5]},
+    ),
+    "grown": ([("amend", 3, "word " * 81)], {"zebra": [2, 4]}),
+    "grown and shrunk": (
+        [("amend", 3, "word " * 81), ("amend", 3, "cherry again")], {"zebra": [2, 3, 4]},
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("change", CHANGES)
-def test_words_that_are_gone_are_found_nowhere(talk: Service, change: str) -> None:
-    assert finds(talk, "zebra") == [2, 3, 4]
+@pytest.mark.parametrize("name", DONE)
+def test_a_memory_is_lent_as_it_is_now(lasting: Service, name: str) -> None:
+    deeds, expected = DONE[name]
+    talk = Talk(lasting)
+    talk.save(*TALK)
+    assert talk.finds("zebra") == [2, 3, 4]
 
-    CHANGES[change](talk)
+    for deed in deeds:
+        talk.do(deed).raise_for_status()
 
-    assert finds(talk, "zebra") == []
-    assert_index_is_whole(talk.path)
-
-
-@pytest.mark.parametrize("change", ["delete", "erase"])
-def test_the_next_two_borrow_from_those_that_are_now_before_them(
-    talk: Service, change: str
-) -> None:
-    CHANGES[change](talk)
-
-    assert finds(talk, "apple") == [1, 3, 4]
-    assert finds(talk, "cherry") == [3, 4, 5]
-
-
-def test_new_words_are_borrowed_in_the_place_of_the_old(talk: Service) -> None:
-    talk.http.patch("/observations/2", json={"content": "lion"})
-
-    assert finds(talk, "lion") == [2, 3, 4]
-    assert finds(talk, "apple") == [1, 2, 3]
-
-
-def test_a_memory_that_is_restored_is_lent_again(talk: Service) -> None:
-    talk.http.delete("/observations/2")
-    talk.http.post("/observations/2/restore", json={"revision": 1})
-
-    assert finds(talk, "zebra") == [2, 3, 4]
-    assert finds(talk, "apple") == [1, 2, 3]
-    assert_index_is_whole(talk.path)
-
-
-def test_a_neighbour_that_is_deleted_with_the_next_leaves_nothing(talk: Service) -> None:
-    for memory in (3, 2, 4):
-        talk.http.delete(f"/observations/{memory}")
-
-    assert finds(talk, "zebra") == finds(talk, "cherry") == finds(talk, "damson") == []
-    assert finds(talk, "apple") == [1, 5]
-    talk.http.post("/observations/2/restore", json={"revision": 1})
-    assert finds(talk, "zebra") == [2, 5]
-    assert_index_is_whole(talk.path)
-
-
-def test_a_memory_that_grows_no_longer_borrows_and_one_that_shrinks_does(talk: Service) -> None:
-    talk.http.patch("/observations/3", json={"content": "word " * 81})
-    assert finds(talk, "zebra") == [2, 4]
-
-    talk.http.patch("/observations/3", json={"content": "cherry again"})
-    assert finds(talk, "zebra") == [2, 3, 4]
-    assert_index_is_whole(talk.path)
-
-
-@pytest.mark.slow
-def test_a_save_at_a_known_key_changes_what_is_lent(service: Service) -> None:
-    service.save("zebra", topic_key="k")
-    service.save("Yes, on Friday")
-    service.save("lion", topic_key="k")
-
-    assert (finds(service, "zebra"), finds(service, "lion")) == ([], [1, 2])
+    assert {text: talk.finds(text) for text in expected} == expected
+    assert_index_is_whole(lasting.path)
 
 
 # Imports
 
 
 def test_imported_memories_have_neighbours_too(service: Service) -> None:
-    contents = ("zebra", "one", "two", "three")
-    imported(service, [observation(content) for content in contents])
-    service.save("four")
+    talk = Talk(service)
+    imported(service, [talk.body(content) for content in ("zebra", "one", "two", "three")])
+    talk.ids = [1, 2, 3, 4]
+    talk.save("four")
 
-    assert finds(service, "zebra") == [1, 2, 3]
-    assert finds(service, "three") == [4, 5]
+    assert talk.finds("zebra") == [1, 2, 3]
+    assert talk.finds("three") == [4, 5]
     assert_index_is_whole(service.path)
 
 
-def test_a_memory_that_an_import_brings_back_is_lent_again(talk: Service) -> None:
-    exported = talk.http.get("/export").json()["observations"]
-    talk.http.delete("/observations/2")
-    assert finds(talk, "zebra") == []
+@pytest.mark.parametrize(
+    ("deed", "expected"),
+    [
+        ("delete", {"zebra": [2, 3, 4], "apple": [1, 2, 3]}),
+        ("erase", {"zebra": [6], "elder": [5, 6]}),  # it comes back as the last
+    ],
+)
+def test_a_memory_that_an_import_brings_back_is_lent_again(
+    service: Service, deed: str, expected: dict[str, list[int]]
+) -> None:
+    talk = Talk(service)
+    talk.save(*TALK)
+    exported = service.http.get("/export").json()["observations"]
+    talk.do((deed, 2, None)).raise_for_status()
+    assert talk.finds("zebra") == []
 
-    imported(talk, exported)
+    imported(service, exported)
+    talk.ids = [1, 2, 3, 4, 5, 6]
 
-    assert finds(talk, "zebra") == [2, 3, 4]
-    assert finds(talk, "apple") == [1, 2, 3]
-    assert_index_is_whole(talk.path)
-
-
-def test_a_memory_that_was_erased_comes_back_as_the_last(talk: Service) -> None:
-    exported = talk.http.get("/export").json()["observations"]
-    talk.http.delete("/observations/2", params={"hard": "true"})
-
-    imported(talk, exported)
-
-    assert finds(talk, "zebra") == [6]
-    assert finds(talk, "elder") == [5, 6]
-    assert_index_is_whole(talk.path)
+    assert {text: talk.finds(text) for text in expected} == expected
+    assert_index_is_whole(service.path)
