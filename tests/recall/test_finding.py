@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from agentops_memory.memory import memories, sessions, table
 from agentops_memory.recall.query import STOPWORDS
 
+from ..support.database import imported
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
 from ..support.samples import examples, for_each
-from ..support.service import Service, serving
+from ..support.service import Service, observation, serving
 from ..support.service import lasting as shared
 
 __all__ = ["shared"]
@@ -75,6 +76,7 @@ IDENTIFIERS = {
     "it doesn't work with O'Brien's": ["work", "o'brien", "O’Brien", "brien"],
     "https://example.com/a-b/c?x=1#top": ["example.com", "a-b", "https://example.com/a-b/c", "top"],
     "at 2030-01-01T12:00:00Z": ["2030-01-01", "2030"],
+    "needle AND hay NEAR col": ["needle\0hay", "title:needle", "needle*", '"needle', "NEAR(needle"],
     "GitHub and PostgreSQL": ["github", "Github", "postgresql", "PostgreSQL", "git hub"],
 }  # fmt: skip
 LANGUAGES = {
@@ -118,13 +120,19 @@ def test_a_question_finds_what_it_is_about(shared: Service, prompt: str, content
     assert finds(shared, content, prompt)
 
 
-@pytest.mark.heavy
 @requirement("agentops:context:query")
-@for_each("content", [*IDENTIFIERS, *LANGUAGES])
-def test_a_text_is_found_by_its_parts_and_as_a_whole(shared: Service, content: str) -> None:
-    queries = [content, *(IDENTIFIERS | LANGUAGES)[content]]
+def test_a_text_is_found_by_its_parts_and_as_a_whole(shared: Service) -> None:
+    texts = [*(IDENTIFIERS | LANGUAGES).items()]
+    rows = [observation(it, title="it", project=f"t{at}") for at, (it, _) in enumerate(texts)]
+    imported(shared, rows)
 
-    assert [query for query in queries if not finds(shared, content, query)] == []
+    lost = [
+        (content, query)
+        for at, (content, queries) in enumerate(texts)
+        for query in (content, *queries)
+        if not search(shared, query, project=f"t{at}")
+    ]
+    assert lost == []
 
 
 @for_each("content", NOT_FOUND)

@@ -371,7 +371,8 @@ def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(path: Path) -
     side_by_side(path, play, most=most)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
+@pytest.mark.representative(1)
 @pytest.mark.parametrize("seed", range(2))
 def test_memory_fts5_and_a_look_at_each_text_correct_alike(
     path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

@@ -11,6 +11,7 @@ import pytest
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.space import MOST_PROJECTS
 from agentops_memory.recall.features import ALL, INDEXED, Feature
+from agentops_memory.recall.stems import rules
 from agentops_memory.recall.text import borrowed, borrows
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
 from agentops_memory.sqlite.migrate import migrated, statements
@@ -56,20 +57,6 @@ def test_a_technique_of_reading_leaves_the_index_as_it_is(path: Path) -> None:
     assert rows(path, "SELECT * FROM memories_fts_0_data") == before
 
 
-@pytest.mark.heavy
-def test_a_file_that_was_indexed_anew_is_written_to_as_ever(path: Path) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="context,tags") as service:
-        told(service)
-
-    with serving(path) as service:
-        service.http.patch("/observations/1", json={"content": "lion"})
-        service.http.delete("/observations/3")
-        service.save("later", session_id="s3", project="other")
-        assert [hit["id"] for hit in search(service, "lion")] == [1, 2]
-        assert search(service, "zebra") == []
-    assert_index_is_whole(path)
-
-
 def told(service: Service) -> None:
     service.save("when comes the zebra", title="question")
     service.save("on Friday", title="answer")
@@ -104,30 +91,27 @@ def test_the_rules_of_neighbours_can_be_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_an_index_of_another_unicode_version_is_made_anew(path: Path) -> None:
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "DELETE FROM index_rules",
+        "UPDATE index_rules SET rules = replace(rules, 'Unicode 1', 'Unicode 0')",
+        "UPDATE index_rules SET rules = replace(rules, 'prior 1500', 'prior 999')",
+    ],
+)
+def test_an_index_without_a_mark_or_with_another_is_made_anew(path: Path, mark: str) -> None:
     with serving(path) as service:
         told(service)
-    lose_a_row(path)
+    rows(path, "DELETE FROM memories_fts_0_docsize")
     migrated(path, NOW)
-    assert is_whole(path) is False
+    with pytest.raises(AssertionError):
+        assert_index_is_whole(path)
 
-    mark(path, "SELECT replace(rules, 'Unicode 1', 'Unicode 0') FROM index_rules")
+    rows(path, mark)
     migrated(path, NOW)
 
     assert_index_is_whole(path)
-
-
-@pytest.mark.slow
-def test_an_index_without_a_mark_is_made_anew(path: Path) -> None:
-    with serving(path) as service:
-        told(service)
-    lose_a_row(path)
-    rows(path, "DELETE FROM index_rules")
-
-    migrated(path, NOW)
-
-    assert_index_is_whole(path)
-    assert rows(path, "SELECT count(*) FROM index_rules") == [(1,)]
+    assert rows(path, "SELECT rules FROM index_rules") == [(rules(),)]
 
 
 @pytest.mark.slow
@@ -223,22 +207,6 @@ def test_an_index_whose_making_is_killed_is_used_as_it_was(path: Path, point: st
 
 
 # Helpers
-
-
-def is_whole(path: Path) -> bool:
-    try:
-        assert_index_is_whole(path)
-    except AssertionError:
-        return False
-    return True
-
-
-def lose_a_row(path: Path) -> None:
-    rows(path, "DELETE FROM memories_fts_0_docsize")
-
-
-def mark(path: Path, rules: str) -> None:
-    rows(path, f"UPDATE index_rules SET rules = ({rules})")
 
 
 @contextmanager

@@ -1,24 +1,15 @@
 """Of a large project only the memories that may be among the best are added up."""
 
 import random
-import sys
-from collections.abc import Sequence
-from pathlib import Path
-from urllib.parse import urlencode
 
 import pytest
 
 from agentops_memory.recall import group
 
-from ..support.chart import CHECKS
-from ..support.fast_reads import Counted, both, counted, held
+from ..support.fast_reads import counted
 from ..support.samples import for_each
-from ..support.service import observation, serving
 
 __all__ = ["counted"]
-
-RARE = [f"word{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(300)]
-MEMORIES = group.LARGE + 200
 
 
 @pytest.mark.slow
@@ -61,47 +52,3 @@ def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
     worth = chance.uniform(0.01, 9.0)
     places = sorted(chance.sample(range(size), chance.choice([1, 30, size // 2])))
     return [(place, worth * chance.uniform(0.9, 1.0)) for place in places]
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize(
-    ("has_numpy", "unit"), [(False, group.UNIT), (True, group.UNIT), (False, 64 * group.UNIT)]
-)
-def test_a_large_project_is_answered_as_the_long_way_answers(
-    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, has_numpy: bool, unit: int
-) -> None:
-    """In the largest unit few sums fit into a lane."""
-    monkeypatch.setattr(group, "UNIT", unit)
-    if has_numpy:
-        pytest.importorskip("numpy", reason=CHECKS)
-    else:
-        monkeypatch.setitem(sys.modules, "numpy", None)
-    group.numpy_or_none.cache_clear()
-    chance = random.Random(7)  # noqa: S311 - not secret
-    rows = [
-        observation(" ".join([*said(chance, 12), "deploy"]), session_id=f"s{number // 9}")
-        for number in range(MEMORIES)
-    ]
-    with serving(tmp_path / "memory.db") as service:
-        service.http.post("/import", json={"observations": rows}).raise_for_status()
-        for _ in range(5):
-            body = observation(" ".join(said(chance, 12))) | {"ttl": 60}
-            service.http.post("/observations", json=body).raise_for_status()
-        held(service, counted, path_of("deploy", said(chance, 8)))
-        service.clock.advance(seconds=90)
-        for _ in range(60):
-            path = path_of(chance.choice(["", "deploy", "wordaa."]), said(chance, 30))
-            memory, long_way = both(service, path)
-            assert memory == long_way, path
-    group.numpy_or_none.cache_clear()
-
-
-def said(chance: random.Random, count: int) -> list[str]:
-    """Words, some of them in many memories."""
-    return [RARE[int(len(RARE) * chance.random() ** 3)] for _ in range(count)]
-
-
-def path_of(first: str, words: Sequence[str]) -> str:
-    query = {"project": "demo", "query": " ".join([first, *words]), "limit": "20"}
-    return f"/context?{urlencode(query)}"

@@ -5,15 +5,12 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.recall.query import understood
-from agentops_memory.recall.stems import rules
 from agentops_memory.recall.text import indexed
 from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.dialect import PRIOR_TEXT
-from agentops_memory.sqlite.migrate import migrated
 
 from ..support.database import assert_index_is_whole
 from ..support.engines import rows
-from ..support.files import NOW
 from ..support.recall import search
 from ..support.service import Service, serving
 from ..support.stores import entry, store
@@ -36,21 +33,6 @@ def test_a_word_that_each_memory_of_a_lone_project_has_still_counts(service: Ser
     (_, best), *_ = ranks(service, "Ada")
 
     assert best < -1
-
-
-@pytest.mark.heavy
-def test_the_order_is_the_same_alone_and_in_company(tmp_path: Path) -> None:
-    asked = ("Ada and apples", "Where did Ben walk?", "the boat at the lake", "Ada Ben sea")
-    orders = []
-    for company in (0, 4):
-        with serving(tmp_path / f"{company}.db") as service:
-            for number in range(60 * company):
-                service.save(f"stranger {number} builds a queue", project=f"p{number % company}")
-            for text in TEXTS:
-                service.save(text, session_id=text)
-            orders.append([[title for title, _ in ranks(service, text)] for text in asked])
-
-    assert orders[0] == orders[1]
 
 
 def test_no_search_finds_the_prior(service: Service) -> None:
@@ -85,18 +67,6 @@ def test_partitions_of_projects_and_of_stores_have_it(path: Path, without: str, 
         for number in (0, 1024):
             behind = f"SELECT count(*) FROM memories_fts_{number}_docsize WHERE id >= {PRIOR}"
             assert rows(service.path, behind) == [(count,)]
-
-
-@pytest.mark.sqlite_files
-def test_an_index_with_another_prior_is_rebuilt(service: Service) -> None:
-    service.save("one")
-    rows(service.path, "UPDATE index_rules SET rules = replace(rules, 'prior 1500', 'prior 999')")
-
-    migrated(service.path, NOW)
-
-    ((found,),) = rows(service.path, "SELECT rules FROM index_rules")
-    assert found == rules()
-    assert_index_is_whole(service.path)
 
 
 @pytest.mark.parametrize("without", ["prior", "typos"])

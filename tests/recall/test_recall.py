@@ -1,12 +1,10 @@
 """In which order memories are found: sentences, terms, ties, and the same every time."""
 
-from pathlib import Path
-
 import pytest
 
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import Service
 
 
 def test_every_way_to_write_an_identifier_counts_as_all_of_it(service: Service) -> None:
@@ -98,64 +96,3 @@ def test_the_title_weighs_twice_the_content(service: Service) -> None:
     service.save("another thing", title="pool and something")
 
     assert titles(search(service, "pool")) == ["pool and something", "another thing"]
-
-
-@pytest.mark.slow
-def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
-    texts = [
-        "saves failed under load", "pool size is 40", "one worker", "max_connections is 40",
-        "HTTPServer v1.2.3", "数据库连接池", "pool", "the pool and the load", "a/b", "the", "load",
-    ]  # fmt: skip
-    asked = [
-        *texts, "Why do saves fail under load?", "pool. size! 数据库 limit", "connections. one",
-    ]  # fmt: skip
-
-    def answers(service: Service) -> list[bytes]:
-        reads = [("/search", "q"), ("/context", "query")]
-        return [
-            service.http.get(path, params={name: text, "project": "demo"}).content
-            for text in asked
-            for path, name in reads
-        ]
-
-    def fed(path: Path) -> list[bytes]:
-        with serving(path) as service:
-            for text in texts:
-                service.save(text)
-            return answers(service)
-
-    first = fed(tmp_path / "first.db")
-    with serving(tmp_path / "first.db") as restarted:
-        assert answers(restarted) == first
-    assert fed(tmp_path / "second.db") == first
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("rows", [5, 700])
-def test_words_are_narrowed_alike_among_few_memories_and_many(service: Service, rows: int) -> None:
-    kinds = [("decision", ["t", "u"]), ("bugfix", ["u"]), ("config", [])]
-    body = [
-        {"session_id": "s", "project": project, "title": f"{number}", "type": kinds[number % 3][0],
-         "tags": kinds[number % 3][1], "content": "word " + "x " * (number % 7), "scope": scope}
-        for project, scope in (("demo", "project"), ("demo", "team"), ("other", "project"))
-        for number in range(rows)
-    ] + [{"session_id": "s", "project": "other", "title": "everywhere", "type": "decision",
-          "tags": ["t"], "content": "word", "scope": "global"}]  # fmt: skip
-    assert service.http.post("/import", json={"observations": body}).status_code == 200
-
-    def hits_of(**asked: str) -> int:
-        for text in ("word", "word none. word x"):
-            hits = search(service, text, limit=1000, **asked)
-            assert len(hits) == len(search(service, "word", limit=1000, **asked))
-        return len(hits)
-
-    third, most = -(-rows // 3), min(2 * rows + 1, 1000)
-    assert hits_of(project="demo") == most
-    assert hits_of(project="demo", scope="team") == rows
-    assert hits_of(project="demo", type="decision", scope="project") == third
-    assert hits_of(project="demo", tag="t", scope="project") == third
-    assert hits_of(project="demo", tag="t", type="bugfix") == 0
-    assert hits_of(project="demo", tag="t", type="decision") == 2 * third + 1
-    assert hits_of(scope="global") == hits_of(project="none") == 1
-    assert hits_of(type="config", tag="u") == 0
-    assert context(service, "word", project="none", tag="t") == ["everywhere"]

@@ -1,10 +1,9 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
-import random
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from itertools import pairwise, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,7 +19,6 @@ from ..support.explaining import explained
 from ..support.recall import context, search, titles
 from ..support.samples import examples, for_each
 from ..support.service import Service, observation
-from ..support.spelling import SAID, by_hand, mistyped
 
 EXAMPLES = examples(200)
 
@@ -157,20 +155,6 @@ def test_the_first_four_unknown_words_are_put_right(service: Service) -> None:
     assert list(found) == typos[:4]
 
 
-@pytest.mark.heavy
-def test_a_word_stands_for_what_a_look_at_each_word_finds(service: Service) -> None:
-    chance = random.Random(3)  # noqa: S311 - the same each time
-    words = [it for it in SAID if it.isalpha() and len(it) > 4]
-    texts = [" ".join(chance.choices(SAID, k=5)) for _ in range(12)]
-    imported(service, [observation(it, title="-", session_id=it) for it in texts])
-
-    for word in chance.choices(words, k=120):
-        typo = mistyped(word, chance)
-        if typo.isalpha() and len(typo) > 4:
-            found = {it: tuple(near) for it, near in corrections(service, typo).items()}
-            assert found == by_hand([typo], texts), typo
-
-
 # Words that are gone
 
 
@@ -215,14 +199,6 @@ def test_a_word_of_a_short_stem_is_taken_at_its_word(service: Service, text: str
 
 
 # One edit
-
-few_letters = st.text("abc", max_size=5)
-
-
-@EXAMPLES
-@given(word=few_letters, other=few_letters)
-def test_one_edit_is_what_it_takes(word: str, other: str) -> None:
-    assert is_one_edit(word, other) == (other in edits(word, "abc"))
 
 
 def test_one_edit_is_seen_between_all_words_of_three_letters() -> None:
@@ -279,18 +255,6 @@ def test_a_form_finds_the_word_in_the_index(words: list[str]) -> None:
     assert lost == []
     assert forms.keys() == set(words)
     assert "" not in {form for word, form in forms.items() if word.isascii()}
-
-
-@pytest.mark.slow
-@EXAMPLES
-@given(words=st.lists(word, min_size=2, max_size=20, unique=True))
-def test_two_words_have_one_form_when_each_finds_the_other(words: list[str]) -> None:
-    with closing(Stems()) as learner, closing(sqlite3.connect(":memory:")) as database:
-        forms = learner.forms(words)
-        database.execute(f'CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = "{TOKENIZER}")')
-        for one, other in pairwise(words):
-            if forms[one] and forms[other]:
-                assert (forms[one] == forms[other]) == finds(database, one, other)
 
 
 def finds(database: sqlite3.Connection, text: str, match: str) -> bool:
