@@ -332,40 +332,27 @@ DASHES = "-" * 5
 
 FALSE_FRIENDS = {
     "git and SHA hashes": f"commit {hexed(40)} {hexed(64)} {hexed(128)} sha256:{hexed(64)}",
-    "short hashes": "fixed in 7f3a9c0 and 5d2e81f64ac7",
     "UUIDs": "id=550e8400-e29b-41d4-a716-446655440000",
     "a UUID beside a label": "secret: 550e8400-e29b-41d4-a716-446655440000",
     "a short hash beside a label": '"AWS::IAM::AccessKey": "62d91b17309e76c8"',
-    "ULIDs": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
     "snake case": "test_that_the_access_token_of_a_user_is_refreshed_v2 secret_key_of_run_12",
     "camel case": "getSecretAccessKeyFromEnvironment2 passwordResetTokenGeneratorFactory",
     "kebab case": "sk-learn task-force-of-2024 risk-assessment-report-for-the-board-v2",
     "kebab case with a hash": f"task-{hexed(40)} disk-{mixed(48)} /desk-{hexed(32)}",
     "snake case with a hash": "task_test_" + mixed(24) + " cache_npm_files",
-    "paths": "/usr/lib/python3/dist-packages/google/auth/transport/_mtls_helper.py",
-    "Java names": "org.springframework.security.oauth2.jwt.NimbusJwtDecoderJwkSupport",
     "an image": f"![x](data:image/png;base64,{NOISE})",
     "plain base64": "\n".join(NOISE[at : at + 76] for at in range(0, 5000, 76)),
-    "an integrity string": f'"integrity": "sha512-{NOISE[:86]}=="',
-    "a lock file": f"    resolved https://registry.npmjs.org/a/-/a-1.0.tgz#{hexed(40)}",
-    "dates and versions": "2024-01-01T12:30:00.000Z v1.2.3-rc.1+build.20240101 3.11.7",
     "a public SSH key": f"ssh-rsa AAAAB3NzaC1yc2E{NOISE[:300]} ada@host",
     "a certificate": armored("CERTIFICATE", KEY_LINES),
-    "a public key": armored("PUBLIC KEY", KEY_LINES) + armored("RSA PUBLIC KEY", KEY_LINES),
     "a mention of a private key": f"It begins with {DASHES}BEGIN PRIVATE KEY{DASHES} as they do.",
     "an empty private key": armored("PRIVATE KEY", ["..."]),
-    "bearer in prose": "the bearer of this letter; Bearer token authentication, bearer-based",
-    "a bearer of a name": "Bearer test_module_for_tokens_v2 or Bearer docs/authentication-2.md",
     "a short bearer": "Bearer a1b2c3d4e5f6",
     "words in a header": "Authorization: Basic authentication, Authorization: Bearer YOUR_TOKEN",
-    "variables in a header": "Authorization: Bearer $TOKEN, 'Authorization: Bearer ' + token",
-    "templates in a header": 'f"Authorization: Bearer {token}", Authorization: Bearer <token>',
     "variables in an address": "postgres://user:$PASSWORD@host ${U}:${PW} x://u:${PW}@h x://u:$pw@h",
     "templates in an address": "a://u:{password}@h b://u:{{ pw }}@h c://u:%s@h d://u:%(pw)s@h",
     "blanks in an address": "a://u:***@h b://u:xxxx@h c://<user>:<password>@h d://u:...@h",
     "ports": "http://localhost:8080/a@b http://[::1]:80/x ssh://git@host:22/x git@host:org/x.git",
     "a port, then mail": "http://host:3000, or ada@x.org; http://host:80?mail=ada@x.org",
-    "a port in dense JSON": '{"url":"http://host:80","mail":"ada@x.org"}',
     "a port before another script": (
         "在http://10.0.0.1:8080。登录名是Ada、邮箱ada@x.org http://h:80…a@x.org"
     ),
@@ -377,7 +364,6 @@ FALSE_FRIENDS = {
     ),
     "passwords in one line of shell": "x=1;pwd=${PWD}/x;pwd=$(pwd)/y;pwd=$HOME/z; pwd=$OLDPWD; q=1",
     "keyword arguments": "connect(host=h, user=u, password=p, dbname=d) and password=x in prose",
-    "templates among pairs": "host={h} user={u} password={p} dbname=x host=h password=$PW port=1",
     "a mail address before a protocol": "see {u}:{p}@tcp({h}) or u:${PW}@tcp(h) or a@tcp(b)",
     "curl without a password": (
         'curl -u $USER:$PASS x; curl -u "$U:$P" x; curl -u ada:password x; curl -u ada x; '
@@ -387,11 +373,7 @@ FALSE_FRIENDS = {
         "the machine has a login and a password of 12 signs; login me password forgotten; "
         "machine {host} login x password {token}; machine HOST login USER password PASSWORD"
     ),
-    "base64 of what is no private key": " ".join(
-        plain(armored(label, KEY_LINES)) for label in ("CERTIFICATE", "PUBLIC KEY")
-    ),
     "auth that is no pair": f'"auth": "basic", "auth": "{plain("correct horse")}" _auth=required',
-    "variables of npm": "//r/:_authToken=${NPM_TOKEN} :_authToken=$NPM_TOKEN :_authToken=TOKEN",
     "a name beside AWS": "secret access key "
     + "abcde" * 8
     + " | aws_secret_access_key | required |",
@@ -404,14 +386,11 @@ FALSE_FRIENDS = {
         f"token: Identifier max_tokens=200000 token={UUID} token: authentication_required "
         "eos_token='<|endoftext|>' token := scanner.NextToken2() GITHUB_TOKEN: ${{ secrets.X }}"
     ),
-    "options with words": "--api-key your-api-key-goes-here --token path/to/token/file/on-disk x",
     "beginnings of newer tokens": (
         f"nvapi-key-name tvly-dev sk-lf-{hexed(8)} pat-na1-x phx_ fm2_ ATBB ATCTT3 1//0"
         f" x1//0{mixed(44)} patience.{hexed(64)} a.atlasv1.b phc_{mixed(43)} pk-lf-{UUID} 1Q~2"
     ),
     "an image by its digest": f"docker://alpine:3.18@sha256:{hexed(64)}",
-    "the working directory": "cd /tmp; PWD=/tmp; OLDPWD=/home",
-    "passwords in code": "password = 'correct horse' if password == \"swordfish\" else pwd",
     "expressions in code": "api_key = config.v1.keys2.s3b4 secret=load1Secret2From3Env4(x)",
     "resource names": "secret: projects/p1/secrets/s2/versions/3k4 access_key: k8s/overlays/v1/db2",
     "names beside a label": "password: CorrectHorseBatteryStaple42 access_key=" + "abcde" * 10,
@@ -427,12 +406,9 @@ FALSE_FRIENDS = {
             "do" + "p_v1_" + "0" * 64,
         ]
     ),
-    "the beginnings of tokens": "ghp_ AKIA eyJ sk- sk-proj- xoxb- SG. hvs. glpat- amk_ AIza npm_",
     "placeholders of documentation": (
         "xoxb-your-token-here sk-ant-your-anthropic-key-goes-here glpat-your-token"
     ),
-    "JSON in base64": f"{HEADER} {HEADER}.{CLAIMS}",
-    "stray closing tags": "</private> a </private>",
     "other tags": "<privateer> <private key> < / private> &lt;private&gt;",
     "placeholders": "[REDACTED] [REDACTED:github-token] x://u:[REDACTED:db.prod]@h [REDACTED:",
     "nothing": "",
