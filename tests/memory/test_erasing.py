@@ -27,9 +27,10 @@ from ..support.engines import is_postgresql, rows
 from ..support.erasing import erased, gone, receipt, remains
 from ..support.files import assert_sound
 from ..support.original import original
-from ..support.process import Load, run, served
+from ..support.process import Load, served
 from ..support.requirements import requirement
 from ..support.service import Service, observation, serving
+from ..support.terminal import Terminal
 
 # Rare words: in full, as the index has them stemmed, and in the middle of a sentence.
 EVER = ("xylographer", "wyvernlike", "vexillology", "quokkafarm", "jabberwock", "zugzwanging")
@@ -411,7 +412,7 @@ def test_a_receipt_names_the_copies_that_are_not_reached(service: Service) -> No
 def test_the_index_command_leaves_pending_erasures_alone(service: Service) -> None:
     erasure = erased(service.http, service.save(HIDDEN)["id"])
 
-    assert run("index", "--db", str(service.path), "--check").returncode == 0
+    Terminal().say("index", "--db", service.path, "--check")
     gone(service.http, erasure)
 
 

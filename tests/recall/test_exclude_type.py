@@ -1,6 +1,5 @@
 """exclude_type=: what is of these types is in no context, search or list, and takes no place."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,10 +7,10 @@ import pytest
 
 from ..support.asking import KINDS, asking
 from ..support.engines import storage_at
-from ..support.process import run
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from ..support.terminal import Terminal
 
 ROUTES = ("/context", "/context?query=orders", "/search?q=orders", "/observations/recent")
 HOOKED = 30  # audit observations, all newer than what an agent should be reminded of
@@ -176,11 +175,9 @@ def test_a_client_excludes_types(service: Service, kind: str) -> None:
 
 @pytest.mark.parametrize("command", [["search", "orders"], ["context", "orders"]])
 def test_a_command_excludes_types(service: Service, command: list[str]) -> None:
-    done = run(
-        *command, "--project", "demo", "--limit", "50", "--json",
-        "--exclude-type", "audit", "--exclude-type", "config",
-        variables=storage_at(service.path),
-    )  # fmt: skip
+    options = ("--project", "demo", "--limit", "50", "--exclude-type", "audit")
+    terminal = Terminal(storage_at(service.path))
 
-    assert done.returncode == 0, done.stderr
-    assert set(types(json.loads(done.stdout))) == DECIDED - {"config"} | {"rule"}
+    answer = terminal.json(*command, *options, "--exclude-type", "config")
+
+    assert set(types(answer)) == DECIDED - {"config"} | {"rule"}

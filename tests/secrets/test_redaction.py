@@ -18,9 +18,9 @@ from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, rows, tables
 from ..support.otlp import Collector
 from ..support.planted import AGENTS_MEMORY, HOSTS, MARK, note, tool
-from ..support.process import run
 from ..support.service import Service, observation, serving
 from ..support.stores import STORES, ok
+from ..support.terminal import Terminal
 from ..support.traced import collector
 
 __all__ = ["collector"]
@@ -157,9 +157,9 @@ def test_passwords_like_names_and_short_tokens_are_found_by_a_scan(
     exceptions.unlink()
     assert RARE.encode() in everything(tmp_path).lower()
 
-    assert run("scan", "--db", str(service.path), "--redact").returncode == 0
+    Terminal().say("scan", "--db", service.path, "--redact")
 
-    assert run("scan", "--db", str(service.path)).stdout == "no secrets found in texts\n"
+    assert Terminal().say("scan", "--db", service.path) == "no secrets found in texts\n"
     assert_not_in(tmp_path)
 
 

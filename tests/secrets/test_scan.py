@@ -23,9 +23,9 @@ from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole
 from ..support.engine import opened
 from ..support.engines import rows
-from ..support.process import run
 from ..support.service import START, Service, observation, serving
 from ..support.stores import at, entry, entry_at, ok, store, update
+from ..support.terminal import Terminal
 from .test_redaction import AWS, GITHUB, RARE, everything
 
 KINDS = ["aws-key-id", "github-token"]
@@ -59,8 +59,8 @@ def fill(service: Service) -> None:
 
 
 def scan(path: Path, *options: str) -> tuple[int, str]:
-    done = run("scan", "--db", str(path), *options)
-    return done.returncode, done.stdout
+    done = Terminal().run("scan", "--db", path, *options)
+    return done.exit_code, done.stdout
 
 
 def test_a_scan_says_what_it_would_take_out_and_changes_nothing(stored: Path) -> None:
