@@ -49,17 +49,13 @@ IDENTIFIERS = {
                               "max-connections", "maxConnections", "db.max_connections"],
     "the max connections are 40": ["max_connections", "maxConnections", "max-connections"],
     "maxconnections": ["max_connections", "MaxConnections", "max.connections"],
-    "a kebab-case name": ["kebab case", "kebab-case", "kebabcase", "kebab_case", "case"],
     "see a1/b2.c3 there": ["a1/b2.c3", "b2", "c3", "a1 b2 c3", "b2.c3", "a1b2c3"],
     "an HTTPServer runs": ["HTTPServer", "http server", "httpserver", "server", "http_server"],
     "the http server runs": ["HTTPServer", "http-server"],
     "getHTTPResponseCode": ["response code", "get_http_response_code", "gethttpresponsecode"],
-    "id 550e8400-e29b-41d4-a716-446655440000": [
         "550e8400-e29b-41d4-a716-446655440000", "550E8400-E29B-41D4-A716-446655440000",
         "550e8400", "550E8400", "550e8400e29b41d4a716446655440000"],
     "since v1.2.3": ["v1.2.3", "1.2.3", "V1.2.3", "release/v1.2.3"],
-    "since 1.2.3": ["v1.2.3", "1.2.3"],
-    "python-3.11.4": ["3.11.4", "python 3.11", "v3.11.4"],
     "in src/agentops_memory/domain/text.py": [
         "text.py", "agentops_memory", "agentops memory", "domain/text.py", "agentopsmemory",
         "src/agentops_memory/domain/text.py", "./src/agentops_memory"],
@@ -68,14 +64,10 @@ IDENTIFIERS = {
                                       "@lovelace", "Ada Lovelace"],
     "ORA-00942 and SQLITE_BUSY": ["ora-00942", "00942", "ORA00942", "sqlite_busy", "sqlite busy",
                                   "sqlitebusy", "SQLiteBusy"],
-    "ECONNREFUSED E1234 0x80070005": ["econnrefused", "e1234", "0X80070005"],
-    "std::vector<int> and user__name": ["vector", "std::vector", "user__name", "name"],
     "iPhone, URLs, C++, .env": ["iphone", "iPhone", "url", "URLs", "c++", ".env", "env"],
     "run --dry-run #todo @ada __init__.py snake_case_": [
         "--dry-run", "dryrun", "todo", "#todo", "@ada", "__init__", "init.py", "snake_case"],
     "it doesn't work with O'Brien's": ["work", "o'brien", "O’Brien", "brien"],
-    "https://example.com/a-b/c?x=1#top": ["example.com", "a-b", "https://example.com/a-b/c", "top"],
-    "at 2030-01-01T12:00:00Z": ["2030-01-01", "2030"],
     "needle AND hay NEAR col": ["needle\0hay", "title:needle", "needle*", '"needle', "NEAR(needle"],
     "GitHub and PostgreSQL": ["github", "Github", "postgresql", "PostgreSQL", "git hub"],
 }  # fmt: skip

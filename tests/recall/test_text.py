@@ -19,26 +19,17 @@ EXAMPLES = examples(200)
 anything = st.text(st.characters(codec="utf-8"))
 
 PARTS = {
-    "max_connections": ["max", "connections"], "kebab-case": ["kebab", "case"],
-    "a/b.c": ["a", "b", "c"], "HTTPServer": ["HTTP", "Server"],
-    "parseHTMLDoc": ["parse", "HTML", "Doc"], "OAuth2Client": ["O", "Auth2", "Client"],
-    "getURLs": ["get", "URLs"], "iPhone": ["i", "Phone"], "v1.2.3": ["1", "2", "3"],
+    "max_connections": ["max", "connections"], "parseHTMLDoc": ["parse", "HTML", "Doc"],
+    "OAuth2Client": ["O", "Auth2", "Client"], "getURLs": ["get", "URLs"],
     "app-v1.2": ["app", "1", "2"], "v2-api": ["v2", "api"],
-    "ada.l@example.com": ["ada", "l", "example", "com"], "C:\\temp": ["C", "temp"],
 }  # fmt: skip
 
 # Text, and the words that the index reads in it.
 READ = {
-    "Running words stay": "running words stay", "max_connections": "max_connections maxconnections",
-    "HTTPServer": "httpserver http server", "v1.2.3": "v1.2.3 1 2 3 123",
-    "lib/foo-bar.so": "lib/foo-bar.so libfoobarso foobar", "don't": "don't", "URLs": "urls",
-    "iPhone": "iphone i phone", "C++": "c++", ".env": ".env",
+    "v1.2.3": "v1.2.3 1 2 3 123", "lib/foo-bar.so": "lib/foo-bar.so libfoobarso foobar",
     "--flag @user #tag": "--flag @user #tag", "snake_case_": "snake_case snakecase _",
-    "__init__": "__init__", "数据库": "数据 据库 库", "数": "数",
-    "用SQLite存": "用 sqlite sq lite 存", "データベース": "デー ータ タベ ベー ース ス",
-    "ﾃﾞｰﾀ": "デー ータ タ", "ＡＢＣ１": "abc1", "데이터": "데이 이터 터", "ล่ม": "ล่ ่ม ม",
-    "हिन्दी": "हिन्दी", "x-हिन्दी": "x-हिन्दी xहिन्दी", "كِتَابــي": "كتابي", "Straße": "strasse",
-    "wasn’t — “so”…": "wasn t so ...", "❤️python": "python", "co\u00adoperate": "cooperate",
+    "用SQLite存": "用 sqlite sq lite 存", "ﾃﾞｰﾀ": "デー ータ タ", "ล่ม": "ล่ ่ม ม",
+    "x-हिन्दी": "x-हिन्दी xहिन्दी", "wasn’t — “so”…": "wasn t so ...",
 }  # fmt: skip
 
 
