@@ -53,8 +53,6 @@ IDENTIFIERS = {
     "an HTTPServer runs": ["HTTPServer", "http server", "httpserver", "server", "http_server"],
     "the http server runs": ["HTTPServer", "http-server"],
     "getHTTPResponseCode": ["response code", "get_http_response_code", "gethttpresponsecode"],
-        "550e8400-e29b-41d4-a716-446655440000", "550E8400-E29B-41D4-A716-446655440000",
-        "550e8400", "550E8400", "550e8400e29b41d4a716446655440000"],
     "since v1.2.3": ["v1.2.3", "1.2.3", "V1.2.3", "release/v1.2.3"],
     "in src/agentops_memory/domain/text.py": [
         "text.py", "agentops_memory", "agentops memory", "domain/text.py", "agentopsmemory",
