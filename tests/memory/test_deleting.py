@@ -1,10 +1,5 @@
 """Deleting: soft, hard, again and again, and the index stays whole."""
 
-from itertools import permutations
-
-import pytest
-
-from ..support.database import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -61,32 +56,3 @@ def test_a_second_deletion_leaves_no_trace(service: Service) -> None:
     service.http.delete("/observations/1")
 
     assert service.http.get("/observations/1/history").json() == once
-
-
-@pytest.mark.slow
-@requirement("agentops:observations:delete-keeps-index", "agentops:fault:repeated-deletes")
-def test_no_order_of_deletions_harms_the_index(service: Service) -> None:
-    service.save("the word stays")
-    orders = {tuple(order) for order in permutations([SOFT, SOFT, HARD, HARD])}
-
-    for number, order in enumerate(sorted(orders)):
-        id_ = service.save(f"word {number}", topic_key="k")["id"]
-        for how in order:
-            service.http.delete(f"/observations/{id_}{how}")
-            assert_index_is_whole(service.path)
-    assert [hit["id"] for hit in service.http.get("/search?q=word").json()] == [1]
-
-
-@requirement("agentops:observations:delete-keeps-index")
-def test_changes_between_deletions_do_not_harm_the_index(service: Service) -> None:
-    for turn in range(3):
-        id_ = service.save(f"first words {turn}", topic_key="k")["id"]
-        service.http.patch(f"/observations/{id_}", json={"content": "other words", "title": "x"})
-        service.http.delete(f"/observations/{id_}")
-        service.http.patch(f"/observations/{id_}", json={"content": "lost words"})
-        service.http.post(f"/observations/{id_}/restore", json={"revision": 1})
-        service.save("second words", topic_key="k")
-        service.http.delete(f"/observations/{id_}")
-        assert_index_is_whole(service.path)
-
-    assert service.http.get("/search?q=words").json() == []

@@ -23,7 +23,7 @@ from ..support.erasing import gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
 from ..support.samples import examples, for_each
-from ..support.service import PLAIN, START, Clock, Service, lasting, observation, serving
+from ..support.service import PLAIN, START, Service, lasting, observation, serving
 from ..telemetry.test_tracing import traced
 
 __all__ = ["lasting"]
@@ -405,18 +405,6 @@ def test_a_tenant_that_is_more_than_full_takes_no_record(
 
 
 # Where it holds
-
-
-def test_it_holds_when_the_service_is_started_again(path: Path) -> None:
-    clock = Clock()
-    with serving(path, clock=clock) as service:
-        first = saving(service.http, "a pear")
-    clock.advance(hours=2)
-
-    with serving(path, clock=clock) as service:
-        again = saving(service.http, "a pear")
-
-    assert (told(again), is_replay(again)) == (told(first), True)
 
 
 def test_it_holds_when_the_process_was_killed(path: Path) -> None:

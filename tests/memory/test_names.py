@@ -52,29 +52,6 @@ def older(service: Service) -> Service:
     return service
 
 
-@pytest.mark.heavy
-@requirement("agentops:names:visible")
-@for_each("kind", UNSEEN)
-def test_a_new_name_with_something_invisible_is_refused_by_its_field(
-    service: Service, kind: str
-) -> None:
-    for sign in UNSEEN[kind]:
-        name, fault = f"shop{sign}2", f"has the invisible character U+{ord(sign):04X}"
-        answers = {
-            f"id {fault}": service.http.post("/sessions", json={"id": name, "project": "p"}),
-            f"project {fault}": service.http.post("/sessions", json={"id": "s", "project": name}),
-            f"tags[1] {fault}": service.http.post(
-                "/observations", json=observation("apple", tags=["a", name])
-            ),
-        }
-        for said, answer in answers.items():
-            assert answer.status_code == 400, ascii(sign)
-            assert answer.json() == {"error": f"validation failed: {said}"}
-    assert service.http.get("/stats").json() == {
-        "total_sessions": 0, "total_observations": 0, "projects": [],
-    }  # fmt: skip
-
-
 @requirement("agentops:names:visible")
 @for_each("name, sign", DOUBLES.items())
 def test_what_needs_its_neighbours_is_refused_without_them(
@@ -235,15 +212,6 @@ def test_a_key_that_may_not_save_into_a_project_hears_that_first(service: Servic
         answer = client.post("/observations", json=observation("apple", project=HIDDEN))
 
     assert answer.status_code == 403
-
-
-def test_a_refusal_is_not_remembered_under_its_idempotency_key(service: Service) -> None:
-    key = {"idempotency-key": "k"}
-    refused = observation("apple", tags=["a\u200b"])
-
-    assert service.http.post("/observations", json=refused, headers=key).status_code == 400
-    answer = service.http.post("/observations", json=observation("apple", tags=["a"]), headers=key)
-    assert answer.status_code == 201
 
 
 def test_an_agent_is_told_in_a_sentence(service: Service) -> None:

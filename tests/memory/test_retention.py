@@ -167,52 +167,20 @@ def test_a_request_is_answered_as_after_a_hard_deletion(service: Service) -> Non
     ]  # fmt: skip
 
 
-@pytest.mark.heavy
-def test_no_step_takes_more_than_saves_may_wait_for(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (past_retention, revisions):
-        monkeypatch.setattr(module, "MAX_ROWS", 4)
-    for number in range(3):
-        for change in range(3 * number + 1):
-            service.save(f"pear {number} {change}", topic_key=f"pears/{number}")
-        service.http.delete(f"/observations/{number + 1}")
-    home = store(service.http)
-    made = entry(service.http, home, "a", "Quokkas.")
-    for change in range(6):
-        update(service.http, home, made, f"Quokkas {change}.")
-    delete(service.http, entry_at(home, made))
-    for number in range(3):
-        service.save(f"small pear {number}")
-        service.http.delete(f"/observations/{number + 5}")
-    began = rows(service.path, "SELECT count(*) FROM revisions")[0][0]
-
-    async def one_step(engine: SqliteEngine) -> None:
-        assert await engine.write(OPERATOR, STEPS[0].removed, [MemoryId(4)]) == 4
-        if not is_postgresql():
-            assert await engine.read(OPERATOR, lambda tx: tx.partitions.marked_for_purge())
-
-    run(service, one_step, START + MONTH)
-    ids = "SELECT number FROM {} WHERE memory_id = 4 ORDER BY number"
-    assert rows(service.path, ids.format("versions")) == [(5,), (6,), (7,), (8,)]
-    assert rows(service.path, ids.format("revisions")) == [(5,), (6,), (7,), (8,)]
-
-    assert swept(service, START + MONTH)[Kind.DELETED] == 7 + began - 4
-
-    taken = rows(service.path, "SELECT observations, revisions FROM erasures ORDER BY id")
-    assert max(whole + parts for whole, parts in taken) <= 4
-    assert [sum(column) for column in zip(*taken, strict=True)] == [7, began]
-    tables = ("memories", "revisions", "versions")
-    assert [rows(service.path, f"SELECT * FROM {table}") for table in tables] == [[], [], []]
-    run(service, lambda it: scrub_all(it, OPERATOR))
-    assert remains(service.path.parent, "quokka", "pear") == set()
-    assert_index_is_whole(service.path)
-
-
 @pytest.mark.slow
-def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("bound", "most", "steps"),
+    [  # each text is there twice; a long history goes two texts, or four, at a time
+        ("MAX_STEP", 1000, [(0, 2), (0, 2), *[(1, 2)] * 7]),
+        ("MAX_ROWS", 4, [(0, 4), *[(1, 2)] * 7]),
+    ],
+)
+def test_no_step_takes_more_than_saves_may_wait_for(
+    service: Service, monkeypatch: pytest.MonkeyPatch, bound: str, most: int,
+    steps: list[tuple[int, int]],
+) -> None:  # fmt: skip
     for module in (past_retention, revisions):
-        monkeypatch.setattr(module, "MAX_STEP", 1000)
+        monkeypatch.setattr(module, bound, most)
     for number in range(6):
         saved = service.save(f"{number}" * 400)
         service.http.delete(f"/observations/{saved['id']}")
@@ -222,9 +190,11 @@ def test_a_step_is_small_in_bytes_too(service: Service, monkeypatch: pytest.Monk
 
     swept(service, START + MONTH)
 
-    taken = rows(service.path, "SELECT observations, revisions FROM erasures")
-    # Each text is there twice; a long history goes two texts at a time.
-    assert sorted(taken) == [(0, 2), (0, 2), *[(1, 2)] * 7]
+    assert sorted(rows(service.path, "SELECT observations, revisions FROM erasures")) == steps
+    assert [rows(service.path, f"SELECT * FROM {it}") for it in ("memories", "revisions")] == [
+        []
+    ] * 2
+    assert_index_is_whole(service.path)
 
 
 def test_what_was_restored_meanwhile_stays(service: Service) -> None:

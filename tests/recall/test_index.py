@@ -88,22 +88,6 @@ def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
     assert_index_is_exact(service.path)
 
 
-def test_what_is_deleted_or_replaced_is_not_found_and_what_is_restored_is(service: Service) -> None:
-    service.save("apple", title="it")
-
-    def found(word: str) -> bool:
-        return service.http.get("/search", params={"q": word}).text != "[]"
-
-    service.http.patch("/observations/1", json={"content": "banana", "title": "that"})
-    assert (found("apple"), found("banana"), found("that")) == (False, True, True)
-    service.http.delete("/observations/1")
-    assert (found("apple"), found("banana")) == (False, False)
-    service.http.post("/observations/1/restore", json={"revision": 1})
-    assert (found("apple"), found("banana"), found("that")) == (True, False, False)
-    service.http.delete("/observations/1?hard=true")
-    assert not found("apple")
-
-
 @contextmanager
 def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
