@@ -77,13 +77,14 @@ def test_a_patched_content_has_its_own_hash_and_is_found(service: Service) -> No
     assert_index_is_whole(service.path)
 
 
-@requirement("agentops:observations:patch-counts")
+@requirement("agentops:observations:patch-counts", "agentops:json:null-is-absent")
 def test_a_patch_that_changes_nothing_leaves_no_trace(service: Service) -> None:
     _save_full(service)
     service.clock.advance(hours=1)
     same = {name: FULL[name] for name in ("type", "title", "content", "tags")}
 
-    for body in ({}, same, {"title": FULL["title"]}, {"scope": "global", "project": "other"}):
+    ignored = {"scope": "global", "project": "other"}
+    for body in ({}, same, {"title": FULL["title"]}, ignored, dict.fromkeys(same)):
         assert service.http.patch("/observations/1", json=body).json() == FULL
     assert len(service.http.get("/observations/1/history").json()) == 1
 

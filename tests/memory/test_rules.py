@@ -40,15 +40,6 @@ def test_null_is_the_same_as_absent(service: Service) -> None:
     assert ended.json() == {"session_id": "s1", "summary": "", "message_count": 0}
 
 
-@requirement("agentops:json:null-is-absent")
-def test_null_changes_nothing_in_a_patch(service: Service) -> None:
-    saved = service.save("one", tags=["a"])
-    before = service.http.get(f"/observations/{saved['id']}").json()
-    nothing = dict.fromkeys(["type", "title", "content", "tags"])
-
-    assert service.http.patch(f"/observations/{saved['id']}", json=nothing).json() == before
-
-
 @requirement("agentops:json:unknown-fields")
 def test_unknown_fields_are_ignored(service: Service) -> None:
     unknown = {"id": 9, "nested": [{"deep": [1]}], "uid": "x", "created_at": 1}

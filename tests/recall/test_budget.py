@@ -3,52 +3,9 @@
 from itertools import product
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from agentops_memory.memory.memory import Text
-from agentops_memory.memory.search import Budget
-from agentops_memory.recall.recall import Cost, cost_of, entry_line, fitting, summary_line
-
+from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
-
-BOUND = st.none() | st.integers(0, 60)
-
-
-@given(st.lists(st.builds(Cost, tokens=st.integers(1, 20), chars=st.integers(3, 30))), BOUND, BOUND)
-def test_what_is_packed_fits_and_what_is_left_out_did_not(
-    costs: list[Cost], max_tokens: int | None, max_chars: int | None
-) -> None:
-    fits = fitting(costs, Budget(max_tokens=max_tokens, max_chars=max_chars))
-
-    tokens = chars = 0
-    for cost, is_in in zip(costs, fits, strict=True):
-        would_fit = (max_tokens is None or tokens + cost.tokens <= max_tokens) and (
-            max_chars is None or chars + cost.chars <= max_chars
-        )
-        assert is_in == would_fit
-        if is_in:
-            tokens, chars = tokens + cost.tokens, chars + cost.chars
-    assert max_tokens is None or tokens <= max_tokens
-    assert max_chars is None or chars <= max_chars
-
-
-@for_each(
-    "line, tokens, chars", [("- a\n", 1, 4), ("- ab\n", 2, 5), ("- é\n", 2, 4), ("- 😀😀\n", 3, 5)]
-)
-def test_a_line_costs_a_token_for_four_bytes_and_a_character_a_code_point(
-    line: str, tokens: int, chars: int
-) -> None:
-    assert cost_of(line) == Cost(tokens=tokens, chars=chars)
-
-
-def test_the_lines_are_those_of_the_runtime() -> None:
-    text = Text(type="note", title="Queue", content="abcdef")
-
-    assert summary_line("Session: 1") == "- Session: 1\n"
-    assert entry_line(text, 300) == "- [note] Queue: abcdef\n"
-    assert entry_line(text, 3) == "- [note] Queue: abc...\n"
 
 
 def test_summaries_are_counted_first_then_each_entry_in_its_order(service: Service) -> None:
@@ -77,22 +34,24 @@ def test_summaries_are_counted_first_then_each_entry_in_its_order(service: Servi
 
 
 def test_an_explanation_lists_what_was_left_out(service: Service) -> None:
+    """A line costs a token for four bytes, begun ones too, and a character a code point."""
     _ended(service, "s1", "hello " * 40)
     service.save("small", title="last", session_id="a")
     service.save("x" * 40, title="long", session_id="b")
-    service.save("tiny", title="first", session_id="c")
+    service.save("tin😀", title="first", session_id="c")
 
     answer = _context(service, explain="true", max_chars=60, max_tokens=99)
 
     assert answer["recent_sessions"] == []
     assert answer["explain"]["budget"] == {
-        "max_tokens": 99, "max_chars": 60, "tokens": 14, "chars": 52, "summaries_left_out": 1,
+        "max_tokens": 99, "max_chars": 60, "tokens": 15, "chars": 52, "summaries_left_out": 1,
         "left_out": [{"id": 2, "place": 2, "tokens": 16, "chars": 61}],
     }  # fmt: skip
     places = [row["explain"]["place"] for row in answer["recent_observations"]]
     assert places == [1, 3]
 
 
+@requirement("agentops:context:cut")
 def test_a_content_is_cut_where_the_agent_wants_it(service: Service) -> None:
     service.save("é" * 400, title="it")
 

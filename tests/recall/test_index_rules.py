@@ -174,21 +174,6 @@ def test_a_file_of_the_first_format_may_be_empty(path: Path) -> None:
 
 
 @pytest.mark.heavy
-@pytest.mark.representative(3)
-@pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
-def test_a_change_of_format_that_is_killed_leaves_the_first_one(path: Path, point: str) -> None:
-    first_format(path)
-
-    killed_at(path, point)
-
-    assert rows(path, "PRAGMA user_version") == [(1,)]
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-    rows(path, "INSERT INTO memories_fts (memories_fts, rank) VALUES ('integrity-check', 1)")
-    migrated(path, NOW)
-    assert_sound(path, live=39)
-
-
-@pytest.mark.heavy
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
 def test_an_index_whose_making_is_killed_is_used_as_it_was(path: Path, point: str) -> None:

@@ -89,7 +89,7 @@ LENT: dict[str, tuple[list[Saved], dict[str, list[int]]]] = {
         [*FIRST, ANSWER], {"zebra": [1, 2, 3], "emu": [2, 3], "first": [1, 2]},
     ),
     "no word before the last thirty": (
-        [f"{it} w29" for it in FIRST] + [ANSWER], {"zebra": [1], "emu": [2]},
+        [*(f"{it} w29" for it in FIRST), ANSWER], {"zebra": [1], "emu": [2]},
     ),
     "two characters of a script without spaces as a word": (
         ["猫狗" + "数" * 58, "鸟鱼" + "数" * 60, "据" * 160],
