@@ -74,7 +74,7 @@ def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service)
     assert_index_is_whole(service.path)
 
 
-@requirement("life:3:kept")
+@requirement("life:3:kept", "life:3:for-ever")
 @pytest.mark.parametrize("is_deleted", [False, True])
 def test_it_goes_by_the_later_of_its_end_and_its_last_change(
     service: Service, is_deleted: bool
@@ -87,6 +87,7 @@ def test_it_goes_by_the_later_of_its_end_and_its_last_change(
         service.http.delete("/observations/1")
     revisions = 1 + is_deleted
 
+    assert swept(service, START + 900 * MONTH, Retentions(expired=FOR_EVER)) == 0
     assert swept(service, START + HOUR + MONTH - timedelta(microseconds=1)) == 0
     told = stats(service.path, KEPT, START + HOUR + MONTH).held
     assert [it.past_retention for it in told if it.kind is Kind.EXPIRED] == [1 + revisions]
@@ -98,13 +99,6 @@ def test_it_goes_by_the_later_of_its_end_and_its_last_change(
     assert rows(service.path, "SELECT * FROM lifecycles") == []
     assert rows(service.path, "SELECT count(*) FROM erasures") == [(2,)]
     assert_index_is_whole(service.path)
-
-
-@requirement("life:3:for-ever")
-def test_what_is_kept_for_ever_stays(service: Service) -> None:
-    ending(service, "A pear.", START + SECOND)
-
-    assert swept(service, START + 900 * MONTH, Retentions(expired=FOR_EVER)) == 0
 
 
 @pytest.mark.slow

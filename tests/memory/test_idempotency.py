@@ -9,8 +9,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentops_memory.http.bodies import KEY_HEADERS
 from agentops_memory.memory import redactor
@@ -22,11 +20,9 @@ from ..support.engines import broken, quota, rows
 from ..support.erasing import gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
-from ..support.samples import examples, for_each
-from ..support.service import PLAIN, START, Service, lasting, observation, serving
+from ..support.samples import for_each
+from ..support.service import PLAIN, START, Service, observation, serving
 from ..telemetry.test_tracing import traced
-
-__all__ = ["lasting"]
 
 KEY = "5b1d7e0c-order-17"
 REUSED = {"error": "Idempotency key reused with a different request body."}
@@ -202,32 +198,6 @@ def test_an_older_spelling_of_the_header_means_the_same(service: Service) -> Non
 
     assert len({told(answer) for answer in answers}) == 1
     assert [is_replay(answer) for answer in answers] == [False, True, True]
-
-
-SERVED = count()
-
-
-@examples(40)
-@given(st.lists(st.tuples(st.sampled_from("klm"), st.sampled_from("xyz")), max_size=8))
-def test_of_any_requests_the_first_with_each_key_is_done(
-    lasting: Service, asked: list[tuple[str, str]]
-) -> None:
-    run = f"run-{next(SERVED)}"
-    first: dict[str, tuple[str, object]] = {}
-    done = dict.fromkeys("xyz", 0)
-    for key, content in asked:
-        answer = saving(lasting.http, content, f"{run}-{key}", project=run)
-        before = first.setdefault(key, (content, answer.json()))
-        assert answer.status_code == (201 if before[0] == content else 409)
-        if answer.status_code == 201:
-            assert answer.json() == before[1]
-    for content, _ in first.values():
-        done[content] += 1
-
-    stored = lasting.http.get("/observations/recent", params={"project": run}).json()
-    assert {row["content"]: row["duplicate_count"] for row in stored} == {
-        content: times for content, times in done.items() if times
-    }
 
 
 # What has changed since

@@ -7,14 +7,8 @@ import pytest
 
 from agentops_memory.http import query as http
 from agentops_memory.memory import memories
-from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.search import Filter, SearchResult
-from agentops_memory.memory.space import Project
 from agentops_memory.recall import explanation, search
-from agentops_memory.recall.explanation import Answer, failed_filters
 
-from ..support.files import reading
 from ..support.samples import for_each
 from ..support.service import Service
 
@@ -172,20 +166,6 @@ def test_without_a_project_a_context_ranks_global_memories_alone(service: Servic
     told = why_not(service, last, "/context", project="", query="apple", limit=1)
 
     assert (told["reason"], told["place"]) == ("rank", 2)
-
-
-def test_a_read_of_one_project_alone_does_not_reach_global_memories(service: Service) -> None:
-    everyones = saved(service, "apple", scope="global", project="other")
-    memory = reading(service.path, lambda tx: tx[MemoryTable].get(MemoryId(everyones)))
-    assert memory is not None
-
-    def filters(filter_: Filter) -> tuple[str, ...]:
-        found = Answer(found=SearchResult(), filter=filter_, limit=1, tiers=(), fills_up=False)
-        return failed_filters(memory, found)
-
-    assert filters(Filter(project=Project("demo"))) == ("project",)
-    assert filters(Filter(project=Project("demo"), global_too=True)) == ()
-    assert filters(Filter(project=Project("other"))) == filters(Filter()) == ()
 
 
 def test_a_memory_that_a_budget_left_out_is_said_to_be(service: Service) -> None:
