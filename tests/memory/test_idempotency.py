@@ -607,6 +607,8 @@ def test_no_key_is_kept_and_no_text_once_it_is_erased(tmp_path: Path) -> None:
         ask(service.http, *restoring, "orders-only-key-3")
         said = {"messages": [{"role": "user", "content": "xylograph"}]}
         ask(service.http, "POST", "/sessions/quokka/end", said, "orders-only-key-4")
+        stored = repr(rows(service.path, "SELECT answer FROM done"))
+        assert all(word in stored for word in words[:4])
         erasing = ("DELETE", f"/observations/{memory}?hard=true", None)
         ask(service.http, *erasing, "orders-only-key-5")
         erasure = service.http.delete("/projects/demo?hard=true").headers["X-Erasure-Id"]

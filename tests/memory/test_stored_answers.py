@@ -7,7 +7,7 @@ import pytest
 
 from ..support.answers import AGENTS, HOSTS, REST, STORES, Writer, described, every_write, told
 from ..support.engines import rows
-from ..support.erasing import erased, gone, remains
+from ..support.erasing import remains
 from ..support.process import until
 from ..support.service import Clock, Service, observation, serving
 
@@ -29,41 +29,6 @@ def test_every_write_is_answered_again_as_before_after_a_restart(path: Path) -> 
 
 
 # What is erased or redacted
-
-
-def answers(path: Path) -> str:
-    return " ".join(str(it) for (it,) in rows(path, "SELECT answer FROM done"))
-
-
-def test_an_erased_memory_is_in_no_stored_answer(service: Service) -> None:
-    write = Writer(service.http)
-    one = write.plain("POST", REST, observation("plain")).json()["id"]
-    write("change", "PATCH", f"{REST}/{one}", {"content": "xylograph"})
-    write("restore", "POST", f"{REST}/{one}/restore", {"revision": 2})
-    assert answers(service.path).count("xylograph") == 2
-
-    gone(service.http, erased(service.http, one))
-
-    assert remains(service.path.parent, "xylograph") == set()
-    assert {it.status_code for it in write.again(service.http).values()} == {404}
-    assert service.http.get(f"{REST}/recent").json() == []
-
-
-def test_an_erased_project_is_in_no_stored_answer(service: Service) -> None:
-    write = Writer(service.http)
-    said = {"messages": [{"role": "user", "content": "xylograph"}]}
-    write("save", "POST", REST, observation("x", project="quokka"))
-    write("end", "POST", "/sessions/s1/end?project=quokka", said)
-    write("delete", "DELETE", f"{REST}/9")
-    assert "xylograph" in answers(service.path)
-
-    erasure = service.http.delete("/projects/quokka?hard=true").headers["x-erasure-id"]
-    gone(service.http, erasure)
-
-    assert remains(service.path.parent, "xylograph") == set()
-    assert {"xylograph", "quokka"} & set(answers(service.path).split('"')) == set()
-    statuses = {name: it.status_code for name, it in write.again(service.http).items()}
-    assert statuses == {"save": 404, "end": 404, "delete": 204}
 
 
 @pytest.mark.slow

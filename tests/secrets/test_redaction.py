@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, product
 from pathlib import Path
 
 import httpx
@@ -18,6 +18,7 @@ from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, rows, tables
 from ..support.otlp import Collector
 from ..support.planted import AGENTS_MEMORY, HOSTS, MARK, note, tool
+from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 from ..support.stores import STORES, ok
 from ..support.terminal import Terminal
@@ -74,33 +75,29 @@ def telling(collector: Collector, tmp_path: Path) -> Iterator[Service]:
         telemetry.stop()
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("field", FIELDS)
-def test_a_secret_in_any_field_of_a_save_reaches_no_file(
-    service: Service, tmp_path: Path, field: str
-) -> None:
-    for secret in [AWS, GITHUB, "<private>" + RARE]:  # short enough for each field
+def test_a_secret_in_any_field_of_a_save_reaches_no_file(service: Service, tmp_path: Path) -> None:
+    for field, secret in product(
+        FIELDS, [AWS, GITHUB, "<private>" + RARE]
+    ):  # short enough for each
         answer = service.http.post("/observations", json=with_secret(field, secret))
         assert answer.status_code == 201, answer.text
         if field != "project":  # which is folded before anything looks at it
             assert answer.headers["x-redacted"] == "1"
-        assert_not_in(tmp_path)
+    assert_not_in(tmp_path)
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("secret", SECRETS)
 def test_a_secret_in_a_longer_text_is_taken_out_of_it_and_the_rest_is_found(
-    service: Service, tmp_path: Path, secret: str
+    service: Service, tmp_path: Path
 ) -> None:
-    answer = service.http.post(
-        "/observations", json=observation(f"The banana is at {secret}", title="Where it is")
-    )
+    for number, secret in enumerate(SECRETS):
+        body = observation(f"The banana is at {secret}", title="Where it is", project=f"p{number}")
+        answer = service.http.post("/observations", json=body)
 
-    assert answer.headers["x-redacted"] == "1"
-    stored = service.http.get(f"/observations/{answer.json()['id']}").json()
-    assert stored["content"].startswith("The banana is at [REDACTED:")
-    assert len(service.http.get("/search?q=banana").json()) == 1
+        assert answer.headers["x-redacted"] == "1"
+        stored = service.http.get(f"/observations/{answer.json()['id']}").json()
+        assert stored["content"].startswith("The banana is at [REDACTED:")
+        assert len(service.http.get(f"/search?q=banana&project=p{number}").json()) == 1
     assert service.http.get(f"/search?q={RARE}").json() == []
     assert_not_in(tmp_path)
 
@@ -345,7 +342,7 @@ def test_what_a_tenant_allows_stays_in_its_memories_alone(tmp_path: Path) -> Non
         assert AWS not in contents("acme")[0]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["no JSON", "[]", '{"acme": []}', '{"ACME": {}}', '{"acme": {"allow": "x"}}',
      '{"acme": {"allow_kinds": ["no such kind"]}}', '{"acme": {"alow": []}}'],
