@@ -69,7 +69,7 @@ def test_the_document_has_the_table_of_the_code() -> None:
 @pytest.mark.heavy
 def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
     fill(service)
-    live = living(service.path)
+    live = service.http.get("/export").content
     early = START + MONTH - MICROSECOND
     receipts = 0 if is_postgresql() else 1 + 1  # whose bytes are known to be gone
 
@@ -83,7 +83,7 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
     assert swept(service, LATER + MONTH - MICROSECOND) == NOTHING
     assert swept(service, LATER + MONTH) == NOTHING | {Kind.DELETED: 1 + 2, Kind.IDEMPOTENCY: 1}
 
-    assert living(service.path) == live
+    assert service.http.get("/export").content == live
     assert_index_is_whole(service.path)
     assert rows(service.path, "SELECT count(*) FROM done") == [(0,)]
     assert service.http.get("/observations/1/history").json()[0]["revision"] == 6
@@ -555,21 +555,3 @@ def contents(path: Path) -> dict[str, Any]:
         table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")
         for table, what in columns.items()
     }
-
-
-def living(path: Path) -> Any:
-    """All of the live memories, with the newest three of their revisions, and the sessions."""
-    return (
-        rows(path, "SELECT * FROM memories WHERE deleted_at IS NULL ORDER BY id"),
-        rows(
-            path,
-            """SELECT r.*
-                 FROM revisions r
-                 JOIN memories m ON m.id = r.memory_id
-                WHERE m.deleted_at IS NULL AND r.number > m.revision - 3
-             ORDER BY memory_id, number""",
-        ),
-        rows(path, "SELECT v.* FROM versions v JOIN memories m ON m.id = v.memory_id"
-                   " WHERE m.deleted_at IS NULL ORDER BY v.uid"),
-        rows(path, "SELECT * FROM sessions ORDER BY id"),
-    )  # fmt: skip
