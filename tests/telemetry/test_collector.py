@@ -17,7 +17,6 @@ from agentops_memory.telemetry.otlp import grpc_target, http_url
 from ..support.forks import SOURCES
 from ..support.otlp import Collector
 from ..support.process import run
-from ..support.samples import for_each
 from ..support.traced import each_collector
 
 __all__ = ["each_collector"]
@@ -34,13 +33,6 @@ ENDING = """
         pass
     print('"ending"', flush=True)
     telemetry.stop()
-"""
-
-LOADED = """
-    import sys
-    from agentops_memory.telemetry import Telemetry
-    Telemetry.started(*sys.argv[1:] or [None]).stop()
-    print(*(name for name in ("opentelemetry.sdk", "grpc", "requests") if name in sys.modules))
 """
 
 
@@ -70,53 +62,23 @@ def test_a_dead_collector_does_not_delay_the_exit(fault: str, protocol: str) -> 
     assert messages[-1] == "the collector does not answer; the last spans are lost"
 
 
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize(
-    ("arguments", "loaded"),
-    [
-        ((), ""),
-        (("127.0.0.1:1", "grpc"), "opentelemetry.sdk grpc"),
-        (("127.0.0.1:1", "http"), "opentelemetry.sdk requests"),
-    ],
-)
-def test_only_the_exporter_that_is_used_is_loaded(arguments: tuple[str, ...], loaded: str) -> None:
-    with python(LOADED, *arguments) as process:
-        said, _ = process.communicate(timeout=MOST)
-
-    assert said.strip() == loaded
-
-
-def test_an_unknown_protocol_is_refused() -> None:
-    with pytest.raises(ValueError, match="must be one of grpc, http"):
-        Telemetry.started("127.0.0.1:4317", "carrier-pigeon")
-
-
-@for_each(
-    "endpoint, target, tls",
-    [
-        ("collector:4317", "collector:4317", False),
-        ("[::1]:4317", "[::1]:4317", False),
+def test_grpc_is_plain_text_unless_the_url_is_https_and_http_posts_below_the_endpoint() -> None:
+    for endpoint, target, tls in (
+        ("collector:4317", "collector:4317", False), ("[::1]:4317", "[::1]:4317", False),
         ("http://collector:4317", "collector:4317", False),
         ("https://collector:4317/", "collector:4317", True),
-    ],
-)
-def test_grpc_is_plain_text_unless_the_url_is_https(endpoint: str, target: str, tls: bool) -> None:
-    assert grpc_target(endpoint) == (target, tls)
-
-
-@for_each(
-    "endpoint, url",
-    [
+    ):  # fmt: skip
+        assert grpc_target(endpoint) == (target, tls)
+    for endpoint, url in (
         ("collector:4318", "http://collector:4318/v1/traces"),
         ("http://collector:4318", "http://collector:4318/v1/traces"),
         ("https://collector/", "https://collector/v1/traces"),
         ("https://collector/otlp", "https://collector/otlp/v1/traces"),
         ("https://collector/otlp/v1/traces", "https://collector/otlp/v1/traces"),
-    ],
-)
-def test_http_posts_below_the_endpoint(endpoint: str, url: str) -> None:
-    assert http_url(endpoint) == url
+    ):
+        assert http_url(endpoint) == url
+    with pytest.raises(ValueError, match="must be one of grpc, http"):
+        Telemetry.started("127.0.0.1:4317", "carrier-pigeon")
 
 
 @contextmanager

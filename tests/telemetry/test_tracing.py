@@ -6,9 +6,9 @@ import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-import httpx
 import pytest
 
 from agentops_memory.telemetry import Telemetry
@@ -16,7 +16,8 @@ from agentops_memory.telemetry import Telemetry
 from ..docs.test_docs import WITHOUT_SPAN
 from ..support import process
 from ..support.erasing import erased
-from ..support.otlp import Collector, ReceivedSpan, grpc_collector, http_collector
+from ..support.otlp import Collector, grpc_collector, http_collector
+from ..support.samples import for_each
 from ..support.service import Protocols, Service, observation, own_protocols, speaking
 from .test_collector import MOST, PATIENT
 
@@ -29,12 +30,20 @@ TRANSCRIPT = {"messages": [{"role": "user", "content": "Go on"}]}
 OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
     "create_session": ("POST", "/sessions", {"id": "s9", "project": "Demo "}, {
         "memory.project": "demo", "memory.session.id": "s9", "memory.session.message_count": 0}),
-    "append_messages": ("POST", "/sessions/s1/messages", TRANSCRIPT, {
-        "memory.project": "demo", "memory.session.id": "s1", "memory.session.message_count": 1}),
+    "append_messages": ("POST", "/sessions/s7/messages?project=demo", TRANSCRIPT, {
+        "memory.project": "demo", "memory.session.id": "s7", "memory.session.message_count": 1}),
     "end_session": ("POST", "/sessions/s1/end", TRANSCRIPT, {
         "memory.project": "demo", "memory.session.id": "s1", "memory.session.message_count": 1}),
     "recent_sessions": ("GET", "/sessions/recent?project=demo", None, {"memory.project": "demo"}),
-    "add_observation": ("POST", "/observations", observation("blue whales sing"), {
+    "search": ("GET", "/search?project=demo&q=" + "whales " * 60, None, {
+        "memory.project": "demo", "memory.search.query": ("whales " * 60).strip()[:200],
+        "memory.search.result_count": 1}),
+    "fetch_context": ("GET", "/context?query=whales&project=demo", None, {
+        "memory.project": "demo", "memory.query": "whales", "memory.context.query_used": True,
+        "memory.context.method": "fts5_bm25", "memory.context.result_count": 1,
+        "gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": "whales",
+        "gen_ai.retrieval.document_count": 1}),
+    "add_observation": ("POST", "/observations", observation("blue whales sing", topic_key="k"), {
         "memory.project": "demo", "memory.session.id": "s1", "memory.observation.id": 2,
         "memory.observation.type": "discovery", "memory.observation.action": "created"}),
     "recent_observations": ("GET", "/observations/recent?project=demo", None, {
@@ -52,23 +61,33 @@ OPERATIONS: dict[str, tuple[str, str, object, dict[str, object]]] = {
         "memory.project": "demo", "memory.review.count": 0}),
     "restore_observation": ("POST", "/observations/1/restore", {"revision": 1}, {
         "memory.project": "demo", "memory.observation.id": 1}),
-    "delete_observation": ("DELETE", "/observations/1?hard=true", None, {
-        "memory.observation.id": 1, "memory.observation.hard_delete": True}),
-    "delete_project": ("DELETE", "/projects/Demo?hard=true", None, {"memory.project": "demo"}),
-    "search": ("GET", "/search?q=whales&project=demo", None, {
-        "memory.project": "demo", "memory.search.query": "whales",
-        "memory.search.result_count": 1}),
-    "fetch_context": ("GET", "/context?query=whales&project=demo", None, {
-        "memory.project": "demo", "memory.query": "whales", "memory.context.query_used": True,
-        "memory.context.method": "fts5_bm25", "memory.context.result_count": 1,
-        "gen_ai.operation.name": "retrieval", "gen_ai.retrieval.query.text": "whales",
-        "gen_ai.retrieval.document_count": 1}),
     "timeline": ("GET", "/timeline?observation_id=1", None, {"memory.observation.id": 1}),
     "stats": ("GET", "/stats?project=demo", None, {"memory.project": "demo"}),
     "export": ("GET", "/export?project=demo", None, {"memory.project": "demo"}),
     "import": ("POST", "/import", {"sessions": [{"id": "i", "project": "p"}]}, {
         "memory.import.sessions": 1, "memory.import.observations": 0}),
+    "delete_observation": ("DELETE", "/observations/1?hard=true", None, {
+        "memory.observation.id": 1, "memory.observation.hard_delete": True}),
+    "delete_project": ("DELETE", "/projects/Demo?hard=true", None, {"memory.project": "demo"}),
 }  # fmt: skip
+ROW = {"session_id": "j", "project": "p", "type": "t", "title": "t", "content": "c"}
+# what is special about a request -> the same, with the operation
+OTHERS: dict[str, tuple[str, str, str, object, dict[str, object]]] = {
+    "a plan": ("import", "POST", "/import?dry_run=true", {
+        "sessions": [{"id": "j", "project": "p"}], "observations": [ROW] * 2}, {
+        "memory.import.dry_run": True, "memory.import.sessions": 1,
+        "memory.import.observations": 1}),
+    "no query": ("fetch_context", "GET", "/context?project=none", None, {
+        "memory.context.query_used": False, "memory.context.method": "recency",
+        "memory.context.result_count": 0}),
+    "a long prompt": ("fetch_context", "GET", "/context?project=demo&query=" + "é" * 600, None, {
+        "memory.query": "é" * 500, "gen_ai.retrieval.query.text": "é" * 500}),
+    "not found": ("get_observation", "GET", "/observations/77", None, {"error.type": "not_found"}),
+    "no id": ("get_observation", "GET", "/observations/x", None, {"error.type": "invalid_input"}),
+    "no text": ("create_session", "POST", "/sessions", {"id": 1}, {
+        "error.type": "validation_error"}),
+}  # fmt: skip
+Spans = Callable[[str], Collector]
 
 
 @contextmanager
@@ -90,83 +109,82 @@ def traced(
         yield service, received
 
 
-def spans_of(
-    path: Path, *requests: tuple[str, str, object], headers: dict[str, str] | None = None
-) -> Collector:
-    """What the collector received of some requests to a service with one observation."""
-    with traced(path) as (service, received):
+@pytest.fixture(scope="module")
+def spans(tmp_path_factory: pytest.TempPathFactory) -> Spans:
+    """What a collector received of each request, which came in a trace of its own."""
+    requests = {name: (method, path, body) for name, (method, path, body, _) in OPERATIONS.items()}
+    requests |= {name: (method, path, body) for name, (_, method, path, body, _) in OTHERS.items()}
+    traces = {name: f"{number:032x}" for number, name in enumerate(requests, 1)}
+    with traced(tmp_path_factory.mktemp("traced")) as (service, received):
         service.save("the song of whales")
-        for method, target, body in requests:
-            service.http.request(method, target, json=body, headers=headers)
-        return received()
-
-
-def is_within(given: dict[str, object], span: ReceivedSpan) -> dict[str, object]:
-    return {name: span.attributes.get(name) for name in given}
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(7)
-@pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, tmp_path: Path) -> None:
-    method, target, body, attributes = OPERATIONS[operation]
-
-    collector = spans_of(tmp_path, (method, target, body), headers=FROM_AGENT)
-
-    name = f"memory.{operation}"
-    (span,) = [span for span in collector.all(name) if span.trace == TRACE]
-    assert (span.parent, span.is_server, span.failed) == (AGENT, True, False)
-    wanted = {"memory.operation": operation, **attributes}
-    assert is_within(wanted, span) == wanted
-
-
-OF_OTHERS = ("/api/", "/anthropic/", "/v1/", "/.well-known/")  # which have tests of their own
-
-
-@pytest.mark.slow
-def test_every_operation_of_the_api_is_traced_here(service: Service) -> None:
-    paths = service.http.get("/openapi.json").json()["paths"]
-
-    served = {
+        for name, (method, path, body) in requests.items():
+            headers = {"traceparent": f"00-{traces[name]}-{AGENT}-01"}
+            service.http.request(method, path, json=body, headers=headers)
+        paths = service.http.get("/openapi.json").json()["paths"]
+        collector = received()
+    described = {
         operation["operationId"]
         for path, methods in paths.items()
         for operation in methods.values()
         if not path.startswith(OF_OTHERS)
     }
-    assert served - WITHOUT_SPAN - {"get_erasure"} == set(OPERATIONS)
+    assert described - WITHOUT_SPAN - {"get_erasure"} == set(OPERATIONS)
+
+    def of(name: str) -> Collector:
+        found = [span for span in collector.spans if span.trace == traces[name]]
+        return replace(collector, spans=found)
+
+    return of
 
 
-def test_a_look_at_a_receipt_is_a_span_that_names_its_project(tmp_path: Path) -> None:
-    with traced(tmp_path) as (service, received):
-        erasure = erased(service.http, service.save("the song of whales")["id"])
-        service.http.get(f"/erasures/{erasure}")
-        collector = received()
-
-    (span,) = collector.all("memory.get_erasure")
-    assert (span.attributes["memory.project"], span.failed) == ("demo", False)
+@for_each("operation", OPERATIONS)
+def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, spans: Spans) -> None:
+    span = spans(operation).one(f"memory.{operation}")
+    assert (span.parent, span.is_server, span.failed) == (AGENT, True, False)
+    expected = {"memory.operation": operation, **OPERATIONS[operation][-1]}
+    assert {name: span.attributes.get(name) for name in expected} == expected
 
 
-def test_the_span_of_a_plan_says_what_would_be_imported(tmp_path: Path) -> None:
-    rows = [{"session_id": "i", "project": "p", "type": "t", "title": "t", "content": "c"}] * 2
-    document = {"sessions": [{"id": "i", "project": "p"}], "observations": rows}
+@for_each("name", OTHERS)
+def test_a_span_says_what_is_special_about_its_request(name: str, spans: Spans) -> None:
+    operation, *_, attributes = OTHERS[name]
+    span = spans(name).one(f"memory.{operation}")
+    assert {name: span.attributes.get(name) for name in attributes} == attributes
+    assert span.failed is ("error.type" in attributes)
+    assert [event.name for event in span.events] == (["exception"] if span.failed else [])
 
-    collector = spans_of(tmp_path, ("POST", "/import?dry_run=true", document))
 
-    assert collector.one("memory.import").attributes.items() >= {
-        "memory.import.dry_run": True,
-        "memory.import.sessions": 1,
-        "memory.import.observations": 1,
-    }.items()  # fmt: skip
+def test_below_an_operation_are_the_steps_that_it_took(spans: Spans) -> None:
+    def below(operation: str) -> list[str]:
+        collector = spans(operation)
+        return [it.name for it in collector.children(collector.one(f"memory.{operation}"))]
+
+    saved = spans("add_observation")
+    steps = [it.name for it in saved.children(saved.one("store.add_observation"))]
+    assert below("add_observation") == ["store.add_observation"]
+    assert steps == ["store.dedup.topic_key", "store.dedup.hash", "store.insert"]
+    assert below("export") == ["store.session_page"] * 2 + ["store.memory_page"] * 2
+    (event,) = spans("search").one("memory.search").events
+    assert (event.name, event.attributes["memory.injected.method"]) == (
+        "search.result", "fts5_bm25",
+    )  # fmt: skip
+
+
+OF_OTHERS = ("/api/", "/anthropic/", "/v1/", "/.well-known/")  # which have tests of their own
 
 
 def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Path) -> None:
     title = "🐳" * 120
     with traced(tmp_path) as (service, received):
+        erasure = erased(service.http, service.save("to be gone")["id"])
+        service.http.get(f"/erasures/{erasure}")
         found = service.save("the song of whales", title=title)["id"]
         recent = service.save("nothing of the kind", session_id="another")["id"]
         service.http.get("/context", params={"project": "demo", "query": "whales"})
         collector = received()
 
+    looked = collector.one("memory.get_erasure")
+    assert (looked.attributes["memory.project"], looked.failed) == ("demo", False)
     events = collector.one("memory.fetch_context").events
     assert [event.name for event in events] == ["context.injected"] * 2
     first, second = (event.attributes for event in events)
@@ -179,66 +197,6 @@ def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Pat
     }  # fmt: skip
     assert second["memory.injected.observation_id"] == recent
     assert second["memory.injected.method"] == "recency"
-
-
-def test_each_search_result_is_an_event(tmp_path: Path) -> None:
-    collector = spans_of(tmp_path, ("GET", "/search?q=" + "whales " * 60, None))
-
-    span = collector.one("memory.search")
-    assert span.attributes["memory.search.query"] == ("whales " * 60).strip()[:200]
-    assert [event.name for event in span.events] == ["search.result"]
-    assert span.events[0].attributes["memory.injected.method"] == "fts5_bm25"
-
-
-def test_a_context_without_a_query_says_that_it_is_by_recency(tmp_path: Path) -> None:
-    collector = spans_of(tmp_path, ("GET", "/context?project=demo", None))
-
-    attributes = collector.one("memory.fetch_context").attributes
-    assert attributes["memory.context.query_used"] is False
-    assert attributes["memory.context.method"] == "recency"
-    assert attributes["memory.context.result_count"] == 1
-
-
-def test_a_save_shows_each_step_it_took(tmp_path: Path) -> None:
-    save = ("POST", "/observations", observation("blue", topic_key="k"))
-
-    collector = spans_of(tmp_path, save, headers=FROM_AGENT)
-
-    (operation,) = [s for s in collector.all("memory.add_observation") if s.trace == TRACE]
-    (store,) = collector.children(operation)
-    assert store.name == "store.add_observation"
-    steps = [step.name for step in collector.children(store)]
-    assert steps == ["store.dedup.topic_key", "store.dedup.hash", "store.insert"]
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("method", "target", "body", "operation", "error"),
-    [
-        ("GET", "/observations/77", None, "get_observation", "not_found"),
-        ("GET", "/observations/x", None, "get_observation", "invalid_input"),
-        ("POST", "/sessions", {"id": 1}, "create_session", "validation_error"),
-    ],
-)
-def test_a_refusal_is_an_error_with_its_type(
-    method: str, target: str, body: object, operation: str, error: str, tmp_path: Path
-) -> None:
-    span = spans_of(tmp_path, (method, target, body)).one(f"memory.{operation}")
-
-    assert span.failed
-    assert span.attributes["error.type"] == error
-    assert [event.name for event in span.events] == ["exception"]
-
-
-@pytest.mark.slow
-def test_a_malformed_traceparent_is_ignored(tmp_path: Path) -> None:
-    for header in ("", "00-zz-zz-01", "x" * 5000, f"00-{'0' * 32}-{'0' * 16}-01"):
-        with traced(tmp_path) as (service, received):
-            answer = service.http.get("/stats", headers={"traceparent": header})
-            collector = received()
-
-        assert answer.status_code == 200
-        assert collector.one("memory.stats").parent == ""
 
 
 def test_a_log_line_names_the_trace_and_no_query(path: Path) -> None:
@@ -272,33 +230,14 @@ def test_a_dead_collector_loses_no_request_and_delays_no_exit(path: Path) -> Non
         ) as (program, http),
     ):
         # More spans than the exporter's queue holds.
-        statuses = {save(http, n) for n in range(600)}
+        notes = (observation(f"note {number}") for number in range(600))
+        statuses = {http.post("/observations", json=it).status_code for it in notes}
         stored = http.get("/stats").json()["total_observations"]
         program.send(signal.SIGTERM)
         code = program.wait(timeout=MOST)
 
     assert (statuses, stored, code) == ({201}, 600, 0)
     assert not [line for line in program.lines if re.search("Traceback", line)]
-
-
-def save(http: httpx.Client, number: int) -> int:
-    return http.post("/observations", json=observation(f"note {number}")).status_code
-
-
-def test_the_span_of_an_export_holds_every_page_that_is_read(tmp_path: Path) -> None:
-    collector = spans_of(tmp_path, ("GET", "/export", None), headers=FROM_AGENT)
-
-    (operation,) = [span for span in collector.all("memory.export") if span.trace == TRACE]
-    below = [span.name for span in collector.children(operation)]
-    assert below == ["store.session_page"] * 2 + ["store.memory_page"] * 2
-
-
-def test_a_long_prompt_is_cut_in_its_span(tmp_path: Path) -> None:
-    collector = spans_of(tmp_path, ("GET", "/context?project=demo&query=" + "é" * 600, None))
-
-    attributes = collector.one("memory.fetch_context").attributes
-    assert attributes["memory.query"] == "é" * 500
-    assert attributes["gen_ai.retrieval.query.text"] == "é" * 500
 
 
 @pytest.mark.heavy
