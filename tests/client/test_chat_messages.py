@@ -16,42 +16,33 @@ HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
 
 
 @for_each(
-    "fields, sentence",
+    "kind, fields, sentence",
     [
-        ({"role": "robot"}, ("The role of a message must be one of system, user, "
+        (ChatMessage, {"role": "robot"}, ("The role of a message must be one of system, user, "
          "assistant, tool, not 'robot'.")),
-        ({"role": "user", "content": None}, "The content of a message must be text, not NoneType."),
-        ({"role": "user", "tool_calls": (call("a"),)},
+        (ChatMessage, {"role": "user", "content": None},
+         "The content of a message must be text, not NoneType."),
+        (ChatMessage, {"role": "user", "tool_calls": (call("a"),)},
          "Only an assistant message has tool calls, not one of 'user'."),
-        ({"role": "assistant", "tool_calls": ({"id": "a"},)},
+        (ChatMessage, {"role": "assistant", "tool_calls": ({"id": "a"},)},
          "Each call of a message must be a ToolCall."),
-        ({"role": "tool"}, "Exactly the messages with the role tool must have a tool_call_id."),
-        ({"role": "user", "tool_call_id": "a"},
+        (ChatMessage, {"role": "tool"},
          "Exactly the messages with the role tool must have a tool_call_id."),
-        ({"role": "tool", "tool_call_id": 1}, "The id of a call must be text, not int."),
+        (ChatMessage, {"role": "user", "tool_call_id": "a"},
+         "Exactly the messages with the role tool must have a tool_call_id."),
+        (ChatMessage, {"role": "tool", "tool_call_id": 1},
+         "The id of a call must be text, not int."),
+        (ToolCall, {"id": None, "name": "Bash"}, "The id of a call must be text, not NoneType."),
+        (ToolCall, {"id": "a", "name": 7}, "The name of a tool must be text, not int."),
+        (ToolCall, {"id": "a", "name": "Bash", "arguments": '{"command": "ls"}'},
+         "The arguments of a call must be a mapping; parse the JSON first."),
     ],
 )  # fmt: skip
-def test_what_is_no_message_is_refused(fields: dict[str, Any], sentence: str) -> None:
+def test_what_is_no_message_and_no_call_is_refused(
+    kind: type, fields: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-        ChatMessage(**fields)
-
-
-def test_what_is_no_call_is_refused() -> None:
-    wrong: list[tuple[dict[str, Any], str]] = [
-        ({"id": None, "name": "Bash"}, "The id of a call must be text, not NoneType."),
-        ({"id": "a", "name": 7}, "The name of a tool must be text, not int."),
-        ({"id": "a", "name": "Bash", "arguments": '{"command": "ls"}'},
-         "The arguments of a call must be a mapping; parse the JSON first."),
-    ]  # fmt: skip
-    for fields, sentence in wrong:
-        with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
-            ToolCall(**fields)
-
-
-def test_calls_may_come_in_a_list() -> None:
-    listed: Any = [call("a")]
-
-    assert ChatMessage(role="assistant", tool_calls=listed) == calls("a")
+        kind(**fields)
 
 
 def test_a_token_is_four_bytes_and_a_message_four_tokens_more_with_its_calls() -> None:

@@ -53,11 +53,12 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_it_has_stored(tmp_pat
     kill(tmp_path, f"at_any_moment(pathlib.Path({str(tmp_path / 'agent.json')!r}))")
 
 
-def test_what_is_written_is_on_disk_before_it_counts(
+def test_what_is_written_is_on_disk_before_it_counts_and_its_owner_alone_reads_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, synced, fsync = tmp_path / "agent.json", [], os.fsync
-    write(path, b"old")
+    path.write_text("old")
+    path.chmod(0o644)
 
     def noted(file: int) -> None:
         synced.append((Path(f"/proc/self/fd/{file}").readlink().name, read(path)))
@@ -67,41 +68,27 @@ def test_what_is_written_is_on_disk_before_it_counts(
     write(path, b"new")
 
     assert synced == [(".agent.json.new", b"old"), (tmp_path.name, b"new")]
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_owner_alone_may_read_it(tmp_path: Path) -> None:
-    path = tmp_path / "agent.json"
-    path.write_text("old")
-    path.chmod(0o644)
-
-    write(path, b"new")
-
-    assert (read(path), path.stat().st_mode & 0o777) == (b"new", 0o600)
-
-
-def test_what_a_killed_process_left_is_neither_used_nor_kept(tmp_path: Path) -> None:
-    path, draft = tmp_path / "agent.json", tmp_path / ".agent.json.new"
-    elsewhere = tmp_path / "elsewhere"
-    draft.write_text("half of a state, and longer")
-    os.link(draft, elsewhere)
-
-    write(path, b"new")
-
-    assert read(path) == b"new"
-    assert elsewhere.read_text() == "half of a state, and longer"
-    assert not draft.exists()
-
-
-def test_a_link_in_place_of_the_draft_is_not_followed(tmp_path: Path) -> None:
+def test_what_stands_in_place_of_the_draft_is_neither_used_nor_followed(tmp_path: Path) -> None:
     path, draft, victim = (tmp_path / name for name in ("agent.json", ".agent.json.new", "victim"))
-    for target in (victim, tmp_path / "nothing"):
-        victim.write_text("precious")
-        draft.symlink_to(target)
-
+    victim.write_text("precious, and longer than a state")
+    for put, target in (
+        (Path.hardlink_to, victim), (Path.symlink_to, victim),
+        (Path.symlink_to, tmp_path / "nothing"),
+    ):  # fmt: skip
+        put(draft, target)
         write(path, b"new")
 
-        assert (victim.read_text(), read(path), path.is_symlink()) == ("precious", b"new", False)
-    assert not (tmp_path / "nothing").exists()
+        assert (read(path), path.is_symlink(), draft.exists()) == (b"new", False, False)
+        assert victim.read_text() == "precious, and longer than a state"
+    os.mkfifo(draft)
+    with pytest.raises(OSError, match="No such device"):
+        write(path, b"newer")
+    assert (read(path), draft.is_fifo(), names(tmp_path)) == (
+        b"new", True, [draft.name, path.name, "victim"],
+    )  # fmt: skip
 
 
 def test_a_link_stays_and_the_file_behind_it_is_replaced(tmp_path: Path) -> None:
@@ -112,9 +99,9 @@ def test_a_link_stays_and_the_file_behind_it_is_replaced(tmp_path: Path) -> None
     for document in (b"first", b"second"):
         write(link, document)
 
-        assert link.is_symlink()
         assert (folder / "state.json").read_bytes() == read(link) == document
     assert (names(tmp_path), names(folder)) == (["agent.json", "volume"], ["state.json"])
+    assert link.is_symlink()
 
 
 def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
@@ -148,8 +135,10 @@ def test_a_full_disk_leaves_the_old_state_and_no_litter(tmp_path: Path) -> None:
         assert WorkingMemory.restore(path).extra == memory.extra
 
 
-def test_writers_of_one_path_take_turns(tmp_path: Path) -> None:
-    path = tmp_path / "agent.json"
+def test_writers_of_one_path_take_turns_and_who_waits_too_long_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, draft = tmp_path / "agent.json", tmp_path / ".agent.json.new"
     documents = [bytes([letter]) * 100_000 for letter in b"abcd"]
     write(path, documents[0])
 
@@ -162,37 +151,17 @@ def test_writers_of_one_path_take_turns(tmp_path: Path) -> None:
 
     with ThreadPoolExecutor(len(documents)) as threads:
         found = [it for mine in threads.map(many, documents) for it in mine]
-
     assert set(found) <= set(documents)
-    assert names(tmp_path) == ["agent.json"]
 
-
-def test_who_waits_too_long_for_another_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, draft = tmp_path / "agent.json", tmp_path / ".agent.json.new"
-    monkeypatch.setattr(checkpoint, "LOCK_TIMEOUT", timedelta())
     write(path, b"old")
+    monkeypatch.setattr(checkpoint, "LOCK_TIMEOUT", timedelta())
     with draft.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-
         with pytest.raises(TimeoutError, match="Another process keeps writing it"):
             write(path, b"new")
         assert (read(path), draft.exists()) == (b"old", True)
-
     write(path, b"new")
-    assert (read(path), draft.exists()) == (b"new", False)
-
-
-def test_a_pipe_in_place_of_the_draft_is_not_waited_for(tmp_path: Path) -> None:
-    path, draft = tmp_path / "agent.json", tmp_path / ".agent.json.new"
-    write(path, b"old")
-    os.mkfifo(draft)
-
-    with pytest.raises(OSError, match="No such device"):
-        write(path, b"new")
-
-    assert (read(path), draft.is_fifo()) == (b"old", True)
+    assert (read(path), names(tmp_path)) == (b"new", ["agent.json"])
 
 
 def test_what_is_no_ordinary_file_is_neither_replaced_nor_waited_for(tmp_path: Path) -> None:

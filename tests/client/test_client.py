@@ -91,17 +91,31 @@ def test_a_memory_is_saved_updated_and_counted(client: MemoryClient, project: st
     )  # fmt: skip
 
 
-def test_the_newest_come_first_and_the_list_goes_on(client: MemoryClient, project: str) -> None:
-    ids = [noted(client, project, f"Number {n}").id for n in range(3)]
+def test_lists_go_on_and_a_timeline_has_the_neighbours(client: MemoryClient, project: str) -> None:
+    ids = [noted(client, project, f"Number {n}").id for n in range(5)]
+    assert [it.id for it in client.timeline(ids[2])] == ids
     tagged = client.save(
-        session_id=project, project=project, type="pattern", title="T", content="c", tags=["one"],
-        scope="team",
+        session_id=f"of {project}", project=project, type="pattern", title="T", content="c",
+        tags=["one"], scope="team",
     ).id  # fmt: skip
 
     assert [it.id for it in client.recent(project, type="note")] == ids[::-1]
     assert client.recent(project, limit=1, before=ids[1]) == [client.get(ids[0])]
     assert [it.id for it in client.recent(project, tag="one", scope="team")] == [tagged]
     assert client.recent("nobody's") == []
+    assert client.timeline(ids[2], before=1, after=1) == [
+        TimelineEntry(id=ids[n], type="note", title="Note", content=f"Number {n}", created_at=START)
+        for n in (1, 2, 3)
+    ]
+    with pytest.raises(NotFound):
+        client.timeline(10**6)
+    counted = client.stats(project)
+    assert counted == Stats(
+        total_sessions=counted.total_sessions, total_observations=6, projects=counted.projects
+    )
+    assert project in counted.projects
+    assert client.stats().total_observations >= 6
+    assert client.health() == "ok"
 
 
 def test_a_memory_is_changed_and_brought_back(client: MemoryClient, project: str) -> None:
@@ -199,19 +213,6 @@ def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None
     assert client.search("apples", project=project, type="other") == Found()
 
 
-@pytest.mark.heavy
-def test_hits_that_one_answer_has_no_room_for_are_counted(
-    client: MemoryClient, project: str
-) -> None:
-    for number in range(45):
-        noted(client, project, f"whale {number} " + "x" * 49_900)
-
-    found = client.search("whale", project=project, limit=50)
-
-    assert len(found) + found.omitted == 45
-    assert found.omitted > 0
-
-
 def test_a_context_has_summaries_then_memories(client: MemoryClient, project: str) -> None:
     client.end_session(f"of {project}", [Message(role="user", content="Go on")], project=project)
     client.save(
@@ -236,62 +237,35 @@ def test_a_context_has_summaries_then_memories(client: MemoryClient, project: st
     assert client.context(project="nobody's") == Context()
 
 
-def test_memory_stores_join_a_context(client: MemoryClient, project: str, served: Service) -> None:
+def test_stores_and_agents_memory_join_a_context(
+    client: MemoryClient, project: str, served: Service
+) -> None:
     cloud = "/api/v1/cloud/memory_stores"
     stores = [served.http.post(cloud, json={"name": "Shelf"}).json()["id"] for _ in range(2)]
-    entry = {"path": "kiwi.md", "content": "Kiwis are green."}
-    answer = served.http.post(f"{cloud}/{stores[1]}/memories", json=entry)
-    assert answer.is_success, answer.text
-
-    told = client.context(project=project, query="kiwis", stores=stores)
-
-    assert told.observations == (Line(type="memory", title="kiwi.md", content="Kiwis are green."),)
-    with pytest.raises(NotFound):
-        client.context(project=project, stores=["memstore_none"])
-
-
-def test_agents_memory_joins_a_context(client: MemoryClient, project: str, served: Service) -> None:
+    fruit = {"path": "kiwi.md", "content": "Kiwis are green."}
+    served.http.post(f"{cloud}/{stores[1]}/memories", json=fruit).raise_for_status()
     for tier in ("episodic", "semantic"):
         entry = {
             "agent_id": project, "namespace": project, "key": tier, "memory_type": tier,
             "value": {"fruit": "quinces"},
         }  # fmt: skip
-        asks = {"X-Agent-ID": project}
-        assert served.http.post("/api/v1/memory", json=entry, headers=asks).status_code == 201
+        own = {"X-Agent-ID": project}
+        served.http.post("/api/v1/memory", json=entry, headers=own).raise_for_status()
+    query: dict[str, Any] = {"project": project, "query": "kiwis quinces"}
 
-    told = client.context(
-        project=project, query="quinces", namespaces=[project], episodic=True, agent=project
+    joined = client.context(**query, stores=stores)
+    agents = client.context(**query, namespaces=[project], episodic=True, agent=project)
+
+    assert joined.observations == (
+        Line(type="memory", title="kiwi.md", content="Kiwis are green."),
     )
-    assert {(it.type, it.title) for it in told.observations} == {
+    assert {(it.type, it.title) for it in agents.observations} == {
         ("episodic", f"{project}/episodic"), ("semantic", f"{project}/semantic"),
     }  # fmt: skip
-    assert client.context(project=project, query="quinces").observations == ()
-    with pytest.raises(NotFound):
-        client.context(project=project, namespaces=["nowhere"], agent=project)
-
-
-def test_a_timeline_has_the_neighbours(client: MemoryClient, project: str) -> None:
-    ids = [noted(client, project, f"Number {n}").id for n in range(5)]
-
-    assert [it.id for it in client.timeline(ids[2])] == ids
-    assert client.timeline(ids[2], before=1, after=1) == [
-        TimelineEntry(id=ids[n], type="note", title="Note", content=f"Number {n}", created_at=START)
-        for n in (1, 2, 3)
-    ]
-    with pytest.raises(NotFound):
-        client.timeline(10**6)
-
-
-def test_the_whole_is_counted(client: MemoryClient, project: str) -> None:
-    noted(client, project, "One")
-
-    told = client.stats(project)
-
-    assert told == Stats(
-        total_sessions=told.total_sessions, total_observations=1, projects=told.projects
-    )
-    assert project in told.projects
-    assert client.stats().total_observations > 0
+    assert client.context(**query).observations == ()
+    for unknown in ({"stores": ["memstore_none"]}, {"namespaces": ["nowhere"], "agent": project}):
+        with pytest.raises(NotFound):
+            client.context(project=project, **unknown)
 
 
 def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> None:
@@ -318,26 +292,16 @@ def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> No
     assert client.sessions(project, limit=1) == [row]
     assert [it.id for it in client.sessions(project, before=other)] == [first]
 
-
-def test_messages_are_told_as_they_come(client: MemoryClient, project: str) -> None:
-    session, said = f"told of {project}", Message(role="user", content=f"Go {PRIVATE}")
-
-    assert client.append_messages(session, [], project=project) == Appended()
-    assert client.append_messages(session, [said], project=project) == Appended(redacted=1)
+    third, message = f"three of {project}", said[0]
+    assert client.append_messages(third, [], project=project) == Appended()
+    assert client.append_messages(third, [message], project=project) == Appended(redacted=1)
     for _ in range(2):
-        client.append_messages(session, [said], idempotency_key=project)
-
-    assert [it.message_count for it in client.sessions(project)] == [2]
-    assert client.end_session(session).summary == (
+        client.append_messages(third, [message], idempotency_key=project)
+    assert client.sessions(project, limit=1)[0].message_count == 2
+    assert client.end_session(third).summary == (
         "Session: 2 messages (2 user, 0 assistant). "
         "Started with: Go [REDACTED:private] Ended with: Go [REDACTED:private]"
     )
-
-
-def test_a_message_that_is_none_is_refused_before_it_is_sent(client: MemoryClient) -> None:
-    for telling in (client.append_messages, client.end_session):
-        with pytest.raises(Invalid, match="Each message must be a Message"):
-            telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
 
 
 @shares_sessions
@@ -354,23 +318,6 @@ def test_a_session_may_have_any_id(client: MemoryClient, project: str, served: S
         assert ended.session_id == clean(session)
         assert clean(id_) in ended.summary
     assert client.sessions("unknown") == []
-
-
-def test_the_service_is_healthy(client: MemoryClient) -> None:
-    assert client.health() == "ok"
-
-
-def test_every_fault_is_named(client: MemoryClient, project: str) -> None:
-    with pytest.raises(Invalid) as refusal:
-        client.save(
-            session_id="", project=project, type="t", title="x" * 501, content="c",
-            tags="no list",
-        )  # fmt: skip
-
-    assert str(refusal.value) == (
-        "validation failed: session_id is required; title exceeds 500 chars; tags must be a list"
-    )
-    assert (refusal.value.status, refusal.value.retry_after) == (400, None)
 
 
 @given(text=anything)
@@ -393,22 +340,31 @@ def test_any_text_is_a_question(served: Service, text: str) -> None:
             assert client.end_session(text).session_id == clean(text)
 
 
-def test_a_prompt_of_any_length_is_a_question(client: MemoryClient, project: str) -> None:
-    noted(client, project, "Whales sing.")
-
-    assert len(client.search("whales " + "漢" * 200_000, project=project)) == 1
-    assert client.context(query="whales " + "漢" * 200_000, project=project).observations
-
-
-def test_what_no_request_can_hold_is_refused(client: MemoryClient) -> None:
+def test_what_no_request_can_hold_is_refused_and_every_fault_is_named(
+    client: MemoryClient, project: str
+) -> None:
+    for telling in (client.append_messages, client.end_session):
+        with pytest.raises(Invalid, match="Each message must be a Message"):
+            telling("s", [{"role": "user", "content": "Hi."}])  # type: ignore[list-item]
     with pytest.raises(Invalid, match="too long for the URL"):
         client.search("x", tag="t" * 100_000)
     with pytest.raises(Invalid, match="too long for the URL"):
         client.end_session("s" * 100_000)
     with pytest.raises(Invalid) as refusal:
         client.search("x", tag="t" * 65_400)
-
     assert refusal.value.status == 431
+    with pytest.raises(Invalid) as refusal:
+        client.save(
+            session_id="", project=project, type="t", title="x" * 501, content="c",
+            tags="no list",
+        )  # fmt: skip
+    assert str(refusal.value) == (
+        "validation failed: session_id is required; title exceeds 500 chars; tags must be a list"
+    )
+    assert (refusal.value.status, refusal.value.retry_after) == (400, None)
+    noted(client, project, "Whales sing.")  # a prompt of any length is a question
+    assert len(client.search("whales " + "漢" * 200_000, project=project)) == 1
+    assert client.context(query="whales " + "漢" * 200_000, project=project).observations
 
 
 def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, project: str) -> None:

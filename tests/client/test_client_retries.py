@@ -15,12 +15,11 @@ from agentops_memory_client import (
     MemoryServiceError,
     Message,
     TooMany,
-    Unavailable,
     Unreachable,
 )
 from agentops_memory_client.contract.models import Imported
 
-from ..support.asking import Happening, Road, Time, answering, asking, over, saying
+from ..support.asking import Happening, Road, Time, answering, asking, over
 from ..support.process import free_port
 from ..support.service import Service, serving
 
@@ -34,7 +33,7 @@ OFTEN = answering(429, {"error": "Too often."}, headers={"retry-after": "4"})
 REFUSED, CUT, LATE = httpx.ConnectError("no"), httpx.ReadError("cut"), httpx.ReadTimeout("")
 
 
-def test_what_passes_is_sent_again(kind: str) -> None:
+def test_what_passes_is_sent_again_and_what_stays_is_not(kind: str) -> None:
     page = answering(503, html="<html>starting</html>")
     unsent: tuple[Happening, ...] = (
         REFUSED, httpx.ConnectTimeout(""), httpx.PoolTimeout(""), BUSY, OFTEN, page,
@@ -50,17 +49,14 @@ def test_what_passes_is_sent_again(kind: str) -> None:
 
         assert len(road.requests) == 3
         assert len({(it.headers["idempotency-key"], it.content) for it in road.requests}) == 1
-
-
-def test_what_stays_is_not_sent_again(kind: str) -> None:
     stays: tuple[Happening, ...] = (
         *(answering(status, {"error": "No."}) for status in (400, 401, 403, 404, 409, 500, 507)),
         answering(502, html="<html>"), answering(200, html="<html>"), answering(302),
         httpx.LocalProtocolError(""), httpx.RemoteProtocolError("illegal status line"),
     )  # fmt: skip
-    for happening in stays:
+    for happening, retries in [*((it, 2) for it in stays), (BUSY, 0)]:
         road = Road([happening])
-        with asking(kind, road=road) as client, pytest.raises(MemoryServiceError):
+        with asking(kind, road=road, retries=retries) as client, pytest.raises(MemoryServiceError):
             client.save(**OBSERVATION)
 
         assert len(road.requests) == 1
@@ -85,27 +81,21 @@ def test_every_write_brings_a_key_of_its_own_and_a_question_none(kind: str) -> N
     assert len(set(written)) == 7
 
 
-def test_the_waits_double_up_to_a_bound_and_are_all_jitter(kind: str) -> None:
-    time = Time()
-    with asking(kind, road=Road([REFUSED]), time=time, retries=7) as client:
-        with pytest.raises(Unreachable):
-            client.health()
-        assert time.waits == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
-
-        time.waits.clear()
-        time.chance = 0.0
-        with pytest.raises(Unreachable):
-            client.health()
-        assert time.waits == [0.0] * 7
-
-
-def test_the_service_says_when_to_come_back(kind: str) -> None:
+def test_the_waits_double_up_to_a_bound_with_jitter_or_are_as_the_service_says(kind: str) -> None:
     time = Time()
     page = answering(503, html="<html>starting</html>", headers={"retry-after": "2"})
     with asking(kind, road=Road([OFTEN, BUSY, page, HEALTHY]), time=time, retries=3) as client:
         assert client.health() == "ok"
-
     assert time.waits == [4.25, 1.5, 3.0]
+
+    time = Time()
+    with asking(kind, road=Road([REFUSED]), time=time, retries=7) as client:
+        for chance, waits in ((1.0, [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]), (0.0, [0.0] * 7)):
+            time.waits.clear()
+            time.chance = chance
+            with pytest.raises(Unreachable):
+                client.health()
+            assert time.waits == waits
 
 
 def test_no_wait_is_longer_than_the_time_that_there_is(kind: str) -> None:
@@ -141,14 +131,6 @@ def test_all_attempts_together_have_a_bound(kind: str) -> None:
 
     assert allowed == [2.0, 2.0, 2.0, pytest.approx(0.25)]
     assert time.now == 8.0
-
-
-def test_with_no_retries_a_call_is_sent_once(kind: str) -> None:
-    road = Road([BUSY])
-    with asking(kind, road=road, retries=0) as client, pytest.raises(Unavailable):
-        client.health()
-
-    assert len(road.requests) == 1
 
 
 def test_a_save_whose_answer_was_lost_is_not_doubled(kind: str, path: Path) -> None:
@@ -202,13 +184,6 @@ def test_a_service_that_starts_late_is_waited_for(path: Path) -> None:
             asker.join(30)
 
     assert answers == ["ok"]
-
-
-def test_a_server_that_only_closes_is_asked_three_times(kind: str) -> None:
-    with saying(b"") as url, asking(kind, url) as client, pytest.raises(Unreachable) as failure:
-        client.save(**OBSERVATION)
-
-    assert failure.value.may_be_done
 
 
 async def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:

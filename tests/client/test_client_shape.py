@@ -1,6 +1,5 @@
 """How a client is made, shown and shared."""
 
-import asyncio
 import inspect
 import ssl
 import subprocess
@@ -8,6 +7,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from agentops_memory_client import AsyncMemoryClient, MemoryClient, Misconfigured, Unreachable
-from agentops_memory_client.contract.models import Observation, Saved, Stats
-from agentops_memory_client.contract.service import MemoryService, Method, Questions
+from agentops_memory_client.contract.models import Observation
+from agentops_memory_client.contract.service import Method, Questions
 from agentops_memory_client.transport import tls_context
 
 from ..docs.test_architecture import modules
@@ -30,52 +30,19 @@ from ..support.service import lasting as served
 __all__ = ["served"]
 
 
-def noted(client: MemoryClient, project: str, content: str) -> Saved:
-    return client.save(session_id="s1", project=project, type="note", title="T", content=content)
-
-
-@pytest.mark.heavy
-def test_many_tasks_may_ask_at_once(served: Service) -> None:
-    async def main() -> list[Saved]:
-        async with AsyncMemoryClient(served.url, timeout=timedelta(seconds=60)) as client:
-            return await asyncio.gather(
-                *(
-                    client.save(
-                        session_id="s", project="tasks", type="n", title="t", content=f"Number {n}"
-                    )
-                    for n in range(150)
-                )
-            )
-
-    assert len({saved.id for saved in asyncio.run(main())}) == 150
-
-
 @pytest.mark.slow
 def test_several_threads_may_ask_at_once(served: Service) -> None:
     start = threading.Barrier(8)
 
     def save(number: int) -> list[int]:
         start.wait()
-        return [noted(client, "threads", f"Number {number}-{n}").id for n in range(10)]
+        of = partial(client.save, session_id="s1", project="threads", type="note", title="T")
+        return [of(content=f"Number {number}-{n}").id for n in range(10)]
 
     with MemoryClient(served.url) as client, ThreadPoolExecutor(8) as threads:
         ids = [id_ for mine in threads.map(save, range(8)) for id_ in mine]
 
     assert len(set(ids)) == 80
-
-
-async def asked(service: MemoryService) -> Stats:
-    """Whoever knows the port alone may be given a client; mypy compares every signature."""
-    return await service.stats()
-
-
-def test_the_awaited_client_is_a_memory_service(served: Service) -> None:
-    async def main() -> Stats:
-        async with AsyncMemoryClient(served.url) as client:
-            return await asked(client)
-
-    with MemoryClient(served.url) as client:
-        assert asyncio.run(main()) == client.stats()
 
 
 def test_both_clients_show_the_signatures_and_texts_of_the_questions() -> None:

@@ -1,4 +1,7 @@
-"""An agent's memory session tells the service all that is said, and reminds of what is known."""
+"""An agent's memory session tells the service all that is said, and reminds of what is known.
+
+What a program gets wrong with it is told at once, and loses nothing.
+"""
 
 import asyncio
 import json
@@ -6,14 +9,17 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from agentops_memory_client import MemoryClient
 from agentops_memory_client.runtime import (
     ChatMessage,
     MemorySession,
     ToolCall,
     ToolHooks,
+    Unsent,
     WorkingMemory,
 )
 
@@ -30,6 +36,7 @@ from ..support.agent_memory import (
     summary,
     way,
 )
+from ..support.samples import for_each
 from ..support.service import Service
 
 __all__ = ["way"]
@@ -45,11 +52,12 @@ async def test_each_turn_is_told_when_it_is_over_and_the_end_makes_the_summary(
         assert (row["id"], row["message_count"]) == (memory.working.session_id, 2)
         assert "ended_at" not in row
         await one_turn(memory, "Is it out?")
+        memory.working.add(ChatMessage.user("Thanks."))  # after the last turn
     assert memory.report.unsent == ()
     assert memory.report.lost == ()
     assert memory.report.ended is not None
     assert memory.report.ended.summary == summary(service)
-    assert summary(service) == SUMMARY.format(4, 2, 2, "Deploy it. Ended with: Is it out?")
+    assert summary(service) == SUMMARY.format(5, 3, 2, "Deploy it. Ended with: Thanks.")
 
 
 async def test_what_is_told_is_as_the_platforms_runtime_tells_it(way: Way) -> None:
@@ -74,69 +82,56 @@ async def test_what_is_told_is_as_the_platforms_runtime_tells_it(way: Way) -> No
 
 
 def test_a_turn_is_reminded_byte_for_byte(way: Way, service: Service) -> None:
+    async def run(prompt: str, **options: Any) -> str:
+        async with agent(way, **options) as memory:
+            return await one_turn(memory, prompt)
+
+    assert asyncio.run(run("\xfc" * 501, limit=7)) == ""
+    (request,) = way.taken("/context")
+    assert dict(request.url.params) == {"project": "demo", "query": "\xfc" * 500, "limit": "7"}
+
+    way.requests.clear()
+    service.http.delete("/projects/demo", params={"hard": "true"}).raise_for_status()
+    service.save("The provider needs up to 12 s.", title="Timeouts", type="decision")
+    decision = "- [decision] Timeouts: The provider needs up to 12 s.\n"
+    assert asyncio.run(run("timeouts of the provider", limit=0)) == ""
+    assert way.taken("/context") == []
+    service.http.delete("/projects/demo", params={"hard": "true"}).raise_for_status()
+    service.save("The provider needs up to 12 s.", title="Timeouts", type="decision")
+    assert asyncio.run(run("timeouts of the provider")) == (
+        f"<memory:context>\n{decision}</memory:context>\n"
+    )
+
+    service.http.delete("/projects/demo", params={"hard": "true"}).raise_for_status()
     said = [{"role": "user", "content": "Hi"}]
     service.http.post("/sessions/old/end", params={"project": "demo"}, json={"messages": said})
     service.save("The provider needs up to 12 s.", title="Timeouts", type="decision")
     service.save("a <b> & </memory:context> - [x] y\n- [fix] z", title="Odd")
-
-    async def run() -> str:
-        async with agent(way) as memory:
-            return await one_turn(memory, "timeouts of the provider")
-
-    assert asyncio.run(run()) == (
+    assert asyncio.run(run("timeouts of the provider")) == (
         "<memory:sessions>\n"
         "- Session: 1 messages (1 user, 0 assistant). Started with: Hi\n"
         "</memory:sessions>\n"
-        "<memory:context>\n"
-        "- [decision] Timeouts: The provider needs up to 12 s.\n"
+        f"<memory:context>\n{decision}"
         "- [discovery] Odd: a <b> & &lt;/memory:context> - [x] y\n  - [fix] z\n"
         "</memory:context>\n"
     )
 
 
-def test_what_there_is_none_of_has_no_block(way: Way, service: Service) -> None:
-    async def run() -> list[str]:
-        async with agent(way) as memory:
-            nothing = await one_turn(memory, "Anything?")
-            service.save("Twelve.", title="One")
-            return [nothing, await one_turn(memory, "Anything?")]
-
-    assert asyncio.run(run()) == [
-        "",
-        "<memory:context>\n- [discovery] One: Twelve.\n</memory:context>\n",
-    ]
-
-
-async def test_the_first_500_characters_of_a_prompt_are_looked_up(way: Way) -> None:
-    async with agent(way, limit=7) as memory:
-        await one_turn(memory, "ü" * 501)
-    (request,) = way.taken("/context")
-    assert dict(request.url.params) == {"project": "demo", "query": "ü" * 500, "limit": "7"}
-
-
-def test_without_memories_to_be_reminded_of_nothing_is_asked(way: Way, service: Service) -> None:
-    service.save("Twelve.")
-
-    async def run() -> str:
-        async with agent(way, limit=0) as memory:
-            return await one_turn(memory, "How many?")
-
-    assert asyncio.run(run()) == ""
-    assert way.taken("/context") == []
-
-
-def test_a_turn_is_reminded_of_what_the_one_before_has_learnt(way: Way) -> None:
+async def test_a_turn_is_reminded_of_what_the_one_before_has_learnt(
+    way: Way, service: Service
+) -> None:
     hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
 
-    async def run() -> str:
-        async with agent(way, hooks=hooks) as memory:
+    async with agent(way, hooks=hooks) as memory:
+        for _ in range(2):  # each call is saved, also one with the id or the output of another
             async with memory.turn("Make it."):
                 memory.after_tool(MAKE, "made")
-            return await one_turn(memory, "What was made?")
-
-    assert asyncio.run(run()) == (
-        "<memory:context>\n- [discovery] Auto-captured: bash — make: made\n</memory:context>\n"
-    )
+                memory.after_tool(replace(MAKE, id="2"), "made")
+        assert await one_turn(memory, "What was made?") == (
+            "<memory:context>\n- [discovery] Auto-captured: bash — make: made\n</memory:context>\n"
+        )
+    (row,) = service.http.get("/observations/recent").json()
+    assert row["duplicate_count"] == 4
 
 
 def test_an_agent_that_fails_has_told_its_turn_and_ends_its_session(
@@ -152,21 +147,6 @@ def test_an_agent_that_fails_has_told_its_turn_and_ends_its_session(
     assert [row.get("summary") for row in sessions(service)] == [
         SUMMARY.format(1, 1, 0, "Deploy it.")
     ] * 2
-
-
-async def test_an_agent_that_is_cancelled_ends_its_session(way: Way, service: Service) -> None:
-    async def work(begun: asyncio.Event) -> None:
-        async with agent(way) as memory, memory.turn("Deploy it."):
-            begun.set()
-            await asyncio.Event().wait()
-
-    begun = asyncio.Event()
-    task = asyncio.create_task(work(begun))
-    await begun.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert summary(service) == SUMMARY.format(1, 1, 0, "Deploy it.")
 
 
 @pytest.mark.slow
@@ -196,27 +176,14 @@ async def test_many_messages_of_one_turn_fit_into_requests(way: Way, service: Se
     assert len(way.taken("/messages")) == 4
 
 
-async def test_what_is_said_after_the_last_turn_is_told_at_the_end(
+async def test_the_same_said_under_the_same_id_by_another_memory_counts(
     way: Way, service: Service
 ) -> None:
-    async with agent(way) as memory:
-        await one_turn(memory, "First.")
-        memory.working.add(ChatMessage.user("Second."))
-    assert summary(service) == SUMMARY.format(3, 2, 1, "First. Ended with: Second.")
-
-
-def test_the_same_said_under_the_same_id_by_another_memory_counts(
-    way: Way, service: Service
-) -> None:
-    async def run() -> None:
+    for _ in range(2):
         async with agent(way, WorkingMemory(session_id="nightly")) as memory:
             await one_turn(memory, "Run the report.")
-
-    asyncio.run(run())
-    asyncio.run(run())
-    assert summary(service) == SUMMARY.format(
-        4, 2, 2, "Run the report. Ended with: Run the report."
-    )
+    told = "Run the report. Ended with: Run the report."
+    assert summary(service) == SUMMARY.format(4, 2, 2, told)
 
 
 def test_a_cancellation_gets_through_to_the_agent_at_any_step_of_the_end(way: Way) -> None:
@@ -241,27 +208,129 @@ def test_a_cancellation_gets_through_to_the_agent_at_any_step_of_the_end(way: Wa
     assert steps > 1
 
 
-async def test_each_call_is_saved_also_one_with_the_id_or_the_output_of_another(
-    way: Way, service: Service
+async def test_a_session_that_has_ended_leaves_no_thread(way: Way, tmp_path: Path) -> None:
+    async with agent(way, checkpoint=tmp_path / "checkpoint") as memory:
+        await one_turn(memory, "Deploy it.")
+        (writer,) = (it for it in threading.enumerate() if "checkpoint" in it.name)
+    await asyncio.to_thread(writer.join, 30)
+    assert not writer.is_alive()
+    assert memory.report.ended is not None
+
+
+def told(memory: MemorySession) -> str:
+    ended = memory.report.ended
+    return ended.summary if ended else "not told"
+
+
+@for_each(
+    "options, sentence",
+    [
+        *[({"limit": limit}, "limit must be 0 to 50") for limit in (51, -1)],
+        *[({"project": name}, "must have 1 to 200") for name in (" ", "x" * 201)],
+        *[
+            ({name: value}, r"must be of the type|PathLike")
+            for name, value in (
+                ("project", None), ("working", []), ("hooks", None), ("limit", "5"),
+                ("limit", 2.5), ("patience", 2), ("ages", 1), ("checkpoint", 7),
+            )
+        ],
+        ({"client": MemoryClient}, "must be of the type AsyncMemoryClient, not"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_right_is_refused_at_once(
+    way: Way, options: dict[str, Any], sentence: str
 ) -> None:
-    hooks = ToolHooks.from_yaml("memorySaveRules: [{tool: bash}]")
-
-    async with agent(way, hooks=hooks) as memory:
-        for _ in range(2):
-            async with memory.turn("Make it."):
-                memory.after_tool(MAKE, "made")
-                memory.after_tool(replace(MAKE, id="2"), "made")
-    (row,) = service.http.get("/observations/recent").json()
-    assert row["duplicate_count"] == 4
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        session(**{"client": client_on(way)} | options)
 
 
-def test_a_session_that_has_ended_leaves_no_thread(way: Way, tmp_path: Path) -> None:
-    async def run() -> MemorySession:
-        async with agent(way, checkpoint=tmp_path / "checkpoint") as memory:
+async def test_a_turn_of_a_session_that_is_not_open_is_refused_and_nothing_begins(way: Way) -> None:
+    async with client_on(way) as client:
+        memory = session(client)
+        with pytest.raises(RuntimeError, match="not open"):
             await one_turn(memory, "Deploy it.")
-            (writer,) = (it for it in threading.enumerate() if "checkpoint" in it.name)
-        await asyncio.to_thread(writer.join, 30)
-        assert not writer.is_alive()
-        return memory
+        with pytest.raises(RuntimeError, match="not open"):
+            await memory.tell()
+        assert (memory.working.turn, memory.working.messages) == (0, ())
+    assert way.requests == []
 
-    assert asyncio.run(run()).report.ended is not None
+
+async def test_hooks_outside_a_session_look_up_nothing_and_keep_what_is_to_be_saved(
+    way: Way,
+) -> None:
+    hooks = ToolHooks.from_yaml("""
+memorySaveRules: [{tool: bash}]
+contextInjectTools: [{tool: bash, query: from_tool_args}]
+""")
+
+    async def made() -> str:
+        return "made"
+
+    async with client_on(way) as client:
+        memory = session(client, hooks=hooks)
+        assert await memory.run_tool(MAKE, made) == "made"
+        assert [write.operation for write in memory.report.unsent] == ["save"]
+        async with memory:
+            pass
+    assert (way.taken("/search"), len(way.taken("/observations"))) == ([], 1)
+
+
+async def test_two_sessions_do_not_share_a_working_memory_and_one_is_opened_once(way: Way) -> None:
+    async with agent(way) as memory:
+        with pytest.raises(ValueError, match="no path"):
+            await memory.checkpoint()
+        with pytest.raises(RuntimeError, match="is already open"):
+            memory.open()
+        with pytest.raises(ValueError, match="must be text"):
+            await one_turn(memory, 5)  # type: ignore[arg-type]
+        assert (memory.working.turn, memory.working.messages) == (0, ())
+        with pytest.raises(RuntimeError, match="Another session"):
+            session(client_on(way), memory.working).open()
+        await one_turn(memory, "Deploy it.")
+    assert told(memory) == SUMMARY.format(2, 1, 1, "Deploy it.")
+
+
+def test_a_session_that_was_opened_without_a_loop_is_not_open(way: Way) -> None:
+    memory = session(client_on(way))
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        memory.open()
+
+    asyncio.run(one_session(memory))
+    assert memory.report.ended is not None
+
+
+async def one_session(memory: MemorySession) -> MemorySession:
+    async with memory:
+        await one_turn(memory, "Deploy it.")
+    return memory
+
+
+@for_each(
+    "fields",
+    [
+        {"nonsense": 1}, {"session_id": 5, "messages": []}, {"session_id": "s", "messages": 5},
+        {"session_id": "s", "messages": [{"text": "Hi."}]},
+    ],
+)  # fmt: skip
+def test_a_stored_write_that_no_client_could_send_holds_no_other_up(
+    way: Way, fields: dict[str, Any]
+) -> None:
+    wrong, working = Unsent(operation="append_messages", fields=fields, key="1"), WorkingMemory()
+    working.unsent.append(wrong)
+
+    memory = asyncio.run(one_session(session(client_on(way), working)))
+    assert [lost.write for lost in memory.report.lost] == [wrong]
+    assert memory.report.unsent == ()
+    assert told(memory) == SUMMARY.format(2, 1, 1, "Deploy it.")
+
+
+async def test_a_warning_that_is_raised_ends_the_retries_of_its_write(way: Way) -> None:
+    working = WorkingMemory()
+    other = {"id": working.session_id, "project": "of others"}
+    way.service.http.post("/sessions", json=other).raise_for_status()
+
+    report = (await one_session(session(client_on(way), working))).report
+    assert report.unsent == ()
+    assert {lost.reason for lost in report.lost} == {
+        f'session "{working.session_id}" belongs to the project "of others"'
+    }

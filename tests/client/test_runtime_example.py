@@ -1,7 +1,6 @@
 """The agent of the examples does what the guide says, also when it is killed."""
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -101,32 +100,3 @@ def test_an_agent_that_is_told_to_stop_ends_its_session(
             program.wait()
         (row,) = service.http.get("/sessions/recent").json()
     assert row["summary"].startswith("Session: 2 messages")
-
-
-@pytest.mark.heavy
-def test_an_agent_that_is_told_to_stop_takes_its_tool_with_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "slow")
-    with serving(tmp_path / "memory.db") as service, running(service, tmp_path) as (program, it):
-        say(it, "run exec cat slow")
-        with (tmp_path / "slow").open("wb") as slow:  # waits for the tool to begin
-            program.send(signal.SIGTERM)
-            poll = select.poll()
-            poll.register(slow, 0)
-            assert poll.poll(30_000)  # nobody reads it any more
-            program.wait()
-
-
-@pytest.mark.heavy
-def test_the_input_of_an_agent_may_be_a_file_of_any_lines(tmp_path: Path) -> None:
-    lines = [b"x" * 200_000, b"run echo \0", b"run " + b"x" * 200_000, b"\xff", b"", b"hello"]
-    (tmp_path / "prompts").write_bytes(b"\n".join(lines))
-    with serving(tmp_path / "memory.db") as service, (tmp_path / "prompts").open("rb") as prompts:
-        ended = subprocess.run(
-            [sys.executable, str(EXAMPLE), "agent.checkpoint"], cwd=tmp_path,
-            env=os.environ | {"MEMORY_URL": service.url, "PYTHONPATH": SOURCES}, stdin=prompts,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-    assert (ended.returncode, ended.stderr) == (0, "")
-    printed = ended.stdout.splitlines()
-    assert "It says: error: embedded null byte" in printed
-    assert printed[-1].startswith("Session: 14 messages (5 user, 7 assistant).")

@@ -12,7 +12,6 @@ import pytest
 from agentops_memory_client import AsyncMemoryClient
 from agentops_memory_client.runtime import (
     ChatMessage,
-    MemorySession,
     ToolHooks,
     Unsent,
     WorkingMemory,
@@ -93,81 +92,54 @@ async def test_a_service_that_never_answers_is_not_waited_for(
     assert vars(record)["reason"] == "The service did not answer in time."
 
 
-def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(
+async def test_a_write_that_the_service_refuses_is_lost_and_the_others_go_on(
     way: Way, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
     fields = {"session_id": "s", "project": "demo", "type": "x", "title": "", "content": "y"}
-    wrong = Unsent(operation="save", fields=fields, key="1")
-    working = WorkingMemory()
+    wrong, working = Unsent(operation="save", fields=fields, key="1"), WorkingMemory()
     working.unsent.append(wrong)
 
-    async def run() -> MemorySession:
-        async with agent(way, working) as memory:
-            await one_turn(memory, "Deploy it.")
-        return memory
-
-    report = asyncio.run(run()).report
-    assert [(lost.write, lost.reason) for lost in report.lost] == [
+    async with agent(way, working) as memory:
+        await one_turn(memory, "Deploy it.")
+    assert [(lost.write, lost.reason) for lost in memory.report.lost] == [
         (wrong, "validation failed: title is required")
     ]
-    assert report.unsent == ()
+    assert memory.report.unsent == ()
     assert "a write is lost" in caplog.text
     assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
 
 
-@for_each("status", [401, 403, 404, 408, 429, 500, 503, 507])
-def test_a_write_that_may_be_taken_later_is_kept(way: Way, status: int) -> None:
-    def refusing(request: httpx.Request) -> httpx.Response:
-        way.requests.append(request)
-        return httpx.Response(status, json={"error": "Not now."})
+@for_each("status", [400, 401, 403, 404, 408, 409, 413, 429, 500, 503, 507])
+def test_a_write_that_may_be_taken_later_is_kept_and_one_refused_for_what_it_is_is_lost(
+    status: int,
+) -> None:
+    writes = ["start_session", "append_messages", "end_session"]
 
     async def run() -> None:
-        transport = httpx.MockTransport(refusing)
+        transport = httpx.MockTransport(lambda _: httpx.Response(status, json={"error": "No."}))
         async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
             memory = session(client)
             async with memory:
                 await one_turn(memory, "Deploy it.")
-        assert [write.operation for write in memory.report.unsent] == [
-            "start_session", "append_messages", "end_session",
-        ]  # fmt: skip
-        assert memory.report.lost == ()
+        is_lost = status in (400, 409, 413)
+        unsent = [write.operation for write in memory.report.unsent]
+        lost = [lost.reason for lost in memory.report.lost]
+        assert (unsent, lost) == (([], ["No."] * 3) if is_lost else (writes, []))
 
     asyncio.run(run())
 
 
-def test_the_oldest_of_too_many_writes_is_given_up(way: Way) -> None:
+async def test_the_oldest_of_too_many_writes_is_given_up(way: Way) -> None:
     way.is_open = False
-
-    async def run() -> MemorySession:
-        async with agent(way, limit=0) as memory:
-            for number in range(MOST_UNSENT):
-                await one_turn(memory, f"{number}")
-        return memory
-
-    report = asyncio.run(run()).report
+    async with agent(way, limit=0) as memory:
+        for number in range(MOST_UNSENT):
+            await one_turn(memory, f"{number}")
+    report = memory.report
     assert len(report.unsent) == MOST_UNSENT
     assert [write.operation for write in report.unsent[:: MOST_UNSENT - 1]] == [
         "start_session", "end_session",
     ]  # fmt: skip
     assert [lost.write.fields["messages"][0]["content"] for lost in report.lost] == ["0", "1"]
-
-
-async def test_each_time_that_the_service_goes_away_is_told_once(
-    way: Way, caplog: pytest.LogCaptureFixture
-) -> None:
-    def warnings() -> int:
-        return caplog.text.count("does not accept writes")
-
-    async with agent(way, limit=0) as memory:
-        for outage in (1, 2):
-            way.is_open = False
-            await one_turn(memory, "Is it there?")
-            await one_turn(memory, "And now?")
-            await until(lambda outage=outage: warnings() == outage)  # type: ignore[misc]
-            way.is_open = True
-            await one_turn(memory, "Now it is.")
-            await settled(memory)
-    assert warnings() == 2
 
 
 async def test_the_longer_the_service_is_away_the_longer_are_the_pauses(
@@ -205,39 +177,32 @@ async def test_however_long_the_service_was_away_it_is_told(
     assert summary(service) == SUMMARY.format(2, 1, 1, "Is it there?")
 
 
-def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
-    way: Way, service: Service
-) -> None:
-    service.save("Twelve.", title="One")
+def stuck_client(way: Way, path: str) -> AsyncMemoryClient:
+    """A client whose requests to a path that ends so are never answered."""
 
     async def stuck(request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            await asyncio.Event().wait()
-        return way(request)
-
-    async def run() -> str:
-        transport = httpx.MockTransport(stuck)
-        async with AsyncMemoryClient("http://m.test", transport=transport) as client:
-            memory = session(client, patience=timedelta(seconds=2))
-            memory.open()
-            remembered = await one_turn(memory, "Which one?")
-            await memory.end(within=timedelta())
-        return remembered
-
-    assert "Twelve." in asyncio.run(run())
-
-
-async def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
-    hooks = ToolHooks.from_yaml("contextInjectTools: [{tool: bash, query: from_tool_args}]")
-
-    async def stuck(request: httpx.Request) -> httpx.Response:
-        if request.url.path == "/search":
+        if path in (request.method, request.url.path):
             way.requests.append(request)
             await asyncio.Event().wait()
         return way(request)
 
-    transport = httpx.MockTransport(stuck)
-    async with AsyncMemoryClient("http://m.test", transport=transport) as client:
+    return AsyncMemoryClient("http://m.test", transport=httpx.MockTransport(stuck))
+
+
+async def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
+    way: Way, service: Service
+) -> None:
+    service.save("Twelve.", title="One")
+    async with stuck_client(way, "POST") as client:
+        memory = session(client, patience=timedelta(seconds=2))
+        memory.open()
+        assert "Twelve." in await one_turn(memory, "Which one?")
+        await memory.end(within=timedelta())
+
+
+async def test_an_end_waits_for_nothing_that_a_hook_looks_up(way: Way) -> None:
+    hooks = ToolHooks.from_yaml("contextInjectTools: [{tool: bash, query: from_tool_args}]")
+    async with stuck_client(way, "/search") as client:
         memory = session(client, hooks=hooks, patience=timedelta(days=1))
         memory.open()
         memory.before_tool(MAKE)
@@ -265,38 +230,17 @@ async def test_what_waits_for_its_next_attempt_goes_before_memories_are_read(
     assert told.count("the service does not accept writes; retrying") == 2
 
 
-@for_each("status", [400, 409, 413])
-def test_a_write_that_is_refused_for_what_it_is_is_lost(status: int) -> None:
-    async def run() -> None:
-        transport = httpx.MockTransport(lambda _: httpx.Response(status, json={"error": "No."}))
-        async with AsyncMemoryClient("http://m.test", transport=transport, retries=0) as client:
-            memory = session(client)
-            async with memory:
-                await one_turn(memory, "Deploy it.")
-        assert memory.report.unsent == ()
-        assert [lost.reason for lost in memory.report.lost] == ["No."] * 3
-
-    asyncio.run(run())
-
-
 @pytest.mark.slow
-def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
+async def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentops_memory_client.runtime.session.BATCH", 1)
     monkeypatch.setattr("agentops_memory_client.runtime.backlog.MOST_UNSENT", 20)
-    said = [ChatMessage.user(f"{number}") for number in range(30)]
     way.is_open = False
-
-    async def run() -> MemorySession:
-        async with agent(way, limit=0) as memory:
-            memory.working.add(*said)
-            await memory.tell()
-            assert len(memory.report.lost) == 11
-            way.is_open = True
-            await memory.end()
-        return memory
-
-    report = asyncio.run(run()).report
-    assert report.ended is not None
-    assert report.ended.message_count == len(said) - len(report.lost)
+    async with agent(way, limit=0) as memory:
+        memory.working.add(*(ChatMessage.user(f"{number}") for number in range(30)))
+        await memory.tell()
+        assert len(memory.report.lost) == 11
+        way.is_open = True
+    assert memory.report.ended is not None
+    assert memory.report.ended.message_count == 30 - 11

@@ -51,10 +51,14 @@ def test_what_cannot_be_told_at_the_end_is_reported_and_told_by_the_next_run(
     assert sessions(service) == []
 
     way.is_open = True
+    way.requests.clear()
     memory = asyncio.run(run("Second."))
+    # The start and the end of the earlier run are not told.
+    assert [it.url.path.rsplit("/", 1)[-1] for it in way.requests if it.method == "POST"] == [
+        "sessions", "messages", "messages", "end",
+    ]  # fmt: skip
     assert memory.report.unsent == ()
     assert WorkingMemory.restore(path).unsent == []
-    assert len(way.taken("/end")) == 1
     assert memory.working.turn == 2
     assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")
 
@@ -73,15 +77,15 @@ def test_a_run_that_was_killed_goes_on_under_the_same_id_and_nothing_is_told_twi
                 await one_turn(memory, prompt)
             await settled(memory)
 
-    async def run() -> None:
-        working = WorkingMemory.restore(path)
-        assert (working.turn, [m.content for m in working.messages][-2]) == (2, "Second.")
-        assert [write.operation for write in working.unsent][-1] == "append_messages"
+    async def run(working: WorkingMemory) -> None:
         async with agent(way, working, checkpoint=path) as memory:
             await one_turn(memory, "Third.")
 
     asyncio.run(killed())
-    asyncio.run(run())
+    working = WorkingMemory.restore(path)
+    assert (working.turn, working.messages[-2].content) == (2, "Second.")
+    assert working.unsent[-1].operation == "append_messages"
+    asyncio.run(run(working))
     assert summary(service) == SUMMARY.format(6, 3, 3, "First. Ended with: Third.")
     assert [row["id"] for row in sessions(service)] == ["ada"]
 
@@ -116,39 +120,6 @@ def test_a_turn_that_was_cut_short_goes_on_without_a_prompt(
     assert way.taken("/context")[-1].url.params["query"] == "How long does it take?"
     told = "Hello. Ended with: How long does it take?"
     assert summary(service) == SUMMARY.format(6, 2, 3, told)
-
-
-async def test_a_checkpoint_that_cannot_be_written_is_an_error_and_the_turn_is_told(
-    way: Way, service: Service, tmp_path: Path
-) -> None:
-    with pytest.raises(FileNotFoundError):
-        async with agent(way, checkpoint=tmp_path / "nowhere" / "checkpoint") as memory:
-            await one_turn(memory, "Deploy it.")
-    assert summary(service) == SUMMARY.format(2, 1, 1, "Deploy it.")
-
-
-def test_the_start_and_the_end_of_an_earlier_run_are_not_told_by_the_next(
-    way: Way, service: Service, tmp_path: Path
-) -> None:
-    path = tmp_path / "checkpoint"
-    way.is_open = False
-
-    async def run(prompt: str) -> None:
-        async with agent(way, WorkingMemory.resume(path), limit=0, checkpoint=path) as memory:
-            await one_turn(memory, prompt)
-
-    asyncio.run(run("First."))
-    assert [write.operation for write in WorkingMemory.restore(path).unsent] == [
-        "start_session", "append_messages", "end_session",
-    ]  # fmt: skip
-
-    way.is_open = True
-    way.requests.clear()
-    asyncio.run(run("Second."))
-    assert [request.url.path.rsplit("/", 1)[-1] for request in way.requests] == [
-        "sessions", "messages", "messages", "end",
-    ]  # fmt: skip
-    assert summary(service) == SUMMARY.format(4, 2, 2, "First. Ended with: Second.")
 
 
 async def test_a_turn_is_in_the_checkpoint_before_it_is_sent(way: Way, tmp_path: Path) -> None:
@@ -217,18 +188,20 @@ def test_what_was_told_without_a_checkpoint_counts_once_and_hides_nothing_that_i
     assert summary(service) == SUMMARY.format(count, user, 1, told)
 
 
-def test_a_checkpoint_that_cannot_be_written_hides_no_failure_of_the_agent(
+def test_a_checkpoint_that_cannot_be_written_is_an_error_that_hides_none_of_the_agent(
     way: Way, service: Service, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def run(failure: BaseException) -> None:
+    async def run(failure: BaseException | None) -> None:
         path = tmp_path / "nowhere" / "checkpoint"
         async with agent(way, checkpoint=path) as memory, memory.turn("Deploy it."):
-            raise failure
+            if failure:
+                raise failure
 
     for failure in (ZeroDivisionError(), asyncio.CancelledError()):
         with pytest.raises(type(failure)):
             asyncio.run(run(failure))
-    assert [row.get("summary") for row in sessions(service)] == [
-        SUMMARY.format(1, 1, 0, "Deploy it.")
-    ] * 2
     assert [it.message for it in caplog.records].count("the checkpoint could not be written") == 4
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(run(None))
+    told = SUMMARY.format(1, 1, 0, "Deploy it.")
+    assert [row.get("summary") for row in sessions(service)] == [told] * 3

@@ -32,13 +32,6 @@ def room(*messages: ChatMessage) -> int:
     return tokens(messages)
 
 
-def test_nothing_is_dropped_while_all_fits() -> None:
-    all_of_it = (SAID, SYSTEM, ASKED, calls("a"), result("a"))
-
-    assert kept(room(*all_of_it), *all_of_it) == list(all_of_it)
-    assert trimmed((), -1) == ((), ())
-
-
 def test_the_oldest_turns_are_dropped_and_the_newest_block_stays() -> None:
     first, second = (ASKED, calls("a"), result("a")), (ASKED_AGAIN, SAID)
 
@@ -59,13 +52,14 @@ def test_the_oldest_turns_are_dropped_and_the_newest_block_stays() -> None:
         assert kept(budget, ASKED, *block) == list(block)
 
 
-def test_system_messages_stay_wherever_they_are() -> None:
+def test_system_messages_stay_and_nothing_is_dropped_while_all_fits() -> None:
     late = ChatMessage.system("It is late.")
     talk = (SYSTEM, ASKED, calls("a"), late, result("a"), SYSTEM, ASKED_AGAIN)
 
     assert kept(0, *talk) == [SYSTEM, late, SYSTEM, ASKED_AGAIN]
-    assert kept(0, SYSTEM, late) == [SYSTEM, late]
     assert kept(room(SYSTEM, ASKED_AGAIN), SYSTEM, ASKED, ASKED_AGAIN) == [SYSTEM, ASKED_AGAIN]
+    assert kept(room(*talk), *talk) == list(talk)
+    assert trimmed((), -1) == ((), ())
 
 
 def test_a_call_and_its_results_are_one_block_with_what_stands_between() -> None:
@@ -88,55 +82,27 @@ def test_a_call_and_its_results_are_one_block_with_what_stands_between() -> None
 
 
 @EXAMPLES
-@given(conversations, budgets)
-@example([calls("a"), result("a"), ASKED, calls("a"), result("a")], 1)
-def test_calls_and_their_results_stay_or_go_together(
-    messages: list[ChatMessage], budget: int
+@given(conversations, budgets, st.integers(0, 100))
+@example([calls("a"), result("a"), ASKED, calls("a"), result("a")], 1, 0)
+def test_what_stays_is_an_end_of_whole_blocks_that_fits_and_the_system_messages(
+    messages: list[ChatMessage], budget: int, more: int
 ) -> None:
     messages = unlike(messages)
     stays, dropped = trimmed(messages, budget)
-
-    pairs = list(answered(messages))
-    assert [pair for pair in pairs if pair[0] in stays] == list(answered(stays))
-    assert [pair for pair in pairs if pair[0] in dropped] == list(answered(dropped))
-
-
-@EXAMPLES
-@given(conversations, budgets)
-def test_system_messages_stay_and_the_rest_is_the_end_of_the_conversation(
-    messages: list[ChatMessage], budget: int
-) -> None:
-    stays, dropped = trimmed(messages, budget)
+    least, _ = trimmed(messages, -sys.maxsize)
 
     assert systems(stays) == systems(messages)
     assert [*dropped, *others(stays)] == others(messages)
-
-
-@pytest.mark.slow
-@EXAMPLES
-@given(conversations, budgets)
-def test_what_stays_fits_or_is_the_newest_block(messages: list[ChatMessage], budget: int) -> None:
-    stays, _ = trimmed(messages, budget)
-    least, _ = trimmed(messages, -sys.maxsize)
-
+    pairs = list(answered(messages))
+    assert [pair for pair in pairs if pair[0] in stays] == list(answered(stays))
+    assert [pair for pair in pairs if pair[0] in dropped] == list(answered(dropped))
     assert tokens(stays) <= budget or stays == least
-
-
-@EXAMPLES
-@given(conversations, budgets)
-def test_what_stays_begins_with_a_user_where_it_can(
-    messages: list[ChatMessage], budget: int
-) -> None:
-    stays, dropped = trimmed(messages, budget)
+    assert trimmed(stays, budget) == (stays, ())
+    assert len(stays) <= len(trimmed(messages, budget + more)[0])
     begun = others(stays)
-
-    if dropped and begun[0].role != "user":
-        inside = [
-            place
-            for place, it in enumerate(begun)
-            if it.role == "user" and not is_inside(begun, place)
-        ]
-        assert inside == []
+    if dropped and begun[0].role != "user":  # where it can, it begins with a user
+        users = [place for place, it in enumerate(begun) if it.role == "user"]
+        assert all(is_inside(begun, place) for place in users)
 
 
 @EXAMPLES
@@ -152,22 +118,6 @@ def test_no_more_is_dropped_than_must_be(messages: list[ChatMessage], budget: in
         assert more > budget or (cut > 0 and whole[cut].role != "user"), cut
     if dropped and others(stays)[0].role != "user":
         assert all(tokens([*systems(messages), *whole[cut:]]) > budget for cut in cuts)
-
-
-@EXAMPLES
-@given(conversations, budgets)
-def test_again_is_the_same(messages: list[ChatMessage], budget: int) -> None:
-    stays, _ = trimmed(messages, budget)
-
-    assert trimmed(stays, budget) == (stays, ())
-
-
-@EXAMPLES
-@given(conversations, budgets, st.integers(0, 100))
-def test_a_larger_budget_never_keeps_less(
-    messages: list[ChatMessage], budget: int, more: int
-) -> None:
-    assert len(trimmed(messages, budget)[0]) <= len(trimmed(messages, budget + more)[0])
 
 
 @pytest.mark.slow

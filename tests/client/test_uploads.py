@@ -60,7 +60,7 @@ def test_an_upload_may_have_its_limit_and_no_byte_more(service: Service, path: s
     assert answers[1].json() == {"error": sentence}
 
 
-def test_an_upload_lies_beside_the_database_until_it_is_answered(
+def test_an_upload_lies_beside_the_database_until_it_is_answered_and_holds_nobody_up(
     service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
@@ -69,8 +69,10 @@ def test_an_upload_lies_beside_the_database_until_it_is_answered(
     client.send(whole[: -MEBIBYTE // 2])
     until(lambda: len(spools(folder)) == 1)
     assert all(is_database(path) for path in folder.iterdir())
+    saved = [service.save(f"Meanwhile {number}.")["action"] for number in range(5)]
     client.send(whole[-MEBIBYTE // 2 :])
 
+    assert saved == ["created"] * 5
     assert client.answer().json == {"imported_sessions": 0, "imported_observations": 2}
     assert spools(folder) == []
 
@@ -93,17 +95,6 @@ def test_an_upload_that_fails_leaves_no_file(
     assert service.http.get("/stats").json()["total_observations"] == 0
 
 
-def test_a_slow_upload_holds_nobody_up(service: Service, client: Wire) -> None:
-    whole = request("POST", "/import", document())
-    client.send(whole[:-1])
-
-    saved = [service.save(f"Meanwhile {number}.")["action"] for number in range(5)]
-    client.send(whole[-1:])
-
-    assert saved == ["created"] * 5
-    assert client.answer().json["imported_observations"] == 2
-
-
 def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
     service.save("Before.")
     with file_size_limit(MEBIBYTE + MEBIBYTE // 2):
@@ -112,25 +103,6 @@ def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
     assert [answer.status_code for answer in answers] == [503, 503]
     assert answers[0].json() == {"error": "The disk cannot hold the body; nothing was stored."}
     assert spools(service.path.parent) == []
-
-
-@pytest.mark.slow
-def test_saves_go_on_while_documents_are_imported(service: Service) -> None:
-    rows = [observation(f"Row {number}.") for number in range(2_000)]
-    importing = threading.Thread(
-        target=lambda: service.http.post("/import", json={"observations": rows})
-    )
-    importing.start()
-
-    with httpx.Client(base_url=service.url, timeout=30, verify=PLAIN) as other:
-        saved = 0
-        while importing.is_alive() or not saved:
-            answer = other.post("/observations", json=observation(f"Save {saved}."))
-            assert answer.status_code == 201
-            saved += 1
-    importing.join()
-
-    assert service.http.get("/stats").json()["total_observations"] == 2_000 + saved
 
 
 @pytest.mark.slow
