@@ -16,9 +16,8 @@ from agentops_memory.cli.print_results import STRANGE, reasons, understood
 from agentops_memory_client.contract import errors
 from agentops_memory_client.contract.errors import Unreachable
 
-from ..support.callers import made_key
 from ..support.process import free_port
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
 from ..support.service import lasting as service
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
@@ -61,22 +60,16 @@ def test_a_save_says_what_became_of_it(terminal: Terminal, service: Service) -> 
     assert re.fullmatch(rf"cli:{project(terminal)}:\d{{4}}-\d\d-\d\d", stored["session_id"])
     assert (stored["type"], stored["scope"]) == ("discovery", "project")
 
-
-def test_a_content_comes_from_standard_input(terminal: Terminal, service: Service) -> None:
-    ids = [
-        saved(terminal, "Piped", given="two\nlines\n"),
-        saved(terminal, "Named", "-", "--session", "mine", "--scope", "team", given="\xe9\r\n"),
-    ]
-
-    told = [service.http.get(f"/observations/{id_}").json() for id_ in ids]
-    assert [it["content"] for it in told] == ["two\nlines", "\xe9"]
-    assert (told[1]["session_id"], told[1]["scope"]) == ("mine", "team")
-
-
-def test_secrets_are_told_of_beside_the_answer(terminal: Terminal) -> None:
-    done = terminal.run("save", "Key", "It is AKIAIOSFODNN7EXAMPLE.", "--json")
-
-    assert done.stderr == "Secrets removed: 1 secret.\n"
+    for options, given, content in (
+        ((), "two\nlines\n", "two\nlines"),
+        (("-", "--session", "mine", "--scope", "team"), "\xe9\r\n", "\xe9"),
+    ):  # fmt: skip
+        id_ = saved(terminal, f"Piped {content}", *options, given=given)
+        stored = service.http.get(f"/observations/{id_}").json()
+        assert stored["content"] == content
+    assert (stored["session_id"], stored["scope"]) == ("mine", "team")
+    secret = terminal.run("save", "Key", "It is AKIAIOSFODNN7EXAMPLE.", "--json")
+    assert secret.stderr == "Secrets removed: 1 secret.\n"
 
 
 @pytest.mark.heavy
@@ -168,50 +161,30 @@ def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service)
 
 
 def test_reasons_are_told_of_whatever_was_found() -> None:
-    by_key = {"place": 1, "method": "topic_key", "matched": []}
-    newest = {"place": 2, "method": "recency", "matched": [], "content_cut": True}
-    stored = {"place": 3, "method": "recency", "store_id": "memstore_1"}
-
-    pinned = {"place": 1, "method": "pinned", "superseded": [3, 5]}
-
-    assert [list(reasons(it)) for it in (by_key, newest, stored, pinned, {})] == [
-        ["Place 1, its topic key contains the words."],
-        ["Place 2, as one of the newest: no word matched.", "The content is cut here."],
-        ["Place 3, as one of the newest: no word matched.",
-         "From the memory store memstore_1."],
-        ["Place 1, because it is pinned.", "It supersedes #3, #5."],
-        ["Place ?, by its words."],
-    ]  # fmt: skip
+    strange: tuple[dict[str, Any], ...] = (  # of another shape, which is no traceback
+        {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
+        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"}, {"superseded": 1},
+    )  # fmt: skip
+    for explained, told in (
+        ({"place": 1, "method": "topic_key", "matched": []},
+         ["Place 1, its topic key contains the words."]),
+        ({"place": 2, "method": "recency", "matched": [], "content_cut": True},
+         ["Place 2, as one of the newest: no word matched.", "The content is cut here."]),
+        ({"place": 3, "method": "recency", "store_id": "memstore_1"},
+         ["Place 3, as one of the newest: no word matched.",
+          "From the memory store memstore_1."]),
+        ({"place": 1, "method": "pinned", "superseded": [3, 5]},
+         ["Place 1, because it is pinned.", "It supersedes #3, #5."]),
+        ({}, ["Place ?, by its words."]),
+        *((odd, [STRANGE]) for odd in strange),
+    ):  # fmt: skip
+        assert list(reasons(explained)) == told
     assert list(understood({"degraded": True, "timed_out": True})) == [
         "The search timed out; these are the newest memories instead.",
         "The explanation timed out and is incomplete.",
     ]
-
-
-def test_an_explanation_of_another_shape_is_no_traceback() -> None:
-    of_hits: tuple[dict[str, Any], ...] = (
-        {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
-        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"}, {"superseded": 1},
-    )  # fmt: skip
-    of_answers: tuple[dict[str, Any], ...] = (
-        {"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}},
-    )  # fmt: skip
-
-    assert [reasons(odd) for odd in of_hits] == [[STRANGE]] * len(of_hits)
-    assert [understood(odd) for odd in of_answers] == [[STRANGE]] * len(of_answers)
-
-
-def test_what_is_not_found_is_said_beside_the_answer(terminal: Terminal) -> None:
-    for arguments in (("search", "nothing"), ("context",)):
-        done = terminal.run(*arguments)
-
-        assert (done.exit_code, done.stdout) == (0, "")
-        sentence = done.stderr.splitlines()[0]
-        assert re.fullmatch(
-            "(The context would be empty|Nothing was found): the project "
-            rf"{project(terminal)} has no memories\.",
-            sentence,
-        )
+    for odd in ({"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}}):
+        assert understood(odd) == [STRANGE]
 
 
 def test_an_explanation_is_sentences(terminal: Terminal) -> None:
@@ -299,43 +272,28 @@ def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
         assert done.exit_code == (1 if given == "" else 2), arguments
 
 
-def test_nobody_who_answers_is_an_exit_code_of_its_own() -> None:
-    done = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}"}).run("stats")
-
-    assert done.exit_code == 3
-    assert done.stderr.endswith(f"\nHint: {HINTS['Unreachable']}\n")
-
-
 def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    kinds = [
-        kind
-        for kind in vars(errors).values()
-        if isinstance(kind, type) and issubclass(kind, errors.MemoryServiceError)
-    ]
-
-    codes = {}
-    for kind in kinds:
+    def told(failure: errors.MemoryServiceError) -> tuple[object, str]:
         with pytest.raises(SystemExit) as ended:
-            fail(kind("It is so.\x1b[2J"))
-        codes[kind.__name__] = ended.value.code
+            fail(failure)
         sentence, hint = capsys.readouterr().err.splitlines()
         assert (sentence, hint[:6]) == (r"agentops-memory: It is so.\u001b[2J", "Hint: ")
+        return ended.value.code, hint[6:]
+
+    codes = {}
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, errors.MemoryServiceError):
+            codes[kind.__name__], _ = told(kind("It is so.\x1b[2J"))
 
     assert {name for name, code in codes.items() if code == 3} == {
         "Unreachable", "TooMany", "Unavailable"
     }  # fmt: skip
     assert set(codes.values()) == {1, 3}
     assert set(HINTS) >= codes.keys() - {"MemoryServiceError", "Refused"}
-
-
-def test_what_may_be_done_nevertheless_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    for may_be_done in (True, False):
-        failure = Unreachable("It broke off.")
+    for may_be_done, hint in ((True, MAY_BE_DONE), (False, HINTS["Unreachable"])):
+        failure = Unreachable("It is so.\x1b[2J")
         failure.may_be_done = may_be_done
-        with pytest.raises(SystemExit):
-            fail(failure)
-        hint = capsys.readouterr().err.splitlines()[1].removeprefix("Hint: ")
-        assert hint == (MAY_BE_DONE if may_be_done else HINTS["Unreachable"])
+        assert told(failure) == (3, hint)
 
 
 def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows() -> None:
@@ -347,23 +305,6 @@ def test_a_file_that_fails_is_told_in_the_words_of_whoever_knows() -> None:
         with pytest.raises(FileRefused) as refused, file_errors():
             raise error
         assert str(refused.value) == sentence
-
-
-def test_a_key_comes_from_the_environment_alone(path: Path) -> None:
-    with serving(path) as closed:
-        token = made_key(closed.path, role="reader")
-        at = {"MEMORY_URL": closed.url}
-
-        without = Terminal(at).run("stats")
-        reading = Terminal(at | {"MEMORY_API_KEY": token})
-        denied = reading.run("save", "T", "C", "--project", "p")
-
-        assert (without.exit_code, denied.exit_code) == (1, 1)
-        assert HINTS["Unauthenticated"] in without.stderr
-        assert HINTS["Denied"] in denied.stderr
-        assert reading.json("stats") == {
-            "total_sessions": 0, "total_observations": 0, "projects": []
-        }  # fmt: skip
 
 
 @pytest.mark.sqlite_files

@@ -55,6 +55,12 @@ def test_a_key_file_lets_every_command_of_memories_in(
     assert elsewhere.json("search", "pear", "--project", "", *at)[0]["title"] == "pear"
     assert with_a_wrong_key.run("stats").exit_code == 1
     assert with_a_wrong_key.json("stats", "--key-file", key_file)["total_observations"] == 3
+    reader = {"MEMORY_URL": closed.url, "MEMORY_API_KEY": made_key(closed.path, role="reader")}
+    assert Terminal(reader).json("stats")["total_observations"] == 3
+    denied = Terminal(reader).run("save", "T", "C", "--project", "p")
+    without = Terminal({"MEMORY_URL": closed.url}).run("stats")
+    assert (denied.exit_code, HINTS["Denied"] in denied.stderr) == (1, True)
+    assert (without.exit_code, HINTS["Unauthenticated"] in without.stderr) == (1, True)
 
 
 def test_the_projects_of_a_service_are_listed_and_erased_as_those_of_a_file(
@@ -86,9 +92,11 @@ def test_health_asks_the_service_that_is_named(
 ) -> None:
     assert elsewhere.say("health", "--url", closed.url) == ""
     assert elsewhere.say("health", "--url", closed.url, "--key-file", key_file) == ""
-    nobody = elsewhere.run("health", "--url", f"http://127.0.0.1:{free_port()}")
-    assert (nobody.exit_code, nobody.stdout) == (1, "")
-    assert nobody.stderr.startswith("agentops-memory: ")
+    for command, code in (("health", 1), ("projects list", 3)):
+        nobody = elsewhere.run(*command.split(), "--url", f"http://127.0.0.1:{free_port()}")
+        assert (nobody.exit_code, nobody.stdout) == (code, "")
+        assert nobody.stderr.startswith("agentops-memory: ")
+    assert HINTS["Unreachable"] in nobody.stderr
 
 
 @for_each("command", WITHOUT_ROUTES)
@@ -103,10 +111,8 @@ def test_a_command_for_which_the_service_has_no_route_says_so(
 
 
 @pytest.mark.sqlite_files
-@pytest.mark.parametrize(
-    "command",
-    [("stats",), ("health",), ("projects", "list"), ("projects", "erase", "a", "--yes")],
-    ids=lambda words: words[0],
+@for_each(
+    "command", [("stats",), ("health",), ("projects", "list"), ("projects", "erase", "a", "--yes")]
 )
 def test_options_of_a_service_and_of_a_file_are_not_given_together(
     command: tuple[str, ...], closed: Service, key_file: Path, elsewhere: Terminal
@@ -118,8 +124,8 @@ def test_options_of_a_service_and_of_a_file_are_not_given_together(
     assert (both.exit_code, "--url selects a service; --db" in both.stderr) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
+@for_each(
+    "content, said",
     [
         (b"", "must contain one line"), (b" \n", "must contain one line"),
         (b"one\ntwo\n", "characters that are not valid in a key"),
@@ -131,7 +137,9 @@ def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
     content: bytes | None, said: str, closed: Service, tmp_path: Path
 ) -> None:
     file = tmp_path / "key"
-    if content is not None:
+    if content is None:
+        file.unlink()
+    else:
         file.write_bytes(content)
     terminal = Terminal({"MEMORY_API_KEY": made_key(closed.path)})
 
@@ -162,9 +170,3 @@ def test_an_empty_url_does_not_mean_the_files_here(
     done = elsewhere.run(*command, "--url", "")  # as of a variable of a script that is not set
 
     assert (done.exit_code, "--url" in done.stderr) == (2, True)
-
-
-def test_a_service_that_does_not_answer_is_told_with_a_hint(elsewhere: Terminal) -> None:
-    done = elsewhere.run("projects", "list", "--url", f"http://127.0.0.1:{free_port()}")
-
-    assert (done.exit_code, HINTS["Unreachable"] in done.stderr) == (3, True)

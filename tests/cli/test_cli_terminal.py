@@ -16,6 +16,7 @@ import pytest
 from agentops_memory.cli.output import cut, one_line, padded, size, width
 
 from ..support.engines import command
+from ..support.forks import forking_command
 from ..support.process import environment, free_port, run
 from ..support.samples import for_each
 from ..support.terminal import Terminal
@@ -41,10 +42,17 @@ def in_shell(at: Terminal, line: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def watched(at: Terminal, *arguments: str, **variables: str) -> str:
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The program as a command that is started quickly, and has the terminal of its caller."""
+    with forking_command(tmp_path_factory.mktemp("forks")) as line:
+        yield shlex.split(line)
+
+
+def watched(forked: list[str], at: Terminal, *arguments: str, **variables: str) -> str:
     """What a terminal of 40 columns gets to see, of both outputs."""
     ours, theirs = pty.openpty()
-    words, settings = command([*PROGRAM, *arguments], at.variables)
+    words, settings = command([*forked, *arguments], at.variables)
     process = subprocess.Popen(
         words, stdin=theirs, stdout=theirs, stderr=theirs,
         env=environment({**settings, "COLUMNS": "40", "TERM": "xterm", **variables}),
@@ -61,44 +69,45 @@ def watched(at: Terminal, *arguments: str, **variables: str) -> str:
     return seen.decode()
 
 
-@pytest.mark.heavy
-def test_a_terminal_gets_colours_and_lines_that_fit(at: Terminal) -> None:
-    seen = watched(at, "search", "wide")
-
-    plain = re.sub(r"\x1b\[\d*m", "", seen)
-    assert plain != seen
-    assert [width(line) for line in plain.splitlines()] == [39, 40]
-    assert "\N{HORIZONTAL ELLIPSIS}" in plain
-
-
-def test_a_terminal_gets_tables_that_fit(at: Terminal) -> None:
-    seen = watched(at, "list")
-
-    lines = re.sub(r"\x1b\[\d*m", "", seen).splitlines()
-    assert "\x1b[1m" in seen
-    assert lines[0].split() == ["ID", "CHANGED", "TYPE", "TITLE"]
-    assert re.match(r"#1  .* discovery  .*\N{HORIZONTAL ELLIPSIS}$", lines[1])
-    assert max(map(width, lines)) <= 40
+def test_a_terminal_gets_tables_and_lines_that_fit(forked: list[str], at: Terminal) -> None:
+    listed, found = (
+        re.sub(r"\x1b\[\d*m", "", seen).splitlines()
+        for seen in (watched(forked, at, "list"), watched(forked, at, "search", "wide"))
+    )
+    assert listed[0].split() == ["ID", "CHANGED", "TYPE", "TITLE"]
+    assert re.match(r"#1  .* discovery  .*\N{HORIZONTAL ELLIPSIS}$", listed[1])
+    assert max(map(width, listed)) <= 40
+    assert [width(line) for line in found] == [39, 40]
+    assert "\N{HORIZONTAL ELLIPSIS}" in "".join(found)
+    assert "\x1b[1m" in watched(forked, at, "list")
 
 
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     ("arguments", "label", "last"),
     [
-        (["doctor"], "Examining", "100%"),
-        (["export", os.devnull], "Exporting", "100%"),
+        (["doctor"], "Examining", "100%"), (["export", "{file}"], "Exporting", "100%"),
+        (["import", "{file}"], "Importing", "100%"),
         (["index", "--check"], "Examining", "partition 0: exact"),
         (["migrate"], "Migrating", "there is nothing to do."),
     ],
-)
+    ids=lambda it: it[0] if isinstance(it, list) else "",
+)  # fmt: skip
 def test_long_work_has_a_bar_at_a_terminal_alone(
-    at: Terminal, arguments: list[str], label: str, last: str
+    forked: list[str], at: Terminal, tmp_path: Path, arguments: list[str], label: str, last: str
 ) -> None:
-    seen = watched(at, *arguments, COLUMNS="100")
+    file = str(tmp_path / "all.json")
+    words = [word.format(file=file) for word in arguments]
+    if label == "Importing":
+        at.say("export", file)
+    seen = watched(forked, at, *words, COLUMNS="100", NO_COLOR="1")
 
     assert label in seen
     assert seen.rindex(last) > seen.index(label)
-    done = at.run(*arguments)
+    assert re.search(r"\x1b\[\d*m", seen) is None
+    if label == "Exporting":
+        words += ["--force"]
+    done = at.run(*words)
     assert label not in done.stdout + done.stderr
 
 
@@ -132,56 +141,39 @@ def watched_service(
         os.close(ours)
 
 
+@pytest.mark.sqlite_files
 def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
-    with watched_service("--db", f"{tmp_path}/memory.db", NO_COLOR="1") as (url, line):
+    with watched_service("--db", "memory.db", cwd=tmp_path, NO_COLOR="1") as (url, line):
         banner = line(r"agentops-memory [\s\S]*Ctrl-C")
         httpx.get(f"{url}/stats?project=secret")
         request = line(r"\d\d:\d\d:\d\d  200  GET    /stats .*\n")
 
-    for fact in (url, f"{tmp_path}/memory.db", f"{url}/docs"):
+    for fact in (url, f"{tmp_path}/memory.db\r\n", f"{url}/docs"):
         assert fact in banner
     assert re.fullmatch(r".* /stats  [\d.]+ ms  default  127\.0\.0\.1\s*", request)
+    with watched_service(cwd=tmp_path) as (_, line):
+        banner = line(r".*agentops-memory[\s\S]*Ctrl-C")
+        assert "\x1b[1magentops-memory" in banner
+        assert "/data/memory.db" in banner
+        assert "(below the current folder; --db selects another file)" in banner
 
 
-@pytest.mark.sqlite_files
-def test_the_banner_says_that_the_default_file_depends_on_the_folder(tmp_path: Path) -> None:
-    with watched_service(cwd=tmp_path, NO_COLOR="1") as (_, line):
-        assert (
-            f"{tmp_path}/data/memory.db (below the current folder; --db selects another file)"
-            in line(r"agentops-memory [\s\S]*Ctrl-C")
-        )
-    with watched_service("--db", "memory.db", cwd=tmp_path, NO_COLOR="1") as (_, line):
-        assert f"{tmp_path}/memory.db\r\n" in line(r"agentops-memory [\s\S]*Ctrl-C")
-
-
-def test_a_service_at_a_terminal_has_colors_or_the_json_of_a_pipe(tmp_path: Path) -> None:
-    with watched_service("--db", f"{tmp_path}/memory.db") as (_, line):
-        assert "\x1b[1magentops-memory" in line(r".*agentops-memory[\s\S]*Ctrl-C")
+@pytest.mark.slow
+def test_a_service_at_a_terminal_may_write_the_json_of_a_pipe(tmp_path: Path) -> None:
     with watched_service("--db", f"{tmp_path}/memory.db", MEMORY_LOG_FORMAT="json") as (_, line):
         assert line(r'\{"time": .*"serving on .*\}')
 
 
 @pytest.mark.slow
-def test_a_terminal_sees_how_far_an_import_is_without_colours_if_it_wants_none(
-    at: Terminal, tmp_path: Path
-) -> None:
-    at.say("export", tmp_path / "all.json")
-
-    seen = watched(at, "import", str(tmp_path / "all.json"), NO_COLOR="1")
-
-    assert re.search(r"Importing \S+ 100% 0:00:\d\d", seen)
-    assert seen.rstrip().endswith("Imported 0 observations and 0 sessions.")
-    assert re.search(r"\x1b\[\d*m", seen) is None
-
-
-@pytest.mark.heavy
 @pytest.mark.sqlite_files
-def test_a_terminal_gets_what_a_restore_warns_of_whole(at: Terminal, tmp_path: Path) -> None:
+def test_a_terminal_gets_what_a_restore_warns_of_whole(
+    forked: list[str], at: Terminal, tmp_path: Path
+) -> None:
     at.say("keys", "create", "--name", "ada", "--role", "admin")
-    at.say("backup", "--to", tmp_path / "a.zip", "--keys")
-    elsewhere = str(tmp_path / "new.db")
+    archive, elsewhere = str(tmp_path / "a.zip"), str(tmp_path / "new.db")
+    at.say("backup", "--to", archive, "--keys")
 
-    seen = watched(at, "restore", str(tmp_path / "a.zip"), "--keys", "--dry-run", "--db", elsewhere)
+    seen = watched(forked, at, "restore", archive, "--keys", "--dry-run", "--db", elsewhere)
 
     assert "so it is unknown which of its keys were revoked since." in seen
 
@@ -195,9 +187,16 @@ def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
     assert "\x1b" not in Terminal(at.variables | {"NO_COLOR": "1"}).run("stats", color=True).stdout
 
 
-@pytest.mark.heavy
-def test_a_reader_that_leaves_is_no_failure_worth_a_word(at: Terminal) -> None:
-    done = in_shell(at, f"{IN_SHELL} search wide | true; echo ${{PIPESTATUS[0]}}")
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["search wide", "import - --dry-run < {}"])
+def test_a_reader_that_leaves_is_no_failure_worth_a_word(
+    at: Terminal, tmp_path: Path, words: str
+) -> None:
+    file = tmp_path / "all.json"
+    at.say("export", file)
+    line = f"{IN_SHELL} {words.format(shlex.quote(str(file)))}"
+
+    done = in_shell(at, f"{line} | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
 
@@ -230,31 +229,6 @@ def test_texts_are_one_line_and_harmless() -> None:
     ]  # fmt: skip
 
 
-def completed(*words: str) -> list[str]:
-    """What bash is told when it completes the last of these words."""
-    asked = Terminal(
-        {
-            "_AGENTOPS_MEMORY_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(["agentops-memory", *words]),
-            "COMP_CWORD": str(len(words)),
-        }
-    )
-    return asked.say().splitlines()
-
-
-def test_a_shell_completes_commands_before_options_of_serve() -> None:
-    commands = [line.removeprefix("plain,") for line in completed("")]
-
-    assert {"save", "search", "export", "import", "serve", "keys"} <= set(commands)
-    assert not any(command.startswith("-") for command in commands)
-    assert completed("se") == ["plain,seal", "plain,search", "plain,serve", "plain,sessions"]
-    assert completed("search", "--exp") == ["plain,--explain"]
-    assert completed("keys", "cr") == ["plain,create"]
-    assert completed("--listen", ":1", "--dr") == ["plain,--drain"]
-    assert completed("completion", "f") == ["plain,fish"]
-    assert completed("import", "x") == ["file,x"]
-
-
 @pytest.mark.slow
 def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     program = tmp_path / "agentops-memory"
@@ -274,18 +248,6 @@ def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("--explain\n", "")
     for shell in ("zsh", "fish"):
         assert "agentops-memory" in Terminal().say("completion", shell)
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_a_plan_of_what_came_through_a_pipe_is_no_failure(
-    at: Terminal, tmp_path: Path
-) -> None:
-    at.say("export", tmp_path / "all.json")
-    told = f"{IN_SHELL} import - --dry-run < {shlex.quote(str(tmp_path / 'all.json'))}"
-
-    done = in_shell(at, f"{told} | true; echo ${{PIPESTATUS[0]}}")
-
-    assert (done.stdout, done.stderr) == ("141\n", "")
 
 
 @pytest.mark.slow

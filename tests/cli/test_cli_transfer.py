@@ -1,5 +1,6 @@
 """Exports and imports at the terminal: whole or not at all, over HTTP and on the file."""
 
+import asyncio
 import copy
 import io
 import json
@@ -8,6 +9,7 @@ import re
 import stat
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,15 @@ import pytest
 
 from agentops_memory.cli.commands.transfer import _sentence
 from agentops_memory.cli.output import HINTS
+from agentops_memory.errors import Denied
+from agentops_memory.local import opened_here
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.settings.settings import settings
+from agentops_memory.telemetry import Telemetry
+from agentops_memory_client.contract.errors import Denied as NotAllowed
 from agentops_memory_client.contract.models import ImportConflict
 
+from ..support.engines import is_postgresql
 from ..support.service import Service, observation, serving
 from ..support.terminal import Terminal
 
@@ -116,19 +125,11 @@ def test_an_export_is_a_whole_file_that_is_not_written_over(
         assert HINTS["FileRefused"] in terminal.run("export", wrong, "--force").stderr
 
 
-def test_an_export_does_not_write_over_the_service_itself(service: Service) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(service.path)})
-
-    for file in (service.path, f"{service.path}.keys"):
-        done = terminal.run("export", file, "--force")
-        assert (done.exit_code, "one of the service's own files" in done.stderr) == (1, True)
-
-
-def test_what_is_exported_is_imported_once(
+def test_what_is_exported_is_imported_once_from_a_file_a_pipe_or_standard_input(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
     service.save("Queues hold.", tags=["a"])
-    file = folder / "all.json"
+    file, pipe = folder / "all.json", folder / "pipe"
     terminal.say("export", file)
     service.http.delete("/projects/demo?hard=true")
 
@@ -138,13 +139,8 @@ def test_what_is_exported_is_imported_once(
     assert again == "Imported 0 observations and 0 sessions.\n"
     assert terminal.json("import", file) == {"imported_sessions": 0, "imported_observations": 0}
     assert list(folder.iterdir()) == [file]
-
-
-def test_an_import_reads_standard_input_and_pipes(terminal: Terminal, folder: Path) -> None:
     document = json.dumps({"observations": [row(1, "Piped.")]})
-
     assert terminal.say("import", "-", given=document) == "Imported 1 observation and 0 sessions.\n"
-    pipe = folder / "pipe"
     os.mkfifo(pipe)
     writing = threading.Thread(target=pipe.write_text, args=(document, "utf-8"))
     writing.start()
@@ -184,68 +180,47 @@ def test_a_dry_run_tells_each_conflict_and_changes_nothing(
     assert stored(service)["observations"] == before["observations"]
 
 
-def test_a_conflict_that_only_another_version_knows_is_told_all_the_same() -> None:
-    conflict = ImportConflict(
-        place=2, id=1, reason="changed", kept="imported", project="p", title="T"
-    )
-
-    assert _sentence(conflict) == "observations[2] T (p): #1 is in conflict with it"
-
-
-def test_a_document_that_is_refused_is_stored_in_no_part(
-    terminal: Terminal, service: Service, folder: Path
+def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
+    terminal: Terminal, service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number, content in enumerate(
-        [b"", b"[]", b"{", b'{"observations": [{}]}', b'{"sessions": {}}', b"\xff" * 99,
-         json.dumps({"observations": [row(1, "x"), row(2, "y") | {"uid": "me"}]}).encode()]
-    ):  # fmt: skip
-        file = folder / f"{number}.json"
-        file.write_bytes(content)
-        for arguments in (("import", file), ("import", file, "--dry-run")):
-            done = terminal.run(*arguments)
-            assert (done.exit_code, done.stdout) == (1, ""), content
-            assert re.match(r"agentops-memory: .*\nHint: .*\n$", done.stderr), done.stderr
-    for wrong in (folder, folder / "none.json"):
-        assert HINTS["FileRefused"] in terminal.run("import", wrong).stderr
-    assert stored(service)["observations"] == []
-
-
-def test_a_document_that_is_no_export_is_named_and_imports_nothing(
-    terminal: Terminal, service: Service, folder: Path
-) -> None:
+    half = json.dumps({"observations": [row(1, "x"), row(2, "y") | {"uid": "me"}]})
     for content, sentence in (
         (b'{"results": [{"memory": "Rain."}]}', "this one has results. It looks like a list of"),
         (b'{"version": "1", "results": []}', "this one has version, results."),
         (b'{"a": 1}', "as `agentops-memory export` writes; this one has a."),
         (b"[]", "an export: invalid JSON: an object with sessions and observations is expected"),
         (b'{"a": 1}\n{"a": 2}\n', "this is JSON lines, which no importer reads."),
-        (b" \n", "this is empty."),
-    ):
+        (b" \n", "this is empty."), (b"", "this is empty."), (b"{", "invalid JSON"),
+        (b'{"observations": [{}]}', "observations[0]"), (b'{"sessions": {}}', "sessions"),
+        (b"\xff" * 99, "invalid JSON"), (half.encode(), "observations[1]"),
+    ):  # fmt: skip
         file = folder / "document"
         file.write_bytes(content)
         for arguments in (("import", file), ("import", file, "--dry-run")):
             done = terminal.run(*arguments)
-            assert (done.exit_code, done.stdout) == (1, "")
-            assert sentence in done.stderr
+            assert (done.exit_code, done.stdout) == (1, ""), content
+            assert re.match(r"agentops-memory: .*\nHint: .*\n$", done.stderr), done.stderr
+            assert sentence in done.stderr, content
+    for wrong in (folder, folder / "none.json"):
+        assert HINTS["FileRefused"] in terminal.run("import", wrong).stderr
     assert (stored(service)["sessions"], stored(service)["observations"]) == ([], [])
-
-
-def test_an_export_of_an_empty_engram_imports_nothing(terminal: Terminal, folder: Path) -> None:
-    empty = {"version": "0.1.0", "sessions": None, "observations": None, "prompts": None}
-
-    done = terminal.run("import", written(folder / "empty.json", empty))
-
-    assert (done.exit_code, done.stdout) == (0, "Imported 0 observations and 0 sessions.\n")
-    assert done.stderr == "This is an Engram export. Not imported: nothing.\n"
+    conflict = ImportConflict(  # as another version may know it
+        place=2, id=1, reason="changed", kept="imported", project="p", title="T"
+    )
+    assert _sentence(conflict) == "observations[2] T (p): #1 is in conflict with it"
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as it is for all but root
+    unreadable = terminal.run("import", folder)
+    assert (unreadable.exit_code, unreadable.stdout) == (1, "")
+    assert unreadable.stderr.startswith(f"agentops-memory: {folder} cannot be read: ")
 
 
 @pytest.mark.slow
 def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "none" / "memory.db")})
     rows = [row(1, "New.", topic_key="k"), row(2, "Newer.", topic_key="k", updated_at=LATER)]
-    document = {"sessions": [{"id": "s", "project": "p"}], "observations": rows}
+    document = json.dumps({"sessions": [{"id": "s", "project": "p"}], "observations": rows})
 
-    plan = terminal.json("import", "-", "--dry-run", given=json.dumps(document))
+    plan = terminal.json("import", "-", "--dry-run", given=document)
     refused = terminal.run("import", "-", "--dry-run", given=b'{"observations": [1]}')
     no_tenant = terminal.run("import", "-", "--dry-run", "--tenant", "acme", given=b"{}")
 
@@ -254,20 +229,12 @@ def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
     assert (refused.exit_code, "observations[0] must be an object" in refused.stderr) == (1, True)
     assert (no_tenant.exit_code, HINTS["NoTenant"] in no_tenant.stderr) == (1, True)
     assert list(folder.iterdir()) == []
-
-
-@pytest.mark.sqlite_files
-def test_a_dry_run_leaves_a_file_with_nothing_in_it_as_it_is(folder: Path) -> None:
-    file = folder / "memory.db"
-    file.touch()
-
-    terminal = Terminal({"MEMORY_DB_PATH": str(file)})
-    plan = terminal.json(
-        "import", "-", "--dry-run", given=json.dumps({"observations": [row(1, "New.")]})
-    )
-
-    assert plan["new_observations"] == 1
-    assert [(it.name, it.stat().st_size) for it in folder.iterdir()] == [("memory.db", 0)]
+    if not is_postgresql():
+        file = folder / "memory.db"  # with nothing in it, which stays so
+        file.touch()
+        again = terminal.json("import", "-", "--dry-run", "--db", file, given=document)
+        assert again == plan
+        assert [(it.name, it.stat().st_size) for it in folder.iterdir()] == [("memory.db", 0)]
 
 
 def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
@@ -297,63 +264,49 @@ def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
     }  # fmt: skip
     assert {it.name for it in service.path.parent.iterdir() if ".import" in it.name} == set()
 
-
-def test_engram_is_known_by_its_shape_and_its_memories_after_a_change(
-    terminal: Terminal, service: Service, folder: Path
-) -> None:
+    # It is known by its shape, and its memories after a change.
+    service.http.patch("/observations/1", json={"content": "Changed here."})
     sorted_ = dict(sorted(ENGRAM.items()))
     sorted_.pop("version")
-    terminal.say("import", written(folder / "sorted.json", sorted_))
-    service.http.patch("/observations/1", json={"content": "Changed here."})
-
-    again = terminal.run("import", folder / "sorted.json")
-    without_prompts = copy.deepcopy(ENGRAM) | {"prompts": None}
-    plan = terminal.json("import", written(folder / "less.json", without_prompts), "--dry-run")
-
-    assert (again.stdout, again.stderr) == ("Imported 0 observations and 0 sessions.\n", LEFT_OUT)
+    third = terminal.run("import", written(folder / "sorted.json", sorted_))
+    assert (third.stdout, third.stderr) == ("Imported 0 observations and 0 sessions.\n", LEFT_OUT)
+    without = written(folder / "less.json", ENGRAM | {"prompts": None})
+    plan = terminal.json("import", without, "--dry-run")
     assert (plan["same_observations"], plan["conflicting_observations"]) == (1, 1)
+    empty = {"version": "0.1.0", "sessions": None, "observations": None, "prompts": None}
+    done = terminal.run("import", written(folder / "empty.json", empty))
+    assert (done.exit_code, done.stdout) == (0, "Imported 0 observations and 0 sessions.\n")
+    assert done.stderr == "This is an Engram export. Not imported: nothing.\n"
 
 
-def test_observations_of_engram_in_one_second_are_all_imported(folder: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
-    first = ENGRAM["observations"][0]
-    rows = [first | change for change in (
-        {"content": "One."}, {"id": 9, "content": "Two."},
+def test_what_engram_has_cut_itself_or_written_in_one_second_is_imported_whole(
+    folder: Path,
+) -> None:
+    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db"), "MEMORY_PROJECT": ""})
+    rows = [ENGRAM["observations"][0] | change for change in (
+        {"title": "t" * 501, "content": "x" * 50_000 + "... [truncated]"},
+        {"id": 9, "title": "t" * 500, "content": "y" * 50_000},
         {"id": None, "content": "Three."}, {"id": None, "content": "Four."},
     )]  # fmt: skip
-    file = written(folder / "second.json", ENGRAM | {"observations": rows})
-
-    assert terminal.say("import", file) == "Imported 4 observations and 2 sessions.\n"
-    assert terminal.say("import", file) == "Imported 0 observations and 0 sessions.\n"
-
-
-def test_what_engram_has_cut_itself_is_cut_to_what_an_observation_holds(folder: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")})
-    long = {"title": "t" * 501, "content": "x" * 50_000 + "... [truncated]"}
-    fitting = {"id": 9, "title": "t" * 500, "content": "y" * 50_000}
-    rows = [ENGRAM["observations"][0] | change for change in (long, fitting)]
     file = written(folder / "long.json", ENGRAM | {"observations": rows, "prompts": []})
 
     done = terminal.run("import", file)
 
     assert "This is an Engram export. Not imported: 1 overlong ending.\n" in done.stderr
-    cut, whole = json.loads(terminal.say("export"))["observations"]
+    assert done.stdout == "Imported 4 observations and 2 sessions.\n"
+    assert terminal.say("import", file) == "Imported 0 observations and 0 sessions.\n"
+    exported = json.loads(terminal.say("export"))
+    cut, whole, *_ = exported["observations"]
     assert cut["title"] == "t" * 485 + "... [truncated]"
     assert cut["content"] == "x" * 49_985 + "... [truncated]"
-    assert (whole["title"], whole["content"]) == (fitting["title"], fitting["content"])
+    assert (whole["title"], whole["content"]) == ("t" * 500, "y" * 50_000)
 
-
-@pytest.mark.slow
-def test_a_document_of_ours_is_none_of_engram_whatever_else_it_has(folder: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db"), "MEMORY_PROJECT": "p"})
-    terminal.say("save", "T", "C", "--tag", "kept")
-    ours = {"version": "2", "prompts": []} | json.loads(terminal.say("export"))
-
-    done = terminal.run("import", "-", "--db", folder / "other.db", given=json.dumps(ours))
-
-    assert (done.exit_code, "engram" in done.stderr) == (0, False)
+    # A document of ours is none of Engram, whatever else it has.
+    ours = json.dumps({"version": "2", "prompts": []} | exported)
+    done = terminal.run("import", "-", "--db", folder / "other.db", given=ours)
+    assert (done.exit_code, "Engram export" in done.stderr) == (0, False)
     carried = json.loads(terminal.say("export", "--db", folder / "other.db"))
-    assert carried["observations"] == ours["observations"]
+    assert carried["observations"] == exported["observations"]
 
 
 @pytest.mark.slow
@@ -411,12 +364,20 @@ def test_a_document_over_the_limit_of_the_service_is_imported_on_its_file(
     assert done == "Imported 9 observations and 0 sessions.\n"
 
 
-def test_a_file_that_cannot_be_read_is_a_refusal_and_no_wrong_use(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as it is for all but root
+def test_an_export_ends_with_the_caller_s_right_to_it(path: Path) -> None:
+    rights, read = iter([OPERATOR]), bytearray()
 
-    done = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")}).run("import", folder)
+    def caller() -> Caller:
+        if (found := next(rights, None)) is None:
+            raise Denied("The key was revoked.")
+        return found
 
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith(f"agentops-memory: {folder} cannot be read: ")
+    async def carry() -> None:
+        place = settings({"MEMORY_DB_PATH": str(path)})
+        async with opened_here(place, Telemetry.started(None)) as here:
+            async for piece in replace(here, caller=caller).export("demo"):
+                read.extend(piece)
+
+    with pytest.raises(NotAllowed):
+        asyncio.run(carry())
+    assert not read

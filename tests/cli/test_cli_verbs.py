@@ -6,6 +6,7 @@ import shlex
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from time import time_ns
 
 import click
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from agentops_memory.cli.catalog import COMMANDS, loaded
 from agentops_memory.cli.output import ago
 
-from ..support.process import free_port, run
+from ..support.process import free_port
 from ..support.samples import for_each
 from ..support.service import Service
 from ..support.service import lasting as service
@@ -53,13 +54,6 @@ def complete(terminal: Terminal, *words: str) -> list[str]:
     }
     told = Terminal(terminal.variables | asking).say()
     return [line.removeprefix("plain,") for line in told.splitlines()]
-
-
-def repository(folder: Path, remote: str = "") -> Path:
-    folder.mkdir(parents=True)
-    for arguments in (("init", "-q"), *((("remote", "add", "origin", remote),) if remote else ())):
-        subprocess.run(["git", *arguments], cwd=folder, check=True)
-    return folder
 
 
 def test_a_text_alone_is_a_memory_of_the_day(terminal: Terminal) -> None:
@@ -156,21 +150,22 @@ def test_what_is_deleted_comes_back(terminal: Terminal) -> None:
 
 
 @pytest.mark.sqlite_files
-def test_a_number_is_a_memory_and_a_path_an_archive(tmp_path: Path) -> None:
-    at = {"MEMORY_DB_PATH": str(tmp_path / "memory.db")}
-    run("save", "Queue", "--project", "p", variables=at, cwd=tmp_path)
-    run("backup", "--to", "./12", variables=at, cwd=tmp_path)
+def test_a_number_is_a_memory_and_a_path_an_archive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    at = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+    at.say("save", "Queue", "--project", "p")
+    at.say("backup", "--to", "./12")
 
-    memory = run("restore", "12", variables=at, cwd=tmp_path)
-    archive = run("restore", "./12", "--dry-run", variables=at, cwd=tmp_path)
+    memory = at.run("restore", "12")
 
-    assert (memory.returncode, memory.stderr.splitlines()[0]) == (
+    assert (memory.exit_code, memory.stderr.splitlines()[0]) == (
         1, "agentops-memory: No such observation."
     )  # fmt: skip
-    assert archive.stdout.endswith("Nothing was changed.\n"), archive.stderr
-    for wrong in (("restore", "12", "--force"), ("restore", "12", "--dry-run"),
-                  ("restore", "./12", "--revision", "1")):  # fmt: skip
-        assert run(*wrong, variables=at, cwd=tmp_path).returncode == 2
+    assert at.say("restore", "./12", "--dry-run").endswith("Nothing was changed.\n")
+    for wrong in ("12 --force", "12 --dry-run", "./12 --revision 1"):
+        assert at.run("restore", *wrong.split()).exit_code == 2
 
 
 def test_a_pin_is_set_and_taken(terminal: Terminal) -> None:
@@ -231,53 +226,43 @@ def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal
     )
 
 
-@pytest.mark.parametrize(
-    "remote",
-    [
-        "git@example.com:acme/web-shop.git",
-        "https://example.com/acme/web-shop",
-        "/srv/web-shop.git/",
-    ],
-)
-def test_a_project_is_that_of_the_remote(
-    remote: str, tmp_path: Path, here: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = repository(tmp_path / "clone", remote) / "deep" / "er"
-    folder.mkdir(parents=True)
-    monkeypatch.chdir(folder)
-
-    assert here.json("show", saved(here, f"It is {remote}."))["project"] == "web-shop"
-
-
-def test_worktrees_and_folders_are_one_project_which_a_file_names_otherwise(
+def test_a_project_is_that_of_the_remote_or_the_folder_unless_a_file_names_it(
     tmp_path: Path, here: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    top = repository(tmp_path / "Shop")
-    commit = [
-        "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a",
-    ]  # fmt: skip
-    for arguments in (commit, ["worktree", "add", "-q", str(tmp_path / "tree")]):
-        subprocess.run(["git", *arguments], cwd=top, check=True)
-    (top / "deep").mkdir()
-    bare = tmp_path / "no repository"
-    bare.mkdir()
-    projects = []
-    for folder in (top, top / "deep", tmp_path / "tree", bare):
+    top, bare = tmp_path / "Shop", tmp_path / "no repository"
+
+    def git(*arguments: str) -> None:
+        author = ("-c", "user.name=a", "-c", "user.email=a@b")
+        subprocess.run(["git", *author, *arguments], cwd=top, check=True)
+
+    def project_in(folder: Path) -> str:
         monkeypatch.chdir(folder)
-        projects.append(here.json("show", saved(here, f"It is {folder}."))["project"])
+        project: str = here.json("show", saved(here, f"It is {time_ns()}."))["project"]
+        return project
+
+    for folder in (top / "deep", bare):
+        folder.mkdir(parents=True)
+    git("init", "-q")
+    git("commit", "-q", "--allow-empty", "-m", "a")
+    git("worktree", "add", "-q", str(tmp_path / "tree"))
+    projects = [project_in(it) for it in (top, top / "deep", tmp_path / "tree", bare)]
+    assert projects == ["shop", "shop", "shop", "no repository"]
+
+    git("remote", "add", "origin", "x")
+    for remote in (
+        "git@example.com:acme/web-shop.git", "https://example.com/acme/web-shop",
+        "/srv/web-shop.git/",
+    ):  # fmt: skip
+        git("remote", "set-url", "origin", remote)
+        assert project_in(top / "deep") == "web-shop"
 
     (top / ".agentops-memory.toml").write_text('project = "billing"\n', "utf-8")
-    monkeypatch.chdir(top / "deep")
-    named = here.json("show", saved(here, "It has a name."))["project"]
+    assert project_in(top / "deep") == "billing"
     (top / ".agentops-memory.toml").write_text("project = 1\n", "utf-8")
     refused = here.run("save", "No name.")
-    completed = complete(here, "list", "--exclude")
-
-    assert projects == ["shop", "shop", "shop", "no repository"]
-    assert named == "billing"
     assert refused.exit_code == 1
     assert "project must be text in quotes" in refused.stderr
-    assert completed == ["--exclude-type"]
+    assert complete(here, "list", "--exclude") == ["--exclude-type"]
 
 
 def test_a_time_is_told_as_people_tell_it() -> None:
@@ -311,16 +296,12 @@ def test_a_status_tells_where_all_is(service: Service, tmp_path: Path) -> None:
     assert f"Service   running at {service.url}, its API at {service.url}/docs\n" in running.say(
         "status"
     )
+    assert Terminal().say("open", "--print", "--url", service.url) == f"{service.url}/docs\n"
+    nobody = Terminal({"MEMORY_URL": f"http://{listen}"}).run("open", "--print")
+    assert (nobody.exit_code, "`agentops-memory serve` starts it" in nobody.stderr) == (1, True)
     facts = running.json("status", "--project", "p")
     assert (facts["is_running"], facts["checks"]["database"]["status"]) == (True, "ok")
     assert facts["last_saved_at"].endswith("Z")
-
-
-def test_the_page_of_the_api_is_opened_where_the_service_runs(service: Service) -> None:
-    assert Terminal().say("open", "--print", "--url", service.url) == f"{service.url}/docs\n"
-    nobody = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}"}).run("open", "--print")
-    assert nobody.exit_code == 1
-    assert "`agentops-memory serve` starts it" in nobody.stderr
 
 
 def test_a_shell_completes_projects_types_and_ids(terminal: Terminal) -> None:
@@ -332,49 +313,41 @@ def test_a_shell_completes_projects_types_and_ids(terminal: Terminal) -> None:
     assert complete(terminal, "show", str(id_)) == [str(id_)]
 
 
-def test_help_has_groups_examples_and_no_settings_unless_asked() -> None:
-    whole = Terminal().say("--help")
-    serve = Terminal().say("serve", "--help")
-
-    for group in ("Memories:", "Agents:", "Operations:", "Administration:"):
-        assert f"\n{group}\n" in whole
-    assert "\nExample:\n  agentops-memory serve" in serve
-    assert "--keep-audit" not in serve
-    assert "--keep-audit" in Terminal().say("serve", "--help-all")
-
-
-@pytest.mark.parametrize(
-    ("written", "meant"), [("serach", "search"), ("rm", "delete"), ("add", "save")]
-)
-def test_a_command_that_is_none_is_told_what_was_meant(written: str, meant: str) -> None:
-    done = Terminal().run(written)
-
-    assert done.exit_code == 2
-    assert f"No such command '{written}'. Did you mean '{meant}'?" in done.stderr
+def test_a_shell_completes_commands_before_options_of_serve() -> None:
+    commands = complete(Terminal(), "")
+    assert {"save", "search", "export", "import", "serve", "keys"} <= set(commands)
+    assert not any(command.startswith("-") for command in commands)
+    for words, completed in (
+        ("se", ["seal", "search", "serve", "sessions"]), ("search --exp", ["--explain"]),
+        ("keys cr", ["create"]), ("--listen :1 --dr", ["--drain"]), ("completion f", ["fish"]),
+        ("import x", ["file,x"]),
+    ):  # fmt: skip
+        assert complete(Terminal(), *words.split()) == completed
 
 
-@pytest.mark.parametrize(
-    ("written", "told"),
+@for_each(
+    "written, told",
     [
+        *[
+            (wrong, f"No such command '{wrong}'. Did you mean '{meant}'?")
+            for wrong, meant in (("serach", "search"), ("rm", "delete"), ("add", "save"))
+        ],
         ("edit 1 --content x", "CONTENT must follow a name: agentops-memory edit ID [CONTENT]"),
         ("search x --tpye y", "Did you mean '--type'?"),
         ("save x --tags y", "Did you mean '--tag'?"), ("backup --out x", "Did you mean '--to'?"),
         ("serve --port 80", "Did you mean '--listen'?"), ("keys craete", "Did you mean 'create'?"),
+        *[(wrong, "") for wrong in ("edit 1 --zzz x", "list --since 3d", "keys frobnicate", "foo")],
+        ("--colour red", ""), ("--listen", "Option '--listen' requires an argument."),
     ],
 )  # fmt: skip
-def test_an_option_that_is_none_is_told_what_was_meant(written: str, told: str) -> None:
+def test_a_command_or_an_option_that_is_none_is_told_what_was_meant(
+    written: str, told: str
+) -> None:
     done = Terminal().run(*written.split())
 
     assert done.exit_code == 2
     assert done.stderr.rstrip().endswith(told)
-
-
-@pytest.mark.parametrize("written", ["edit 1 --zzz x", "list --since 3d", "keys frobnicate", "foo"])
-def test_nothing_is_suggested_where_nothing_is_near(written: str) -> None:
-    done = Terminal().run(*written.split())
-
-    assert done.exit_code == 2
-    assert "mean" not in done.stderr
+    assert told or "mean" not in done.stderr
 
 
 @for_each("name", COMMANDS)

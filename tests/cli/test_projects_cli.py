@@ -32,9 +32,10 @@ from ..support.database import assert_index_is_whole
 from ..support.engine import draft
 from ..support.engines import command, is_postgresql
 from ..support.erasing import remains
-from ..support.process import environment, run
+from ..support.process import environment
 from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
+from ..support.terminal import Terminal
 
 ACME = TenantId("acme")
 
@@ -49,10 +50,14 @@ def shop(tmp_path: Path) -> Iterator[Service]:
         yield service
 
 
+def at(path: Path) -> Terminal:
+    return Terminal({"MEMORY_DB_PATH": str(path)})
+
+
 def cli(service: Service, *arguments: str) -> Any:
     """What a command prints as JSON."""
-    done = run(*arguments, "--db", str(service.path), "--json")
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    done = at(service.path).run(*arguments, "--json")
+    assert (done.exit_code, done.stderr) == (0, ""), done.stderr
     return json.loads(done.stdout)
 
 
@@ -100,31 +105,58 @@ def test_an_erasure_at_the_terminal_ends_when_the_bytes_are_gone(shop: Service) 
 def test_what_cannot_be_done_at_the_terminal_is_a_sentence(
     shop: Service, arguments: tuple[str, ...], code: int, said: str
 ) -> None:
-    done = run(*arguments, "--db", str(shop.path))
+    done = at(shop.path).run(*arguments)
 
-    assert done.returncode == code
+    assert done.exit_code == code
     assert said in done.stderr
     assert shop.http.get("/stats").json()["total_observations"] == 3
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+    ("words", "redirected", "code", "said"),
+    [
+        ("projects list", "> /dev/full", 1, "No space left on device"),
+        ("scan", "> /dev/full", 1, "No space left on device"),
+        ("projects erase a", "<&-", 2, "add --yes"),
+    ],
+)
+def test_output_that_cannot_be_written_and_no_standard_input_are_a_sentence(
+    shop: Service, words: str, redirected: str, code: int, said: str
+) -> None:
+    program = [sys.executable, "-m", "agentops_memory", *words.split(), "--db", str(shop.path)]
+    given, variables = command(program, {})
+    done = subprocess.run(
+        ["sh", "-c", f"{shlex.join(given)} {redirected}"], env=environment(variables),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert said in done.stderr
 
 
 @pytest.mark.sqlite_files
 def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open(
     shop: Service, tmp_path: Path
 ) -> None:
-    path, file = shop.path, tmp_path / "acme.json"
-    created = ("tenants", "create", "acme", "--db", str(path))
-    assert run(*created).returncode == 0
-    assert run(*created).returncode == 1
+    path, file, pipe = shop.path, tmp_path / "acme.json", tmp_path / "pipe"
+    terminal = at(path)
+    created = [terminal.run("tenants", "create", "acme").exit_code for _ in range(2)]
+    assert created == [0, 1]
     token = made_key(path, tenant="acme")
     with calling(shop, token) as client:
         client.post("/observations", json=observation("apple")).raise_for_status()
-        done = run("tenants", "export", "acme", "--to", str(file), "--db", str(path))
-        assert done.returncode == 0, done.stderr
-        assert (
-            json.loads(file.read_text())["observations"]
-            == (client.get("/export").json()["observations"])
-        )
+        terminal.say("tenants", "export", "acme", "--to", file)
+        exported = client.get("/export").json()["observations"]
+        assert json.loads(file.read_text())["observations"] == exported
         assert file.stat().st_mode & 0o777 == 0o600
+        os.mkfifo(pipe)
+        with ThreadPoolExecutor() as pool:
+            read = pool.submit(pipe.read_text)
+            terminal.say("tenants", "export", "acme", "--to", pipe)
+            assert json.loads(read.result())["observations"] == exported
+        assert pipe.is_fifo()
         listed = {it["tenant"]: it for it in cli(shop, "tenants", "list")}
         assert [listed["acme"][it] for it in ("observations", "sessions")] == [1, 1]
         assert [key["name"] for key in listed["acme"]["keys"]] == ["admin of acme"]
@@ -140,19 +172,29 @@ def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.sqlite_files
-def test_a_tenant_whose_keys_cannot_be_revoked_is_not_erased(shop: Service) -> None:
+def test_a_tenant_that_is_a_link_or_whose_keys_stay_is_not_erased(
+    shop: Service, tmp_path: Path
+) -> None:
     made_key(shop.path, tenant="acme")
     make(shop.path, ACME, START)
     Path(f"{shop.path}.keys.new").mkdir()  # where the new file would be written
 
-    done = run("tenants", "erase", "acme", "--yes", "--db", str(shop.path))
+    done = at(shop.path).run("tenants", "erase", "acme", "--yes")
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert "admin of acme" in done.stderr
     assert "nothing was changed" in done.stderr
     assert tenants_of(shop.path) == ["default", "acme"]
+
+    path, elsewhere = tmp_path / "other.db", tmp_path / "elsewhere.db"
+    make(path, ACME, START)
+    tenant_file(path, ACME).rename(elsewhere)
+    tenant_file(path, ACME).symlink_to(elsewhere)
+    done = at(path).run("tenants", "erase", "acme", "--yes")
+    assert (done.exit_code, "is a symbolic link" in done.stderr) == (1, True)
+    assert elsewhere.exists()
+    assert tenant_file(path, ACME).is_symlink()
 
 
 @pytest.mark.slow
@@ -174,26 +216,22 @@ async def test_what_is_saved_into_a_database_that_is_being_removed_is_refused(pa
         assert counted(file).memories == 1
 
 
-def test_a_tenants_database_that_cannot_be_read_can_be_removed(tmp_path: Path) -> None:
-    file = tmp_path / "broken.db"
-    file.write_text("no database" * 1000)
-
-    assert counted(file).memories is None
-    assert remove(file) == [file]
-    assert not file.exists()
-
-
 @pytest.mark.sqlite_files
-def test_a_list_says_which_tenants_database_cannot_be_read(shop: Service) -> None:
+def test_a_list_says_which_tenants_database_cannot_be_read_and_it_can_be_removed(
+    shop: Service,
+) -> None:
     file = tenant_file(shop.path, ACME)
     file.parent.mkdir()
     file.write_text("no database" * 1000)
 
-    done = run("tenants", "list", "--db", str(shop.path))
+    done = at(shop.path).run("tenants", "list")
 
-    assert done.returncode == 1
+    assert done.exit_code == 1
     assert done.stderr == "agentops-memory: the database of the tenant acme cannot be read.\n"
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["TENANT", "default", "acme"]
+    assert counted(file).memories is None
+    assert remove(file) == [file]
+    assert not file.exists()
 
 
 @pytest.mark.sqlite_files
@@ -202,87 +240,20 @@ def test_an_export_is_not_written_over_what_the_service_lives_on(shop: Service) 
     before = shop.path.read_bytes()
     (folder / "link").symlink_to(shop.path)
     for name in ("memory.db", "memory.db-wal", "memory.db.keys", "link", "memory.db.tenants/x"):
-        done = run(
-            "tenants", "export", "default", "--db", str(shop.path), "--to", str(folder / name)
-        )
-        assert done.returncode == 1
-        assert "one of the service's own files" in done.stderr, name
+        for words in (
+            f"tenants export default --to {folder / name}",
+            f"export {folder / name} --force",
+        ):
+            done = at(shop.path).run(*words.split())
+            assert done.exit_code == 1
+            assert "one of the service's own files" in done.stderr, name
     assert shop.path.read_bytes() == before
     assert not (folder / "memory.db.keys").exists()
 
 
-def test_an_export_goes_through_a_pipe_that_is_there(shop: Service) -> None:
-    pipe = shop.path.parent / "pipe"
-    os.mkfifo(pipe)
-    with ThreadPoolExecutor() as pool:
-        read = pool.submit(pipe.read_text)
-        run("tenants", "export", "default", "--db", str(shop.path), "--to", str(pipe))
-        assert len(json.loads(read.result())["observations"]) == 3
-    assert pipe.is_fifo()
+@pytest.mark.sqlite_files
+def test_a_tenant_that_cannot_be_audited_is_not_made(path: Path) -> None:
+    Path(f"{path}.audit").mkdir()
 
-
-@pytest.mark.heavy
-def test_a_tenant_that_was_erased_does_not_come_back_by_itself(path: Path) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="50ms") as service:
-        with calling(service, made_key(path, tenant="acme")) as client:
-            for number in range(20):
-                saved = client.post("/observations", json=observation(f"apple {number}")).json()
-                client.delete(f"/observations/{saved['id']}?hard=true")
-        assert run("tenants", "erase", "acme", "--db", str(path), "--yes").returncode == 0
-        service.http.get("/health")
+    assert at(path).run("tenants", "create", "acme").exit_code == 1
     assert not tenant_file(path, ACME).exists()
-    assert run("tenants", "create", "acme", "--db", str(path)).returncode == 0
-
-
-@pytest.mark.sqlite_files
-def test_a_tenant_that_is_a_link_is_not_erased(tmp_path: Path) -> None:
-    path, elsewhere = tmp_path / "memory.db", tmp_path / "elsewhere.db"
-    make(path, ACME, START)
-    tenant_file(path, ACME).rename(elsewhere)
-    tenant_file(path, ACME).symlink_to(elsewhere)
-
-    done = run("tenants", "erase", "acme", "--db", str(path), "--yes")
-
-    assert done.returncode == 1
-    assert "is a symbolic link" in done.stderr
-    assert elsewhere.exists()
-    assert tenant_file(path, ACME).is_symlink()
-
-
-@pytest.mark.sqlite_files
-def test_a_tenant_that_cannot_be_audited_is_not_made(tmp_path: Path) -> None:
-    (tmp_path / "memory.db.audit").mkdir()
-
-    done = run("tenants", "create", "acme", "--db", str(tmp_path / "memory.db"))
-
-    assert done.returncode == 1
-    assert not tenant_file(tmp_path / "memory.db", ACME).exists()
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("words", ["projects list", "tenants list", "index", "scan"])
-def test_output_that_cannot_be_written_is_a_sentence(shop: Service, words: str) -> None:
-    done = in_shell(shop, words, "> /dev/full")
-
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "No space left on device" in done.stderr
-
-
-@pytest.mark.heavy
-def test_nobody_can_be_asked_without_a_standard_input(shop: Service) -> None:
-    done = in_shell(shop, "projects erase a", "<&-")
-
-    assert done.returncode == 2
-    assert "add --yes" in done.stderr
-
-
-def in_shell(shop: Service, words: str, redirected: str) -> "subprocess.CompletedProcess[str]":
-    """What became of the program on the shop's file, with an output or input from a shell."""
-    program = [sys.executable, "-m", "agentops_memory", *words.split(), "--db", str(shop.path)]
-    given, variables = command(program, {})
-    line = f"{shlex.join(given)} {redirected}"
-    return subprocess.run(
-        ["sh", "-c", line], env=environment(variables), capture_output=True, text=True, check=False
-    )

@@ -1,5 +1,6 @@
 """What an operator may write into a setting, which source wins, and that it is documented."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -11,10 +12,13 @@ from agentops_memory.memory.retention import FOR_EVER, Retentions
 from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.settings.parsing import (
     Address,
+    Rate,
     address,
+    allowed_origins,
     default_db_path,
     duration,
     endpoint,
+    rate,
     size,
 )
 from agentops_memory.settings.settings import VARIABLES, Variable, settings
@@ -24,93 +28,80 @@ from ..support.samples import for_each
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 
 
-@for_each(
-    "text, expected",
-    [
-        ("0", timedelta()), ("0s", timedelta()), ("15m", timedelta(minutes=15)),
-        ("+15m", timedelta(minutes=15)), ("1h30m", timedelta(hours=1, minutes=30)),
-        ("1h30m10s", timedelta(hours=1, minutes=30, seconds=10)), ("1.5h", timedelta(minutes=90)),
-        (".5s", timedelta(milliseconds=500)), ("1.s", timedelta(seconds=1)),
-        ("500ms", timedelta(milliseconds=500)), ("250us", timedelta(microseconds=250)),
-        ("250\u00b5s", timedelta(microseconds=250)), ("250\u03bcs", timedelta(microseconds=250)),
-        ("2000ns", timedelta(microseconds=2)), ("90s", timedelta(seconds=90)),
-        ("2540400h", timedelta(hours=2540400)),
-    ],
-)  # fmt: skip
-def test_a_duration_is_read_as_go_reads_it(text: str, expected: timedelta) -> None:
-    assert duration(text) == expected
+READ: dict[Callable[[str], object], dict[str, object]] = {
+    duration: {
+        "0": timedelta(), "0s": timedelta(), "15m": timedelta(minutes=15),
+        "+15m": timedelta(minutes=15), "1h30m10s": timedelta(hours=1, minutes=30, seconds=10),
+        "1.5h": timedelta(minutes=90), ".5s": timedelta(milliseconds=500),
+        "1.s": timedelta(seconds=1), "500ms": timedelta(milliseconds=500),
+        "250us": timedelta(microseconds=250), "250\u00b5s": timedelta(microseconds=250),
+        "250\u03bcs": timedelta(microseconds=250), "2000ns": timedelta(microseconds=2),
+        "90s": timedelta(seconds=90), "2540400h": timedelta(hours=2540400),
+    },
+    address: {
+        ":7437": Address(host="", port=7437), ":0": Address(host="", port=0),
+        "localhost:80": Address(host="localhost", port=80),
+        "memory.svc.cluster.local:65535": Address(host="memory.svc.cluster.local", port=65535),
+        "[::1]:7437": Address(host="::1", port=7437), "[::]:7437": Address(host="::", port=7437),
+        "[fe80::1%eth0]:7437": Address(host="fe80::1%eth0", port=7437),
+        "[::ffff:10.0.0.1]:1": Address(host="::ffff:10.0.0.1", port=1),
+    },
+    size: {"1": 1, "1048576": 1 << 20, "1KiB": 1 << 10, "256MiB": 256 << 20, "2gib": 2 << 30},
+    rate: {
+        "": None, "50/s": Rate(count=50, unit="s"), "20000/h": Rate(count=20_000, unit="h"),
+        "1/m": Rate(count=1, unit="m"), "1000000/s": Rate(count=1_000_000, unit="s"),
+    },
+    endpoint: {
+        it: it
+        for it in ("collector:4317", "collector", "10.0.0.1:4317", "[::1]:4317",
+                   "http://collector:4318", "https://collector.example/otlp")
+    },
+    allowed_origins: {
+        "": set(), " , ,": set(), " HTTPS://Console.Example , ": {"https://console.example"},
+        "https://a.example:443,http://a.example:80": {"https://a.example", "http://a.example"},
+        "https://a.example:80": {"https://a.example:80"},
+        "http://a.example:443": {"http://a.example:443"},
+        "http://localhost:03000": {"http://localhost:3000"},
+        "http://[::1]:3000,http://127.0.0.1": {"http://[::1]:3000", "http://127.0.0.1"},
+    },
+}  # fmt: skip
+REFUSED: dict[Callable[[str], object], tuple[str, list[str]]] = {
+    duration: ("is not a duration|is longer than", [
+        "15", "m", "15 m", " 15m", "15m ", "-15m", "1d", "1h-5m", "1,5h", ".s", "1e3s", "15M",
+        "\u0661m", "2600000h", "9" * 400 + "h", "inf", "0x1s", "++1s",
+    ]),
+    address: ("is not an address", [
+        "7437", "localhost", ":", ":x", ":65536", ":-1", "::1:7437", "http://127.0.0.1:7437",
+        "127.0.0.1:7437/", "a b:1", "[::1]", "[::1]7437", "[host]:1", "127.0.0.1: 7437", ":\u0661",
+    ]),
+    size: ("is not a size", ["0", "-1", "1.5MiB", "256M", "256MB", "1 MiB", "MiB", "1" * 30]),
+    rate: ("is not a rate such as 50/s, 600/m or 20000/h, from 1 to", [
+        "50", "/s", "0/s", "-1/s", "1000001/s", "1.5/s", "50/d", "50/sec", "50 /s", "50/S",
+        "1e3/s", "50/s ", "\u0661/s", "9" * 5000 + "/s", "unlimited",
+    ]),
+    endpoint: ("is not an endpoint", [
+        ":4317", "http://", "ftp://collector", "collector:port", "collector:99999", "[::1:4317",
+    ]),
+    allowed_origins: ("contains something other than an origin such as https://", [
+        "*", "null", "console.example", "https://", "https://console.example/",
+        "https://*.example", "https://user@console.example", "https://console.example?q",
+        "ftp://console.example", "https://console.example:65536", "https://console.example:x",
+        "https://console.example:", "https://caf\xe9.example", "https://console.example,*",
+        "https://a.example https://b.example", "https://::1", "//console.example",
+    ]),
+}  # fmt: skip
 
 
-@for_each(
-    "text",
-    ["15", "m", "15 m", " 15m", "15m ", "-15m", "1d", "1h-5m", "1,5h", ".s", "1e3s", "15M",
-     "\u0661m", "2600000h", "9" * 400 + "h", "inf", "0x1s", "++1s"],
-)  # fmt: skip
-def test_what_is_no_duration_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a duration|is longer than"):
-        duration(text)
-
-
-@for_each(
-    "text, host, port",
-    [
-        (":7437", "", 7437), (":0", "", 0), ("127.0.0.1:7437", "127.0.0.1", 7437),
-        ("localhost:80", "localhost", 80),
-        ("memory.svc.cluster.local:65535", "memory.svc.cluster.local", 65535),
-        ("[::1]:7437", "::1", 7437), ("[::]:7437", "::", 7437),
-        ("[fe80::1%eth0]:7437", "fe80::1%eth0", 7437),
-        ("[::ffff:10.0.0.1]:1", "::ffff:10.0.0.1", 1),
-    ],
-)  # fmt: skip
-def test_an_address_has_a_host_or_none_and_a_port(text: str, host: str, port: int) -> None:
-    assert address(text) == Address(host=host, port=port)
-
-
-@for_each(
-    "text",
-    ["7437", "localhost", ":", ":x", ":65536", ":-1", "::1:7437", "http://127.0.0.1:7437",
-     "127.0.0.1:7437/", "a b:1", "[::1]", "[::1]7437", "[host]:1", "127.0.0.1: 7437", ":\u0661"],
-)  # fmt: skip
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an address"):
-        address(text)
-
-
-@for_each("text", [":7437", "127.0.0.1:7437", "[::1]:7437"])
-def test_an_address_is_written_as_it_is_read(text: str) -> None:
-    assert str(address(text)) == text
-
-
-@for_each(
-    "text, expected",
-    [("1", 1), ("1048576", 1 << 20), ("1KiB", 1 << 10), ("256MiB", 256 << 20), ("2gib", 2 << 30)],
-)
-def test_a_size_is_a_number_of_bytes_with_or_without_a_unit(text: str, expected: int) -> None:
-    assert size(text) == expected
-
-
-@for_each("text", ["0", "-1", "1.5MiB", "256M", "256MB", "1 MiB", "MiB", "1" * 30])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a size"):
-        size(text)
-
-
-@for_each(
-    "text",
-    ["collector:4317", "collector", "10.0.0.1:4317", "[::1]:4317", "http://collector:4318",
-     "https://collector.example/otlp"],
-)  # fmt: skip
-def test_an_endpoint_is_a_host_with_a_port_or_a_url(text: str) -> None:
-    assert endpoint(text) == text
-
-
-@for_each(
-    "text",
-    [":4317", "http://", "ftp://collector", "collector:port", "collector:99999", "[::1:4317"],
-)
-def test_what_is_no_endpoint_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an endpoint"):
-        endpoint(text)
+@for_each("parse", READ)
+def test_a_value_is_read_or_refused(parse: Callable[[str], object]) -> None:
+    for text, value in READ[parse].items():
+        assert parse(text) == value
+        if isinstance(value, Address | Rate):
+            assert str(value) == text
+    sentence, wrong = REFUSED[parse]
+    for text in wrong:
+        with pytest.raises(ValueError, match=sentence):
+            parse(text)
 
 
 @for_each(
@@ -118,21 +109,17 @@ def test_what_is_no_endpoint_is_refused(text: str) -> None:
     [
         ("MEMORY_LISTEN", "7437", "is not an address"),
         ("MEMORY_DEDUPE_WINDOW", "15", "is not a duration"),
-        ("MEMORY_DRAIN", "soon", "is not a duration"),
         ("MEMORY_DB_PATH", "/", "is the root of the file system"),
         ("MEMORY_DELETE_ANSWER", "yaml", "is not one of empty, json"),
         ("MEMORY_MAX_UPLOAD", "big", "is not a size"),
         ("MEMORY_RECALL_LIMIT", "fast", "is not a duration"),
         ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "contains something other than any-word,"),
-        ("MEMORY_SWEEP_EVERY", "often", "is not a duration"),
         ("MEMORY_SWEEP_EVERY", "1d", "is not a duration"),
         ("MEMORY_KEEP_AUDIT", "1 year", "is not a duration such as 400d"),
-        ("MEMORY_KEEP_AUDIT", "400", "is not a duration such as 400d"),
         ("MEMORY_KEEP_AUDIT", "-1d", "is not a duration such as 400d"),
         ("MEMORY_KEEP_AUDIT", "200000d", "is longer than 292 years"),
         ("MEMORY_KEEP_REVISIONS", "100d", "is not a number such as 100"),
         ("MEMORY_KEEP_REVISIONS", "-1", "is not a number such as 100"),
-        ("MEMORY_BACKUP_EVERY", "daily", "is not a duration"),
         ("MEMORY_BACKUP_EVERY", "59s", "is less than a minute"),
         ("MEMORY_BACKUP_KEEP", "0", "is not a number from 1 to 10000"),
         ("MEMORY_BACKUP_KEEP", "10001", "is not a number from 1 to 10000"),
@@ -204,16 +191,11 @@ def test_an_empty_variable_and_an_empty_flag_are_unset_ones(variable: Variable) 
 
 
 def test_the_mounted_folder_holds_the_data_if_it_can_be_written(tmp_path: Path) -> None:
-    assert default_db_path(tmp_path) == f"{tmp_path}/memory.db"
-
-
-@pytest.mark.parametrize("name", ["missing", "file"])
-def test_without_that_folder_the_data_lies_below_the_working_folder(
-    name: str, tmp_path: Path
-) -> None:
     (tmp_path / "file").touch()
 
-    assert default_db_path(tmp_path / name) == "./data/memory.db"
+    assert default_db_path(tmp_path) == f"{tmp_path}/memory.db"
+    assert default_db_path(tmp_path / "file") == "./data/memory.db"
+    assert default_db_path(tmp_path / "missing") == "./data/memory.db"
 
 
 @pytest.mark.parametrize("text", [":memory:", "file:memory.db?mode=memory", "memory.db"])

@@ -22,9 +22,8 @@ from ..support.callers import made_key, revoke
 from ..support.engine import turns
 from ..support.forks import PROGRAM
 from ..support.original import filled
-from ..support.process import served
 from ..support.raw import Answer, Wire, request, wire
-from ..support.service import observation
+from ..support.service import observation, serving
 from .test_start import starting
 
 STARTING = {"error": "The service is starting; try again."}
@@ -63,35 +62,27 @@ def is_to_be_tried_again(answer: Answer, body: dict[str, str] = STARTING) -> boo
 
 
 def test_what_comes_while_it_starts_waits_and_is_served(path: Path) -> None:
-    asked = [POST, STATS, request("GET", "/nowhere"), request("GET", "/metrics")]
-    with starting(path, code=PATIENT) as (process, http, lock), asking(http, *asked) as clients:
-        assert [client.is_quiet(0.1) for client in clients] == [True] * 4
-        lock.close()
-        process.line("serving")
-
-        assert [client.answer().status for client in clients] == [201, 200, 404, 200]
-        assert http.get("/stats").json()["total_observations"] == 1
-
-
-def test_nothing_of_a_body_is_read_before_the_service_is_open(path: Path) -> None:
     head = request("POST", "/observations", content_length=str(len(SAVE)), expect="100-continue")
-    with starting(path, code=PATIENT) as (_, http, lock), asking(http, head) as (client,):
-        assert client.is_quiet(0.1)
-        lock.close()
-
-        assert client.answer().status == 100
-        client.send(SAVE)
-        assert client.answer().status == 201
-
-
-def test_a_client_that_leaves_while_it_starts_leaves_nothing_behind(path: Path) -> None:
+    asked = [head, POST, STATS, request("GET", "/nowhere"), request("GET", "/metrics")]
     with starting(path, code=PATIENT) as (process, http, lock):
         with asking(http, POST, STATS):
-            pass
-        assert http.get("/health").status_code == 200
-        lock.close()
-        process.line("serving")
-        assert http.get("/stats").json()["total_observations"] == 0
+            pass  # clients that leave, and leave nothing behind
+        with asking(http, *asked) as clients:
+            assert [client.is_quiet(0.1) for client in clients] == [True] * 5
+            states = {it: http.get(f"/health/{it}") for it in ("live", "startup", "ready")}
+            assert [it.status_code for it in states.values()] == [200, 503, 503]
+            assert states["startup"].json()["error"] == "The service is starting."
+            ready = states["ready"].json()
+            assert (ready["status"], list(ready["checks"])) == ("failed", ["migrations"])
+            lock.close()
+            process.line("serving")
+
+            assert clients[0].answer().status == 100
+            clients[0].send(SAVE)  # nothing of a body is read before
+            assert [client.answer().status for client in clients] == [201, 201, 200, 404, 200]
+        assert http.get("/stats").json()["total_observations"] == 1  # both say the same
+        assert http.get("/observations/1").json()["duplicate_count"] == 2
+        assert [http.get(f"/health/{it}").status_code for it in ("startup", "ready")] == [200] * 2
         process.send(signal.SIGINT)
 
         assert (process.wait(), process.errors) == (0, "")
@@ -123,17 +114,7 @@ def test_a_start_that_takes_too_long_is_a_503(path: Path) -> None:
         lock.close()
 
 
-def test_no_more_requests_wait_than_there_are_places(path: Path) -> None:
-    narrow = limited(START_TIMEOUT="timedelta(hours=1)", MOST_WAITING="2")
-    with starting(path, code=narrow) as (_, http, lock), asking(http, POST, STATS) as clients:
-        with asking(http, STATS) as (third,):
-            assert is_to_be_tried_again(third.answer())
-        lock.close()
-
-        assert [client.answer().status for client in clients] == [201, 200]
-
-
-def test_a_place_is_free_again_once_its_request_is_answered(
+def test_no_more_requests_wait_than_there_are_places_and_one_that_is_answered_leaves_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(middleware, "MOST_WAITING", 1)
@@ -141,14 +122,16 @@ def test_a_place_is_free_again_once_its_request_is_answered(
     async def statuses() -> list[int]:
         gate = StartupGate(PROTOCOLS)
         first = await waiting_at(gate)
+        crowded = await waiting_at(gate)
+        assert crowded.done()  # at once
         gate.wait("another has the database")
         refused = await first
         gate.wait("")
         second = await waiting_at(gate)
         gate.open(JSONResponse({}))
-        return [refused, await second]
+        return [await crowded, refused, await second]
 
-    assert asyncio.run(statuses()) == [503, 200]
+    assert asyncio.run(statuses()) == [503, 503, 200]
 
 
 async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[int]":
@@ -171,27 +154,30 @@ async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[i
     return task
 
 
-@pytest.mark.parametrize("probe", ["/health", "/health/ready"])
-def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing(probe: str) -> None:
-    async def statuses() -> list[int]:
+def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing() -> None:
+    async def statuses(probe: str) -> list[int]:
         gate = StartupGate(PROTOCOLS)
         before = await waiting_at(gate, probe)
         gate.close()
         return [await before, await (await waiting_at(gate, probe))]
 
-    before, after = asyncio.run(statuses())
-
-    assert (before, after) == (200 if probe == "/health" else 503, 503)
+    assert asyncio.run(statuses("/health")) == [200, 503]
+    assert asyncio.run(statuses("/health/ready")) == [503, 503]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_it_starts_refuses_what_waits(number: signal.Signals, path: Path) -> None:
+def test_a_signal_while_it_starts_refuses_what_waits_and_leaves_the_file_whole(
+    number: signal.Signals, path: Path
+) -> None:
     with starting(path, code=PATIENT) as (process, http, _), asking(http, POST, STATS) as clients:
         process.send(number)
 
         assert all(is_to_be_tried_again(client.answer(), STOPPING) for client in clients)
         assert [client.rest() for client in clients] == [b"", b""]
         assert (process.wait(), process.errors) == (0, "")
+        assert "serving on" not in "".join(process.lines)
+    with serving(path) as service:
+        assert service.http.get("/stats").json()["total_observations"] == 0
 
 
 def test_a_start_that_is_refused_refuses_what_waits(path: Path) -> None:
@@ -233,7 +219,7 @@ def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("older", ["index", "pages"])
 def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, path: Path) -> None:
-    with served(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
+    with serving(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
         pass
     if older == "pages":
         with closing(sqlite3.connect(path)) as database, database:

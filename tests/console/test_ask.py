@@ -4,7 +4,6 @@ import re
 
 from ..support.pages import get
 from ..support.service import Service
-from .test_memory import HOSTILE
 
 
 def filled(service: Service) -> None:
@@ -77,32 +76,3 @@ def test_a_field_suggests_each_project_of_a_service_that_has_few(service: Servic
     ]
 
     assert suggested == service.http.get("/stats").json()["projects"]
-
-
-def test_a_service_without_memories_says_what_to_do_first(service: Service) -> None:
-    empty = get(service.http, "/ui/ask")
-    nothing = get(service.http, "/ui/ask", project="demo", query="orders")
-
-    assert "agentops-memory demo" in empty.text
-    assert "Nothing." in nothing.text
-
-
-def test_hostile_text_and_prompts_are_shown_and_never_obeyed(service: Service) -> None:
-    service.save(HOSTILE, title=HOSTILE, type=HOSTILE[:50], tags=[HOSTILE[:20]])
-    html = service.http.get("/ui/ask", params={"query": HOSTILE, "project": "demo"}).text
-
-    assert "<script>alert" not in html
-    assert "{{ 7*7 }}" in html
-    assert html.count("U+202E") >= 2
-
-
-def test_bad_parameters_are_refused_as_rest_refuses_them(service: Service) -> None:
-    for name, value, status in (
-        ("max_tokens", "x", 400), ("why_not", "x", 400), ("limit", "x", 200), ("limit", "-1", 200),
-        ("limit", "99999999999999999999", 200), ("query", "%ff\x00" * 900, 200),
-        ("exclude_type", "x", 200),
-    ):  # fmt: skip
-        parameters = {"project": "demo", "query": "orders", name: value}
-        page = service.http.get("/ui/ask", params=parameters)
-        assert page.status_code == service.http.get("/context", params=parameters).status_code
-        assert page.status_code == status

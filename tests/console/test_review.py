@@ -1,28 +1,31 @@
 """The view *Review*: the lines of REST with their counts, and a decision for each."""
 
 from collections import Counter
+from datetime import timedelta
 from pathlib import Path
 
-import httpx
-import pytest
-
-from ..support.callers import made_key
 from ..support.pages import Form, Page, get, press, sent
 from ..support.service import Service, observation, serving
-from .test_memory import HOSTILE
 
 QUEUE = "Orders go through a queue, as the billing provider times out under load"
 
 
-def filled(service: Service) -> None:
-    """One memory is due (1), one ends soon (2), and two look alike (3 and 4)."""
-    service.save("The gate is blue.", review_at="2030-01-02T12:00:00Z")
-    service.save("The key of the gate is 4711.", expires_at="2030-01-05T12:00:00Z")
-    service.save(f"{QUEUE}.", session_id="s2")
-    body = observation(f"{QUEUE} on Fridays.", session_id="s3")
+def filled(service: Service, project: str = "demo") -> int:
+    """One memory is due (1), one ends soon (2), two look alike (3, 4); how many are before."""
+    now, fields = service.clock.now, {"project": project, "session_id": project}
+    first = service.save(
+        "The gate is blue.", review_at=f"{now + timedelta(days=1):%FT%TZ}", **fields
+    )["id"]
+    service.save(
+        "The key of the gate is 4711.", expires_at=f"{now + timedelta(days=4):%FT%TZ}", **fields
+    )
+    service.save(f"{QUEUE}.", **fields | {"session_id": f"s2 of {project}"})
+    body = observation(f"{QUEUE} on Fridays.", **fields | {"session_id": f"s3 of {project}"})
     service.http.post("/observations?similar=3", json=body).raise_for_status()
     service.save("Nobody has to look at the roof.", project="house", session_id="s4")
     service.clock.advance(days=2)
+    assert isinstance(first, int)
+    return first - 1
 
 
 def lines(page: Page) -> list[int]:
@@ -34,11 +37,9 @@ def of_memory(page: Page, id_: int) -> Form:
     return next(it for it in page.forms if dict(it.fields).get("id") == str(id_))
 
 
-def decided(service: Service, id_: int, action: str) -> Page:
-    form = of_memory(get(service.http, "/ui/review"), id_)
-    return Page(
-        sent(service.http, f"{service.url}{form.action}", [*form.fields, ("action", action)])
-    )
+def send(service: Service, form: Form, action: str) -> Page:
+    fields = [*form.fields, ("action", action)]
+    return Page(sent(service.http, f"{service.url}{form.action}", fields))
 
 
 def test_each_number_is_the_twins(service: Service) -> None:
@@ -67,38 +68,39 @@ def test_a_comparison_shows_what_the_newer_one_says_differently(service: Service
     assert "<del>" not in html
 
 
-@pytest.mark.parametrize(
-    ("id_", "action", "becomes"),
-    [
-        (1, "confirm", {"confirmed_at": "2030-01-03T12:00:00Z"}),
-        (1, "expire", {"expired": True}),
-        (2, "keep", {"expires_at": None}),
-        (2, "extend", {"expires_at": "2030-02-02T12:00:00Z"}),
-        (2, "expire", {"expired": True}),
-        (4, "confirm", {"confirmed_at": "2030-01-03T12:00:00Z"}),
-        (4, "newer", {"supersedes": [3]}),
-        (4, "older", {"superseded_by": [3]}),
-    ],
-)
-def test_a_decision_does_what_it_says_and_its_line_is_gone(
-    service: Service, id_: int, action: str, becomes: dict[str, object]
-) -> None:
-    filled(service)
-    page = decided(service, id_, action)
+def test_a_decision_does_what_it_says_and_its_line_is_gone(service: Service) -> None:
+    for number, (place, action, name, value) in enumerate((
+        (1, "confirm", "confirmed_at", "now"), (1, "expire", "expired", True),
+        (2, "keep", "expires_at", None), (2, "extend", "expires_at", "in 30 days"),
+        (2, "expire", "expired", True), (4, "confirm", "confirmed_at", "now"),
+        (4, "newer", "supersedes", 3), (4, "older", "superseded_by", 3),
+    )):  # fmt: skip
+        project = f"demo {number}"
+        before, now = filled(service, project), service.clock.now
+        moments = {"now": f"{now:%FT%TZ}", "in 30 days": f"{now + timedelta(days=30):%FT%TZ}"}
+        id_ = before + place
+        page = send(
+            service, of_memory(get(service.http, "/ui/review", project=project), id_), action
+        )
 
-    memory = service.http.get(f"/observations/{id_}").json()
-    assert {name: memory.get(name) for name in becomes} == becomes
-    assert page.status == 200
-    assert page.links[f"Memory #{id_}"] == f"/ui/memories/{id_}"
-    assert lines(page) == [it for it in (1, 4, 2) if it != id_]
+        memory = service.http.get(f"/observations/{id_}").json()
+        expected = [before + 3] if value == 3 else moments.get(str(value), value)
+        assert memory.get(name) == expected, (place, action)
+        assert page.status == 200
+        assert page.links[f"Memory #{id_}"] == f"/ui/memories/{id_}"
+        assert lines(page) == [before + it for it in (1, 4, 2) if it != place]
 
 
 def test_a_deletion_leads_to_where_it_can_be_undone(service: Service) -> None:
     filled(service)
-    page = decided(service, 1, "delete")
+    before = get(service.http, "/ui/review")
+    page = send(service, of_memory(before, 1), "delete")
 
     assert "It can be restored" in page.text
     assert service.http.get("/observations/1").status_code == 404
+    second = send(service, of_memory(before, 1), "expire")  # in another tab
+    assert (second.status, lines(second)) == (404, [4, 2])
+    assert "No such observation." in second.text
     press(service.http, get(service.http, page.links["Memory #1"]), "Restore")
     assert service.http.get("/observations/1").status_code == 200
 
@@ -127,58 +129,41 @@ def test_pages_follow_each_other(service: Service) -> None:
     assert get(service.http, third.links["Newest"]).text == first.text
 
 
-def test_what_somebody_else_has_decided_is_said_on_the_page(service: Service) -> None:
-    filled(service)
-    page = get(service.http, "/ui/review")
-    service.http.delete("/observations/1")
-
-    form = of_memory(page, 1)
-    after = Page(
-        sent(service.http, f"{service.url}{form.action}", [*form.fields, ("action", "expire")])
-    )
-
-    assert (after.status, lines(after)) == (404, [4, 2])
-    assert "No such observation." in after.text
+def two_tabs(
+    service: Service, place: int, change: dict[str, object], action: str, project: str = "demo"
+) -> tuple[int, Page]:
+    """How many memories are before, and what the second of two tabs is answered that decides."""
+    before = filled(service, project)
+    line = before + (4 if place == 3 else place)
+    form = of_memory(get(service.http, "/ui/review", project=project), line)
+    service.http.patch(f"/observations/{before + place}", json=change).raise_for_status()
+    return before, send(service, form, action)
 
 
-def two_tabs(service: Service, id_: int, change: dict[str, object], action: str) -> Page:
-    """What the second tab is answered that decides, when the first one has changed a memory."""
-    filled(service)
-    form = of_memory(get(service.http, "/ui/review"), 4 if id_ == 3 else id_)
-    service.http.patch(f"/observations/{id_}", json=change).raise_for_status()
-    return Page(
-        sent(service.http, f"{service.url}{form.action}", [*form.fields, ("action", action)])
-    )
+def test_a_decision_on_what_changed_meanwhile_shows_both_versions(service: Service) -> None:
+    for number, (place, action) in enumerate((
+        (1, "confirm"), (1, "delete"), (2, "extend"), (2, "keep"), (3, "newer"), (3, "older"),
+        (4, "newer"), (4, "confirm"),
+    )):  # fmt: skip
+        change: dict[str, object] = {"content": f"{QUEUE} of the gate no more."}
+        before, both = two_tabs(service, place, change, action, f"demo {number}")
+        id_ = before + place
+        memory = service.http.get(f"/observations/{id_}").json()
 
-
-@pytest.mark.parametrize(
-    ("id_", "action"),
-    [(1, "confirm"), (1, "delete"), (2, "extend"), (2, "keep"), (3, "newer"), (3, "older"),
-     (4, "newer"), (4, "confirm")],
-)  # fmt: skip
-def test_a_decision_on_what_changed_meanwhile_shows_both_versions(
-    service: Service, id_: int, action: str
-) -> None:
-    both = two_tabs(service, id_, {"content": f"{QUEUE} of the gate no more."}, action)
-    before = service.http.get(f"/observations/{id_}").json()
-
-    assert both.status == 409
-    assert f"Memory #{id_} has changed since you opened the page" in both.text
-    assert {"del", "ins"} & {tag for tag, _ in both.elements}
-    assert not {"supersedes", "superseded_by", "confirmed_at"} & before.keys()
-
-    assert both.links[f"Memory #{id_}"] == f"/ui/memories/{id_}"
-    if id_ == 1:  # whoever changes a memory has looked at it
-        assert lines(both) == [4, 2]
-        return
-    form = of_memory(both, 4 if id_ == 3 else id_)
-    again = [*form.fields, ("action", action)]
-    settled = Page(sent(service.http, f"{service.url}{form.action}", again))
-    assert (settled.status, "has changed since" in settled.text) == (200, False)
+        assert both.status == 409
+        assert f"Memory #{id_} has changed since you opened the page" in both.text
+        assert {"del", "ins"} & {tag for tag, _ in both.elements}
+        assert not {"supersedes", "superseded_by", "confirmed_at"} & memory.keys()
+        assert both.links[f"Memory #{id_}"] == f"/ui/memories/{id_}"
+        if place == 1:  # whoever changes a memory has looked at it
+            assert lines(both) == [before + 4, before + 2]
+            continue
+        settled = send(service, of_memory(both, before + (4 if place == 3 else place)), action)
+        assert (settled.status, "has changed since" in settled.text) == (200, False)
 
 
 def test_a_decision_after_another_one_says_that_the_text_is_the_same(service: Service) -> None:
-    both = two_tabs(service, 2, {"expires_at": "2030-01-06T12:00:00Z"}, "expire")
+    _, both = two_tabs(service, 2, {"expires_at": "2030-01-06T12:00:00Z"}, "expire")
 
     assert (both.status, "Both say the same" in both.text) == (409, True)
     assert service.http.get("/observations/2").json()["expires_at"] == "2030-01-06T12:00:00Z"
@@ -186,61 +171,6 @@ def test_a_decision_after_another_one_says_that_the_text_is_the_same(service: Se
 
 def test_a_version_that_is_no_longer_kept_is_missed(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db", MEMORY_KEEP_REVISIONS="1") as service:
-        gone = two_tabs(service, 1, {"content": "The gate is red."}, "confirm")
+        _, gone = two_tabs(service, 1, {"content": "The gate is red."}, "confirm")
 
     assert (gone.status, "The version that you saw is no longer kept." in gone.text) == (409, True)
-
-
-def test_a_reader_decides_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        filled(service)
-        key = made_key(service.path, "reader", projects=("demo",))
-        with httpx.Client(base_url=service.url, auth=("me", key)) as http:
-            page = get(http, "/ui/review")
-            assert "The gate is blue." in page.text
-            assert [it.method for it in page.forms] == ["get"]
-            refused = http.post("/ui/review", data={"id": "1", "place": "1", "action": "delete"})
-            assert (refused.status_code, "role writer" in refused.text) == (403, True)
-        other = made_key(service.path, "admin", projects=("house",))
-        with httpx.Client(base_url=service.url, auth=("me", other)) as http:
-            foreign = get(http, "/ui/review", project="demo")
-            assert "There is nothing to decide" in foreign.text
-            assert (
-                foreign.text.replace("demo", "none") == get(http, "/ui/review", project="none").text
-            )
-
-
-def test_an_empty_list_says_what_to_do_first(service: Service) -> None:
-    assert "agentops-memory demo" in get(service.http, "/ui/review").text
-    service.save("The door is green.")
-    assert "MEMORY_REVIEW_AFTER" in get(service.http, "/ui/review").text
-
-
-def test_hostile_text_is_shown_and_never_obeyed(service: Service) -> None:
-    for number in range(2):
-        body = observation(
-            f"{HOSTILE} {QUEUE} {number}", title=f"{HOSTILE} {number}", type=HOSTILE[:50],
-            review_at="2030-01-01T12:00:00Z",
-        )  # fmt: skip
-        service.http.post("/observations?similar=3", json=body).raise_for_status()
-    page = service.http.get("/ui/review").text
-
-    assert "% alike" in page
-    assert "<script>alert" not in page
-    assert "&lt;script&gt;alert" in page
-    assert not set("\u202e\u200b\x07") & set(page)
-
-
-def test_bad_parameters_and_fields_are_refused_on_a_page(service: Service) -> None:
-    filled(service)
-    for parameters in ({"reason": "x"}, {"before": "x"}, {"before": f"{'9' * 18}-similar-1-1"}):
-        assert service.http.get("/ui/review", params=parameters).status_code in (200, 400)
-    form = of_memory(get(service.http, "/ui/review"), 4)
-    for fields in (
-        {"action": "explode"}, {"action": "older", "other": "x"}, {"action": "confirm", "id": "-1"},
-        {"action": "confirm", "place": "\r\nx"},
-    ):  # fmt: skip
-        answer = service.http.post(form.action, data={**dict(form.fields), **fields})
-        assert answer.status_code == 400
-    itself = {**dict(form.fields), "action": "newer", "other": "4"}
-    assert service.http.post(form.action, data=itself).status_code == 409

@@ -127,12 +127,3 @@ def test_a_slow_request_is_named_with_its_route_and_not_with_what_it_asked(
     assert "GET /observations/{id}" in words
     assert "POST /observations" in words
     assert "unseen" not in words
-
-
-def test_a_check_that_asks_for_a_look_says_what_to_do(service: Service) -> None:
-    service.save("The door is green.")
-    page = get(service.http, "/ui/service")
-
-    assert page.status == 200
-    assert "agentops-memory doctor" in page.text
-    assert "There is no key" in page.text

@@ -1,14 +1,9 @@
 """The view *Sessions*: the list of REST, and one session with its memories and its summary."""
 
-from pathlib import Path
-
-import httpx
 import pytest
 
-from ..support.callers import made_key
 from ..support.pages import Page, get
-from ..support.service import Service, serving
-from .test_memory import HOSTILE
+from ..support.service import Service
 
 MESSAGES = [
     {"role": "user", "content": "Make the orders reliable."},
@@ -80,28 +75,21 @@ def test_a_session_is_told_turn_by_turn(service: Service) -> None:
     assert page.links["Queue"] == "/ui/memories/1"
 
 
-def test_an_open_session_shows_what_came_so_far(service: Service) -> None:
-    filled(service)
-    page = get(service.http, "/ui/sessions/s2")
-    (session,) = twin(service, page, "/sessions/recent")
-
-    assert (session["id"], session["message_count"]) == ("s2", 1)
-    assert "1 message: 1 of the user, 0 of the assistant." in words(page)
-    for told in ("Open", "Make the orders reliable.", "It has not ended", "It has saved no memory"):
-        assert told in page.text
-
-
-def test_a_session_leads_to_its_neighbors_and_its_twin_is_exact(service: Service) -> None:
+def test_an_open_session_shows_what_came_so_far_and_leads_to_its_neighbor(service: Service) -> None:
     filled(service)
     newest = get(service.http, "/ui/sessions/s2")
     oldest = get(service.http, newest.links["Older session"])
 
+    (session,) = twin(service, newest, "/sessions/recent")
+    assert (session["id"], session["message_count"]) == ("s2", 1)
+    assert "1 message: 1 of the user, 0 of the assistant." in words(newest)
+    for told in ("Open", "Make the orders reliable.", "It has not ended", "It has saved no memory"):
+        assert told in newest.text
     assert oldest.url.path == "/ui/sessions/s1"
     assert oldest.links["Newer session"] == "/ui/sessions/s2"
     assert "Older session" not in oldest.links
     assert "Newer session" not in newest.links
-    for page, id_ in ((newest, "s2"), (oldest, "s1")):
-        assert [it["id"] for it in twin(service, page, "/sessions/recent")] == [id_]
+    assert [it["id"] for it in twin(service, oldest, "/sessions/recent")] == ["s1"]
 
 
 @pytest.mark.slow
@@ -135,53 +123,3 @@ def test_any_id_leads_to_its_session(service: Service) -> None:
         service.save(f"Of {id_}.", session_id=id_)
         page = get(service.http, get(service.http, "/ui/sessions").links[id_])
         assert (page.status, f"Of {id_}." in page.text) == (200, True)
-
-
-def test_a_session_of_others_is_as_unknown(path: Path) -> None:
-    with serving(path) as service:
-        filled(service)
-        service.save("The house has a queue.", project="house")  # in a session of demo
-        key = made_key(service.path, "reader", projects=("house",))
-        with httpx.Client(base_url=service.url, auth=("me", key)) as http:
-            page = get(http, "/ui/sessions")
-            assert "s3" in page.links
-            assert "s1" not in page.links
-            assert not [it for it in page.forms if it.method == "post"]
-            foreign, unknown = (http.get(f"/ui/sessions/{it}") for it in ("s1", "s9"))
-            assert http.get("/ui/sessions?before_id=s1").status_code == 400
-        assert foreign.status_code == unknown.status_code == 404
-        assert foreign.text == unknown.text
-        other = made_key(service.path, "reader", projects=("demo",))
-        with httpx.Client(base_url=service.url, auth=("me", other)) as http:
-            assert "The house" not in get(http, "/ui/sessions/s1").text
-
-
-def test_no_session_yet_says_what_to_do_first(service: Service) -> None:
-    assert "/sessions/s1/end" in get(service.http, "/ui/sessions").text
-
-
-def test_hostile_text_is_shown_and_never_obeyed(service: Service) -> None:
-    id_ = HOSTILE.split("\u202e", maxsplit=1)[0].strip()
-    service.save(HOSTILE, title=HOSTILE, type=HOSTILE[:50], session_id=id_)
-    path = get(service.http, "/ui/sessions").links[id_]
-    messages = [{"role": "user", "content": f"{HOSTILE} {it}"} for it in range(2)]
-    ended = service.http.post(f"{path.removeprefix('/ui')}/end", json={"messages": messages})
-    ended.raise_for_status()
-    for shown in (path, "/ui/sessions"):
-        html = service.http.get(shown).text
-        assert "<script>alert" not in html
-        assert "&lt;script&gt;alert(1)" in html
-        assert "U+202E" in html
-        assert not set("\u202e\u200b\x07") & set(html)
-
-
-def test_bad_parameters_are_refused_on_a_page(service: Service) -> None:
-    filled(service)
-    for path, status in (
-        ("/ui/sessions?before_id=none", 400), ("/ui/sessions/s1?after=x", 400),
-        ("/ui/sessions/s1?after=999999999999999999999", 200), ("/ui/sessions/%00%ff", 404),
-        ("/ui/sessions?project=none", 200), ("/ui/sessions/", 404),
-    ):  # fmt: skip
-        answer = service.http.get(path)
-        assert (answer.status_code, path) == (status, path)
-        assert answer.text.startswith("<!doctype html>")

@@ -19,16 +19,9 @@ from agentops_memory.jobs import runner as background
 from agentops_memory.jobs.runner import MODEST, GoOn, Stopped, log_failure, run_in_thread
 from agentops_memory.telemetry.logs import JsonFormatter
 
+from ..support.samples import for_each
+
 NICEST = 19
-
-
-def test_what_a_thread_answers_or_raises_is_what_is_awaited() -> None:
-    async def both() -> str:
-        with pytest.raises(ZeroDivisionError):
-            await run_in_thread(lambda _: 1 / 0)
-        return await run_in_thread(lambda _: threading.current_thread().name)
-
-    assert asyncio.run(both()) != threading.current_thread().name
 
 
 def test_a_thread_that_asks_ends_with_who_waits_for_it() -> None:
@@ -73,7 +66,7 @@ async def cancelled_in(work: Callable[[GoOn], object]) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a thread has no priority elsewhere")
-@pytest.mark.parametrize("nicer", [0, 3])
+@for_each("nicer", [0, 3])
 def test_a_thread_apart_lets_the_others_go_first(nicer: int) -> None:
     def niceness(*_: object) -> int:
         return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
@@ -113,8 +106,11 @@ def caused(error: Exception, by: Exception) -> Exception:
         ),
         (sqlite_error("SQLITE_CORRUPT"), "SQLITE_CORRUPT", "SQLITE_CORRUPT"),
         (TimeoutError(), "TimeoutError", ""),
+        # A fault of the program has its stack.
+        (KeyError("quoted"), "", ""), (sqlite_error("SQLITE_ERROR"), "", ""),
+        (caused(KeyError("quoted"), by=sqlite_error("SQLITE_CORRUPT")), "", ""),
     ],
-)
+)  # fmt: skip
 def test_what_can_be_expected_to_fail_is_a_line_with_a_reason_and_a_code(
     error: Exception, reason: str, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,29 +118,15 @@ def test_what_can_be_expected_to_fail_is_a_line_with_a_reason_and_a_code(
 
     (line,) = map(json.loads, map(JsonFormatter().format, caplog.records))
     assert line.pop("time")
+    assert "quoted" not in json.dumps(line)
+    if not reason:
+        assert (line["level"], line["tenant"]) == ("ERROR", "acme")
+        assert line["exception"].startswith(("KeyError", "sqlite3.OperationalError (SQLITE_"))
+        return
     assert line == {
         "level": "WARNING", "logger": "agentops_memory", "message": "it is tried again",
         "reason": reason, "code": code, "tenant": "acme",
     }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        KeyError("quoted"),
-        sqlite_error("SQLITE_ERROR"),
-        caused(KeyError("quoted"), by=sqlite_error("SQLITE_CORRUPT")),
-    ],
-)
-def test_a_fault_of_the_program_has_its_stack(
-    error: Exception, caplog: pytest.LogCaptureFixture
-) -> None:
-    log_failure(logging.getLogger("agentops_memory"), "it is tried again", error, tenant="acme")
-
-    (line,) = map(json.loads, map(JsonFormatter().format, caplog.records))
-    assert (line["level"], line["tenant"]) == ("ERROR", "acme")
-    assert line["exception"].startswith(("KeyError", "sqlite3.OperationalError (SQLITE_"))
-    assert "quoted" not in json.dumps(line)
 
 
 def test_a_loop_that_fails_leaves_the_others_running_and_all_have_ended_on_leaving() -> None:

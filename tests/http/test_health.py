@@ -3,8 +3,7 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +23,6 @@ from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.metrics import INDEX_DRIFT
 
-from ..cli.test_start import starting
 from ..sqlite.test_locking import save
 from ..support.callers import calling, made_key
 from ..support.engine import locked
@@ -48,35 +46,21 @@ def ready(http: httpx.Client) -> tuple[int, Any]:
 
 
 @pytest.mark.sqlite_files
-def test_all_is_well(service: Service) -> None:
+def test_all_is_well_and_each_look_writes_to_the_disk_and_to_no_memory(service: Service) -> None:
+    service.save("apple")
+    before = service.http.get("/export").content
     for path in ("/health", "/health/live", "/health/startup"):
         answer = service.http.get(path)
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
 
-    status, found = ready(service.http)
+    (status, first), (_, found) = ready(service.http), ready(service.http)
 
     assert (status, found["status"], list(found["checks"])) == (200, "ok", NAMES)
     assert {check["status"] for check in found["checks"].values()} == {"ok"}
     assert found["checks"]["disk"]["bytes"] > 0
     wal = service.path.with_name(f"{service.path.name}-wal")
-    assert found["checks"]["wal"]["bytes"] == wal.stat().st_size
+    assert first["checks"]["wal"]["bytes"] < found["checks"]["wal"]["bytes"] == wal.stat().st_size
     assert found["checks"]["index"]["rows"] == 0
-
-
-@pytest.mark.sqlite_files
-def test_each_look_writes_to_the_disk(service: Service) -> None:
-    first, second = (ready(service.http)[1]["checks"]["wal"]["bytes"] for _ in range(2))
-
-    assert first < second
-
-
-def test_to_ask_leaves_the_memories_alone(service: Service) -> None:
-    service.save("apple")
-    before = service.http.get("/export").content
-
-    for _ in range(3):
-        assert ready(service.http)[0] == 200
-
     assert service.http.get("/export").content == before
 
 
@@ -115,109 +99,78 @@ def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) 
 
 
 @pytest.mark.sqlite_files
-def test_a_file_that_a_newer_program_has_changed_is_no_readiness(service: Service) -> None:
-    with closing(sqlite3.connect(service.path)) as other:
-        other.execute("PRAGMA user_version = 999")
-        status, found = ready(service.http)
-        assert (status, found["checks"]["migrations"]["status"]) == (503, "failed")
-        assert found["checks"]["database"] == {"status": "ok"}
+def test_a_file_that_another_program_has_changed_is_no_readiness_and_no_warning_hides_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "LONG", 0)
+    for pragma, value, database in (("user_version", 999, "ok"), ("application_id", 5, "ok")):
+        with closing(sqlite3.connect(service.path)) as other:
+            ((before,),) = other.execute(f"PRAGMA {pragma}")
+            other.execute(f"PRAGMA {pragma} = {value}")
+            status, found = ready(service.http)
+            # To ask writes only what is there.
+            assert other.execute(f"PRAGMA {pragma}").fetchone() == (value,)
+            other.execute(f"PRAGMA {pragma} = {before}")
+
+        states = {name: found["checks"][name]["status"] for name in ("migrations", "wal")}
+        assert (status, found["status"]) == (503, "failed")
+        assert states == {"migrations": "failed", "wal": "warning"}
+        assert found["error"] == found["checks"]["migrations"]["detail"]
+        assert found["checks"]["database"]["status"] == database
+    assert ready(service.http)[0] == 200
 
 
-@pytest.mark.sqlite_files
-def test_to_ask_writes_only_what_is_there(service: Service) -> None:
-    with closing(sqlite3.connect(service.path)) as other:
-        other.execute("PRAGMA application_id = 5")
-
-        assert ready(service.http)[1]["checks"]["migrations"]["status"] == "failed"
-
-        assert other.execute("PRAGMA application_id").fetchone() == (5,)
-
-
-def deleted(file: Path) -> None:
-    file.unlink()
-
-
-def replaced(file: Path) -> None:
-    shutil.copy(file, file.with_name("another"))
-    file.with_name("another").replace(file)
-
-
-def folder_gone(file: Path) -> None:
-    shutil.rmtree(file.parent)
+GONE = "The database file is gone, or another one is in its place."
 
 
 @pytest.mark.representative(2)
 @pytest.mark.sqlite_files
-@pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
-def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None]
+@pytest.mark.parametrize("harm", ["deleted", "replaced", "folder gone"])
+def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness_and_takes_no_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
     monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     with serving(tmp_path / "data" / "memory.db") as service:
+        service.save("before")
         assert ready(service.http)[0] == 200
-        harm(service.path)
+        if harm == "replaced":
+            shutil.copy(service.path, tmp_path / "another")
+            (tmp_path / "another").replace(service.path)
+        elif harm == "deleted":
+            service.path.unlink()
+        else:
+            shutil.rmtree(service.path.parent)
 
         status, found = ready(service.http)
+        saved = save(service, "lost")
 
         assert (status, found["checks"]["database"]["status"]) == (503, "failed")
-        assert found["error"] == "The database file is gone, or another one is in its place."
-        told = "failed" if harm is folder_gone else "ok"
-        assert found["checks"]["disk"]["status"] == told
-        assert "full" not in found["checks"]["disk"].get("detail", "")
+        assert found["error"] == GONE
+        disk = found["checks"]["disk"]
+        assert disk["status"] == ("failed" if harm == "folder gone" else "ok")
+        assert "full" not in disk.get("detail", "")
         assert service.http.get("/metrics").status_code == 200
-
-
-@pytest.mark.representative(2)
-@pytest.mark.sqlite_files
-@pytest.mark.parametrize("harm", [deleted, replaced, folder_gone])
-def test_a_save_into_a_file_that_is_not_in_its_place_is_refused_and_reads_go_on(
-    service: Service, harm: Callable[[Path], None]
-) -> None:
-    service.save("before")
-    harm(service.path)
-
-    with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda n: save(service, f"lost {n}"), range(32)))
-        read = list(threads.map(lambda _: service.http.get("/stats").json(), range(32)))
-
-    told = {"error": "The database file is gone, or another one is in its place."}
-    assert [(answer.status_code, answer.json()) for answer in answers] == [(503, told)] * 32
-    assert {answer.headers["Retry-After"] for answer in answers} == {"1"}
-    assert [it.get("total_observations") for it in read] == [1] * 32  # whichever reader answers
-    if harm is replaced:
-        assert list(stored(service.path)) == ["before"]
+        assert (saved.status_code, saved.json(), saved.headers["Retry-After"]) == (
+            503, {"error": GONE}, "1",
+        )  # fmt: skip
+        assert service.http.get("/stats").json()["total_observations"] == 1
+        assert harm != "replaced" or list(stored(service.path)) == ["before"]
 
 
 @pytest.mark.sqlite_files
-@pytest.mark.parametrize(
-    ("bound", "check", "status"),
-    [
-        ("LITTLE", "disk", "warning"), ("NOTHING", "disk", "failed"), ("LONG", "wal", "warning"),
-    ],
-)  # fmt: skip
-def test_what_nears_its_end_is_told(
-    service: Service, monkeypatch: pytest.MonkeyPatch, bound: str, check: str, status: str
-) -> None:
-    monkeypatch.setattr(health, bound, 0 if bound == "LONG" else 1 << 62)
+def test_what_nears_its_end_is_told(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    for bound, value, check, status in (
+        ("LITTLE", 1 << 62, "disk", "warning"), ("NOTHING", 1 << 62, "disk", "failed"),
+        ("LONG", 0, "wal", "warning"),
+    ):  # fmt: skip
+        with monkeypatch.context() as patched:
+            patched.setattr(health, bound, value)
+            code, found = ready(service.http)
 
-    code, found = ready(service.http)
-
-    assert (code, found["status"]) == (503 if status == "failed" else 200, status)
-    assert found["checks"][check]["status"] == status
-    assert found["checks"][check]["detail"].endswith(".")
-    assert ("error" in found) == (status == "failed")
-
-
-@pytest.mark.sqlite_files
-def test_a_warning_hides_no_failure(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "LONG", 0)
-    with closing(sqlite3.connect(service.path)) as other:
-        other.execute("PRAGMA user_version = 999")
-        status, found = ready(service.http)
-
-    assert (status, found["status"]) == (503, "failed")
-    assert found["checks"]["wal"]["status"] == "warning"
-    assert found["error"] == found["checks"]["migrations"]["detail"]
+        assert (code, found["status"]) == (503 if status == "failed" else 200, status)
+        assert found["checks"][check]["status"] == status
+        assert found["checks"][check]["detail"].endswith(".")
+        assert ("error" in found) == (status == "failed")
 
 
 @pytest.mark.sqlite_files
@@ -294,21 +247,6 @@ async def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
     )
     await asyncio.gather(*(probes.readiness() for _ in range(3)))
     assert looks == 1
-
-
-@pytest.mark.sqlite_files
-def test_while_it_starts_it_is_alive_and_neither_started_nor_ready(path: Path) -> None:
-    with starting(path) as (process, http, lock):
-        assert http.get("/health/live").status_code == 200
-        startup = http.get("/health/startup")
-        assert (startup.status_code, startup.json()["error"]) == (503, "The service is starting.")
-        status, found = ready(http)
-        assert (status, found["status"], list(found["checks"])) == (503, "failed", ["migrations"])
-        lock.close()
-        process.line("serving")
-
-        assert http.get("/health/startup").status_code == 200
-        assert ready(http)[0] == 200
 
 
 def test_while_it_drains_it_is_alive_but_not_ready() -> None:

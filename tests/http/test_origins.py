@@ -1,6 +1,6 @@
 """Which web pages may ask, which may read the answers, and which names a local service has."""
 
-import signal
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from agentops_memory.http.gate import is_loopback
 from agentops_memory.http.middleware import FOREIGN, RENAMED, host_of, is_welcome
-from agentops_memory.settings.parsing import allowed_origins
 
 from ..support.anthropic_sdk import STORES, client, store
-from ..support.process import served, until
 from ..support.raw import request, wire
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving
@@ -73,26 +71,18 @@ def test_a_request_without_a_host_or_of_no_page_comes_from_no_browser(strict: Se
         assert [client.answer().status for _ in range(2)] == [403, 200]
 
 
-@for_each("path", ["/health", "/stats", "/nowhere", "/openapi.json", "/docs"])
+@for_each("path", ["/health", "/stats", "/nowhere", "/openapi.json", "/docs", "/observations"])
 @for_each("method", ["GET", "POST", "OPTIONS", "DELETE"])
-def test_a_page_from_elsewhere_is_refused_everywhere(
+def test_a_page_from_elsewhere_is_refused_everywhere_and_stores_nothing(
     strict: Service, method: str, path: str
 ) -> None:
-    answer = strict.http.request(method, path, headers={"Origin": "https://evil.example"})
+    # What a form may send without asking first.
+    headers = {"Origin": "https://evil.example", "Content-Type": "text/plain"}
+    content = json.dumps(observation("planted")) if method == "POST" else None
+    answer = strict.http.request(method, path, headers=headers, content=content)
 
     assert refusal(answer) == FOREIGN
     assert READABLE not in answer.headers
-
-
-def test_a_page_from_elsewhere_stores_nothing(strict: Service) -> None:
-    # What a form may send without asking first.
-    answer = strict.http.post(
-        "/observations",
-        json=observation("planted"),
-        headers={"Origin": "https://evil.example", "Content-Type": "text/plain"},
-    )
-
-    assert refusal(answer) == FOREIGN
     assert strict.http.get("/stats").json()["total_observations"] == 0
 
 
@@ -117,108 +107,88 @@ def test_an_origin_that_is_not_the_services_own_is_refused(strict: Service, orig
     assert (answer.status, answer.json) == (403, {"error": FOREIGN})
 
 
-@for_each("origin", ["http://{}", "https://{}", "HTTP://{}"])
-@for_each("host", ["localhost:{}", "LOCALHOST:{}", "127.0.0.1:{}", "[::1]:{}"])
-def test_a_page_of_the_services_own_origin_is_answered(
-    strict: Service, host: str, origin: str
+@for_each(
+    "origin, host, status",
+    [
+        *[
+            (origin.format(host), host.upper(), 200)
+            for host in ("localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}")
+            for origin in ("http://{}", "https://{}", "HTTP://{}")
+        ],
+        ("https://memory.example", "memory.example", 200),
+        ("https://memory.example", "memory.example:443", 200),
+        ("https://memory.example:443", "Memory.Example", 200),
+        ("http://memory.example", "memory.example:80", 200),
+        ("http://memory.example:8080", "memory.example:8080", 200),
+        ("https://memory.example", "memory.example:80", 403),
+        ("http://memory.example", "memory.example:443", 403),
+        ("http://memory.example", "memory.example:8080", 403),
+        ("http://memory.example:8080", "memory.example", 403),
+        ("http://example", "memory.example", 403),
+        ("http://memory.example", "memory.example/", 403), (None, "localhost", 200),
+        (None, "memory.agents.svc:7437", 200), (None, "10.0.0.1:7437", 200),
+    ],
+)  # fmt: skip
+def test_the_own_origin_is_what_the_host_header_says_as_behind_a_proxy(
+    strict: Service, public: Service, origin: str | None, host: str, status: int
 ) -> None:
-    name = host.format(strict.http.base_url.port)
-    answer = strict.http.get(
-        "/stats", headers={"Host": name.upper(), "Origin": origin.format(name)}
-    )
+    service = strict if "port" in host.lower() else public
+    port = service.http.base_url.port
+    headers = {"Host": host.lower().format(port=port)}
+    headers |= {"Origin": origin.format(port=port)} if origin else {}
+    answer = service.http.get("/stats", headers=headers)
 
-    assert answer.status_code == 200
+    assert answer.status_code == status
+    assert refusal(answer) == (FOREIGN if status == 403 else None)
 
 
 @for_each(
-    "origin, host",
-    [
-        ("https://memory.example", "memory.example"),
-        ("https://memory.example", "memory.example:443"),
-        ("https://memory.example:443", "Memory.Example"),
-        ("http://memory.example", "memory.example:80"),
-        ("http://memory.example:8080", "memory.example:8080"),
-    ],
-)
-def test_behind_a_proxy_the_own_origin_is_what_the_host_header_says(
-    public: Service, origin: str, host: str
+    "origins, status, is_readable",
+    [([], 200, False), ([CONSOLE], 200, True), ([LOCAL], 200, True), (["{own}"], 200, False),
+     ([CONSOLE, LOCAL], 200, None), ([CONSOLE, "https://evil.example"], 403, False),
+     (["null", CONSOLE], 403, False), (["https://evil.example"], 403, False)],
+)  # fmt: skip
+def test_of_several_origins_all_must_be_welcome_and_no_other_page_is_told_of_allowed_ones(
+    service: Service, origins: list[str], status: int, is_readable: bool | None
 ) -> None:
-    answer = public.http.get("/stats", headers={"Host": host, "Origin": origin})
+    headers = [("Origin", origin.format(own=service.url)) for origin in origins]
+    answer = service.http.get("/stats", headers=headers)
 
-    assert answer.status_code == 200
-
-
-@for_each(
-    "origin, host",
-    [
-        ("https://memory.example", "memory.example:80"),
-        ("http://memory.example", "memory.example:443"),
-        ("http://memory.example", "memory.example:8080"),
-        ("http://memory.example:8080", "memory.example"),
-        ("http://example", "memory.example"),
-        ("http://memory.example", "memory.example/"),
-    ],
-)
-def test_another_port_is_another_origin(public: Service, origin: str, host: str) -> None:
-    answer = public.http.get("/stats", headers={"Host": host, "Origin": origin})
-
-    assert refusal(answer) == FOREIGN
-
-
-def test_of_several_origins_all_must_be_welcome(service: Service) -> None:
-    def status(*origins: str) -> int:
-        answer = service.http.get("/stats", headers=[("Origin", origin) for origin in origins])
-        return answer.status_code
-
-    assert status(CONSOLE, LOCAL) == 200
-    assert status(CONSOLE, "https://evil.example") == 403
-    assert status("null", CONSOLE) == 403
+    assert answer.status_code == status
+    assert is_readable is None or (READABLE in answer.headers) is is_readable
 
 
 @for_each(
     "host",
-    ["evil.example", "evil.example:7437", "localhost.", "localhost.evil.example", "10.0.0.1",
+    ["evil.example", "evil.example:{port}", "localhost.", "localhost.evil.example", "10.0.0.1",
      "[::]", "[::2]:80", "", ":7437", "localhost@evil.example", "127.0.0.1.evil.example",
      "localhost:evil.example", "localhost:80:80", "[localhost", "::1", "localhost/", "127.9.9.9",
      "127.1", "[0:0:0:0:0:0:0:1]", "[localhost]", "[127.0.0.1]"],
 )  # fmt: skip
 @for_each("version", ["1.0", "1.1"])
-def test_a_local_service_refuses_any_other_name(strict: Service, host: str, version: str) -> None:
+def test_a_local_service_refuses_any_other_name_whatever_page_asks(
+    strict: Service, host: str, version: str
+) -> None:
+    name = host.format(port=strict.http.base_url.port)
     with wire(strict.url) as client:
-        client.send(request("GET", "/health", host=host, version=version))
+        client.send(
+            request("GET", "/health", host=name, version=version),
+            request("GET", "/export", host=name, version=version, origin=f"http://{name}"),
+        )
 
         answer = client.answer()
 
     assert (answer.status, answer.json) == (403, {"error": RENAMED})
 
 
-@for_each(
-    "host",
-    ["localhost", "localhost:7437", "LocalHost:80", "127.0.0.1", "127.0.0.1:1", "[::1]",
-     "[::1]:7437", "localhost:"],
-)  # fmt: skip
-def test_a_local_service_has_the_names_of_this_machine(strict: Service, host: str) -> None:
-    assert strict.http.get("/health", headers={"Host": host}).status_code == 200
-
-
-def test_a_local_service_answers_to_the_address_that_it_listens_on(path: Path) -> None:
+def test_a_local_service_has_the_names_of_this_machine_and_its_own_address(path: Path) -> None:
     with serving(path, MEMORY_LISTEN="127.0.0.9:0") as running:
-        assert running.http.get("/health").status_code == 200
-        assert running.http.get("/health", headers={"Host": "localhost"}).status_code == 200
+        for host in (
+            running.url.removeprefix("http://"), "localhost", "localhost:7437", "LocalHost:80",
+            "127.0.0.1", "127.0.0.1:1", "[::1]", "[::1]:7437", "localhost:",
+        ):  # fmt: skip
+            assert running.http.get("/health", headers={"Host": host}).status_code == 200, host
         assert running.http.get("/health", headers={"Host": "127.0.0.8"}).status_code == 403
-
-
-def test_a_page_whose_name_came_to_mean_this_machine_is_refused(strict: Service) -> None:
-    host = f"evil.example:{strict.http.base_url.port}"
-
-    answer = strict.http.get("/export", headers={"Host": host, "Origin": f"http://{host}"})
-
-    assert refusal(answer) == RENAMED
-
-
-@pytest.mark.parametrize("host", ["memory.agents.svc:7437", "10.0.0.1:7437", "localhost"])
-def test_a_service_that_others_reach_has_any_name(public: Service, host: str) -> None:
-    assert public.http.get("/health", headers={"Host": host}).status_code == 200
 
 
 @for_each("origin", [CONSOLE, LOCAL])
@@ -239,50 +209,39 @@ def test_an_allowed_page_reads_answers_and_refusals(
     assert "access-control-allow-credentials" not in answer.headers
 
 
-def test_no_other_page_is_told_of_allowed_ones(service: Service) -> None:
-    answers = [
-        service.http.get("/stats"),
-        service.http.get("/stats", headers={"Origin": "https://evil.example"}),
-        service.http.get("/stats", headers={"Origin": service.url}),
-    ]
-
-    assert [answer.status_code for answer in answers] == [200, 403, 200]
-    assert [answer for answer in answers if READABLE in answer.headers] == []
-
-
-def test_an_allowed_page_reads_what_a_service_says_that_stops(path: Path) -> None:
-    own = {"MEMORY_DRAIN": "1h", "MEMORY_ALLOWED_ORIGINS": CONSOLE}
-    with served(path, **own) as (process, http):
-        process.send(signal.SIGTERM)
-        until(lambda: http.get("/health").status_code == 503)
-
-        assert http.get("/health", headers={"Origin": CONSOLE}).headers[READABLE] == CONSOLE
-
-
 @for_each("method", ["GET", "POST", "PATCH", "PUT", "DELETE"])
 @for_each("path", ["/observations", "/observations/1", "/import"])
 def test_a_browser_learns_without_a_key_what_an_allowed_page_may_send(
     service: Service, path: str, method: str
 ) -> None:
-    answer = preflight(service, path, method=method)
+    answer = preflight(service, path, method=method, private_network="true")
 
     assert answer.status_code == 200
     assert answer.headers[READABLE] == CONSOLE
     assert method in answer.headers["access-control-allow-methods"].split(", ")
+    assert answer.headers["access-control-allow-private-network"] == "true"
     assert "access-control-allow-credentials" not in answer.headers
 
 
 @for_each(
-    "header",
+    "sent, status",
     [
-        "authorization", "x-api-key", "content-type", "idempotency-key", "x-idempotency-key",
-        "traceparent",
+        *[
+            ({"headers": header}, 200)
+            for header in (
+                "authorization", "x-api-key", "content-type", "idempotency-key",
+                "x-idempotency-key", "traceparent",
+            )
+        ],
+        ({"headers": "authorization,x-other"}, 400), ({"method": "TRACE"}, 400),
+        ({"method": "get"}, 400), ({"origin": "https://evil.example"}, 403),
     ],
 )  # fmt: skip
-def test_an_allowed_page_may_send_a_key_and_what_goes_with_it(
-    service: Service, header: str
+def test_a_browser_learns_what_no_page_may_send(
+    service: Service, strict: Service, sent: dict[str, str], status: int
 ) -> None:
-    assert preflight(service, headers=header).status_code == 200
+    assert preflight(service, **sent).status_code == status
+    assert refusal(preflight(strict, **sent)) == FOREIGN
 
 
 def test_an_allowed_page_may_send_whatever_the_package_sends(service: Service) -> None:
@@ -307,73 +266,19 @@ def test_what_no_page_may_send_is_refused_in_plain_text(service: Service, path: 
     assert answer.headers["content-type"].startswith("text/plain")
 
 
-def test_an_allowed_page_from_the_internet_may_ask_this_machine(service: Service) -> None:
-    answer = preflight(service, private_network="true")
-
-    assert answer.headers["access-control-allow-private-network"] == "true"
-
-
-@for_each("asked", [{"method": "TRACE"}, {"method": "get"}, {"headers": "authorization,x-other"}])
-def test_a_browser_learns_what_no_page_may_send(service: Service, asked: dict[str, str]) -> None:
-    assert preflight(service, **asked).status_code == 400
-
-
-def test_a_browser_learns_of_no_other_page(service: Service, strict: Service) -> None:
-    answers = [preflight(service, origin="https://evil.example"), preflight(strict)]
-
-    assert [refusal(answer) for answer in answers] == [FOREIGN, FOREIGN]
-
-
-@for_each(
-    "text, origins",
-    [
-        ("", set()),
-        (" , ,", set()),
-        ("https://console.example", {"https://console.example"}),
-        (" HTTPS://Console.Example , ", {"https://console.example"}),
-        ("https://a.example:443,http://a.example:80", {"https://a.example", "http://a.example"}),
-        ("https://a.example:80,http://a.example:443", {"https://a.example:80",
-                                                       "http://a.example:443"}),
-        ("http://localhost:03000", {"http://localhost:3000"}),
-        ("http://[::1]:3000,http://127.0.0.1", {"http://[::1]:3000", "http://127.0.0.1"}),
-    ],
+LOOPBACK = (
+    "localhost", "LOCALHOST", "127.0.0.1", "127.255.255.254", "127.1", "::1", "0:0:0:0:0:0:0:1",
+    "::1%lo", "::ffff:127.0.0.1",
 )  # fmt: skip
-def test_allowed_origins_are_read_as_a_browser_writes_them(text: str, origins: set[str]) -> None:
-    assert allowed_origins(text) == origins
-
-
-@for_each(
-    "text",
-    ["*", "null", "console.example", "https://", "https://console.example/", "https://*.example",
-     "https://console.example/app", "https://user@console.example", "https://console.example?q",
-     "ftp://console.example", "https://console.example:65536", "https://console.example:x",
-     "https://console.example:", "https://caf\xe9.example", "https://console.example,*",
-     "https://a.example https://b.example", "https://::1", "//console.example"],
+OTHERS = (
+    "", "0.0.0.0",  # noqa: S104 - asked about, not bound
+    "::", "::2", "10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "localhost.", "localhost.example",
+    "memory", "128.0.0.1",
 )  # fmt: skip
-def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(
-        ValueError, match="contains something other than an origin such as https://"
-    ):
-        allowed_origins(text)
 
 
-@for_each(
-    "host",
-    ["localhost", "LOCALHOST", "127.0.0.1", "127.255.255.254", "127.1", "::1", "0:0:0:0:0:0:0:1",
-     "::1%lo", "::ffff:127.0.0.1"],
-)  # fmt: skip
-def test_the_hosts_of_this_machine_alone_are_loopback(host: str) -> None:
-    assert is_loopback(host)
-
-
-@for_each(
-    "host",
-    ["", "0.0.0.0",  # noqa: S104 - asked about, not bound
-     "::", "::2", "10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "localhost.",
-     "localhost.example", "memory", "128.0.0.1"],
-)  # fmt: skip
-def test_any_other_host_is_not(host: str) -> None:
-    assert not is_loopback(host)
+def test_the_hosts_of_this_machine_alone_are_loopback() -> None:
+    assert [host for host in (*LOOPBACK, *OTHERS) if is_loopback(host)] == [*LOOPBACK]
 
 
 @given(st.text(), st.text())

@@ -14,8 +14,6 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from agentops_memory.http import gate
 from agentops_memory.http import large_answers as large
-from agentops_memory_client import MemoryClient
-from agentops_memory_client.transport import Timing
 
 from ..support.callers import calling, made_key
 from ..support.damaged_intents import ADA
@@ -65,47 +63,35 @@ def assert_refused(answer: httpx.Response, status: int, sentence: str) -> None:
     assert answer.headers["retry-after"] == "1"
 
 
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("path", ["/export", MANY, "/search?q=apple&limit=20"])
-def test_a_key_has_so_many_large_answers_unread_and_no_more(service: Service, path: str) -> None:
+VIEWER = "/docs/swagger-ui-bundle.js"  # one of the files of the page, which needs no key
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("count", "unread_path", "path", "status", "sentence"),
+    [
+        (2, "/export", MANY, 429, large.UNREAD_OF_KEY), (3, "/export", MANY, 503, large.UNREAD),
+        (2, VIEWER, VIEWER, 429, large.UNREAD),
+    ],
+    ids=["of a key", "of all keys", "of none"],
+)  # fmt: skip
+def test_so_many_large_answers_are_unread_and_no_more(
+    service: Service, count: int, unread_path: str, path: str, status: int, sentence: str
+) -> None:
     http = service.http
     with ExitStack() as stack:
-        for _ in range(2):
-            unread(stack, service)
+        for _ in range(count):
+            token = made_key(service.path) if count == 3 else ""
+            unread(stack, service, token, unread_path)
 
-        assert_refused(http.get(path), 429, large.UNREAD_OF_KEY)
+        assert_refused(http.get(path), status, sentence)
         assert http.get("/search?q=apple&limit=1").status_code == 200
         assert http.post("/observations", json=observation("a pear")).status_code == 201
-        with calling(service, made_key(service.path, "reader")) as other:
-            assert other.get(MANY).status_code == 200
+        if count == 2:
+            with calling(service, made_key(service.path, "reader")) as other:
+                assert other.get(MANY).status_code == 200
 
     assert until(lambda: http.get(path).is_success)
-
-
-@pytest.mark.slow
-def test_the_files_of_the_page_share_the_slots_of_requests_without_a_key(service: Service) -> None:
-    viewer = "/docs/swagger-ui-bundle.js"
-    with ExitStack() as stack:
-        for _ in range(2):
-            unread(stack, service, path=viewer)
-
-        assert_refused(service.http.get(viewer), 429, large.UNREAD)
-        assert service.http.get(MANY).status_code == 200
-
-    assert until(lambda: service.http.get(viewer).is_success)
-
-
-@pytest.mark.slow
-def test_all_keys_together_have_so_many_and_no_more(service: Service) -> None:
-    with ExitStack() as stack:
-        for _ in range(3):
-            unread(stack, service, made_key(service.path))
-
-        assert_refused(service.http.get(MANY), 503, large.UNREAD)
-        assert service.http.get("/search?q=apple&limit=1").status_code == 200
-
-    assert until(lambda: service.http.get(MANY).is_success)
 
 
 @pytest.mark.slow
@@ -164,40 +150,6 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
         assert not slow[0].rest().endswith(b"0\r\n\r\n")
 
     assert reasons() == [large.TOO_SLOW] * 2
-
-
-@pytest.mark.heavy
-def test_a_client_that_reads_no_description_is_cut_off_without_a_traceback(
-    service: Service, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.http.get("/openapi.json").raise_for_status()  # made now, not in the time of a piece
-    monkeypatch.setattr(large, "PIECE_TIMEOUT", SHORT)
-    key = service.http.headers["authorization"]
-    with ExitStack() as stack:
-        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
-        # More of them than the kernel keeps.
-        client.send(request("GET", "/openapi.json", authorization=key) * 20)
-        until(lambda: {"response incomplete"} & {*caplog.messages} or _tracebacks(caplog))
-
-    assert _tracebacks(caplog) == []
-
-
-@pytest.mark.heavy
-def test_a_client_that_leaves_several_requests_behind_leaves_no_traceback(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    key = service.http.headers["authorization"]
-    with ExitStack() as stack:
-        unread(stack, service)
-        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
-        client.send(request("GET", "/export", authorization=key) * 2)
-        assert client.socket.recv(12) == b"HTTP/1.1 200"
-        assert service.http.get(MANY).status_code == 429
-
-        client.reset()
-
-        assert until(lambda: service.http.get(MANY).is_success)
-    assert _tracebacks(caplog) == []
 
 
 @pytest.mark.heavy
@@ -329,33 +281,3 @@ def test_no_route_has_an_answer_that_needs_no_slot(
     assert described.json()["id"] == 1
     assert 429 not in done
     assert 503 not in done
-
-
-@pytest.mark.heavy
-def test_the_client_comes_again_when_a_slot_is_free(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = service.http.headers["authorization"].removeprefix("Bearer ")
-    pauses: list[float] = []
-    with ExitStack() as stack:
-        clients = [unread(stack, service) for _ in range(2)]
-
-        def sleep(seconds: float) -> None:
-            pauses.append(seconds)
-            clients.pop().reset()
-            until(lambda: service.http.get(MANY).is_success)
-
-        monkeypatch.setattr(MemoryClient, "_timing", Timing(sleep=sleep))
-        with MemoryClient(service.url, key=key) as client:
-            recent = client.recent(limit=1000)
-            clients.append(unread(stack, service))
-            exported = b"".join(client.export())
-
-    assert len(recent) >= 50
-    assert json.loads(exported)["observations"]
-    assert len(pauses) == 2
-    assert min(pauses) >= 1
-
-
-def _tracebacks(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [it.message for it in caplog.records if it.exc_info]

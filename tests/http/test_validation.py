@@ -36,19 +36,8 @@ def test_one_character_too_many_is_refused_and_every_fault_named(service: Servic
     assert service.http.get("/stats").json()["total_observations"] == 0
 
 
-@requirement("agentops:limits:characters")
-def test_more_than_twenty_tags_are_refused(service: Service) -> None:
-    tags = [str(number) for number in range(21)]
-    refusal = {"error": "validation failed: tags exceed 20 items"}
-    service.save("one")
-
-    assert service.http.post("/observations", json=observation("two", tags=tags)).json() == refusal
-    assert service.http.patch("/observations/1", json={"tags": tags}).json() == refusal
-    assert service.http.patch("/observations/1", json={"tags": tags[:20]}).status_code == 200
-
-
 @requirement("agentops:validation:every-fault")
-def test_everything_that_is_missing_is_named(service: Service) -> None:
+def test_everything_that_is_missing_or_blank_is_named(service: Service) -> None:
     saved = service.http.post("/observations", json={"title": "x" * 501, "scope": "team"})
     started = service.http.post("/sessions", json={})
 
@@ -58,10 +47,6 @@ def test_everything_that_is_missing_is_named(service: Service) -> None:
         "title exceeds 500 chars; content is required; project is required"
     }
     assert started.json() == {"error": "validation failed: id is required; project is required"}
-
-
-@requirement("agentops:validation:every-fault")
-def test_blank_texts_are_missing_ones(service: Service) -> None:
     for blank in ("", " ", "\t\r\n", "\u2003\u00a0", "\x1c\x1f"):
         fields = dict.fromkeys(["type", "title", "content", "project"], blank)
         answer = service.http.post("/observations", json=observation("one") | fields)
@@ -70,6 +55,26 @@ def test_blank_texts_are_missing_ones(service: Service) -> None:
             "content is required; project is required"
         }
         assert service.http.post("/sessions", json={"id": "s", "project": blank}).status_code == 400
+
+
+@requirement("agentops:limits:characters", "agentops:observations:patch")
+def test_a_patch_has_the_same_limits_and_neither_takes_more_than_twenty_tags(
+    service: Service,
+) -> None:
+    service.save("one")
+    over = {"type": "t" * 51, "title": "t" * 501, "content": "c" * 50_001, "tags": ["t" * 101]}
+    tags = [str(number) for number in range(21)]
+    refusal = {"error": "validation failed: tags exceed 20 items"}
+    answer = service.http.patch("/observations/1", json=over)
+
+    assert answer.status_code == 400
+    assert answer.json() == {
+        "error": "validation failed: type exceeds 50 chars; title exceeds 500 chars; "
+        "content exceeds 50000 chars; tags[0] exceeds 100 chars"
+    }
+    assert service.http.post("/observations", json=observation("two", tags=tags)).json() == refusal
+    assert service.http.patch("/observations/1", json={"tags": tags}).json() == refusal
+    assert service.http.patch("/observations/1", json={"tags": tags[:20]}).status_code == 200
 
 
 @requirement("agentops:limits:characters")
@@ -84,16 +89,3 @@ def test_sessions_have_the_same_limits(service: Service) -> None:
     assert late.status_code == 400
     assert late.json() == refusal
     assert service.http.post("/sessions/" + "x" * 500 + "/end").status_code == 200
-
-
-@requirement("agentops:limits:characters", "agentops:observations:patch")
-def test_a_patch_has_the_same_limits(service: Service) -> None:
-    service.save("one")
-    over = {"type": "t" * 51, "title": "t" * 501, "content": "c" * 50_001, "tags": ["t" * 101]}
-    answer = service.http.patch("/observations/1", json=over)
-
-    assert answer.status_code == 400
-    assert answer.json() == {
-        "error": "validation failed: type exceeds 50 chars; title exceeds 500 chars; "
-        "content exceeds 50000 chars; tags[0] exceeds 100 chars"
-    }

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,10 +12,8 @@ from agentops_memory.errors import Busy
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, connection, engine, transaction
-from agentops_memory.sqlite.connection import connect
 
-from ..support.engine import SOON, cancel, count, draft, held, locked, opened, run, save, turns
-from ..support.process import until
+from ..support.engine import SOON, cancel, count, draft, locked, run, save, turns
 
 SHORT = 0.2  # seconds in which nothing may come
 
@@ -41,136 +38,79 @@ def test_a_cancelled_write_that_has_begun_is_committed_whole(path: Path) -> None
     run(path, test)
 
 
-def test_cancelled_writes_give_their_places_in_the_queue_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "QUEUE", 2)
-    path = tmp_path / "memory.db"
-
-    async def test(database: SqliteEngine) -> None:
-        for _ in range(3):
-            with locked(path):
-                waiting = [asyncio.create_task(save(database, "left")) for _ in range(5)]
-                await turns(5)
-                await asyncio.gather(*map(cancel, waiting))
-            await save(database, "stayed")
-        # Of each round two had a place and were under way; three never were.
-        assert await count(database) == 3 * (2 + 1)
-
-    run(path, test)
-
-
 def test_a_full_queue_makes_a_write_wait_and_then_refuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 2)
-    monkeypatch.setattr(engine, "QUEUE_TIMEOUT", timedelta(milliseconds=50))
     path = tmp_path / "memory.db"
 
     async def test(database: SqliteEngine) -> None:
         with locked(path):
-            first = [asyncio.create_task(save(database, "accepted")) for _ in range(2)]
+            saves = [asyncio.create_task(save(database, f"accepted {it}")) for it in range(2)]
             await turns(5)
-            with pytest.raises(Busy, match="Too many writes are waiting"):
-                await save(database, "refused")
-        await asyncio.gather(*first)
-        assert await count(database) == 2
-
-    run(path, test)
-
-
-def test_a_write_that_gets_a_place_in_time_is_not_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "QUEUE", 1)
-    path = tmp_path / "memory.db"
-
-    async def test(database: SqliteEngine) -> None:
-        with locked(path):
-            saves = [asyncio.create_task(save(database, "waits")) for _ in range(20)]
+            with monkeypatch.context() as patched:
+                patched.setattr(engine, "QUEUE_TIMEOUT", timedelta(milliseconds=50))
+                with pytest.raises(Busy, match="Too many writes are waiting"):
+                    await save(database, "refused")
+            saves += [asyncio.create_task(save(database, f"waits {it}")) for it in range(20)]
             await turns(5)
+            assert await count(database) == 0  # no read waits for writes
         await asyncio.gather(*saves)
-        assert await count(database) == 20
+        assert await count(database) == 22
 
     run(path, test)
+
+
+class Blocked:
+    """A read that goes on until it is freed."""
+
+    def __init__(self) -> None:
+        self.began, self.free = threading.Event(), threading.Event()
+
+    def __call__(self, _: Transaction) -> None:
+        self.began.set()
+        assert self.free.wait(SOON)
+
+    async def of(self, database: SqliteEngine) -> "asyncio.Task[None]":
+        """The read, once it has begun."""
+        reading = asyncio.create_task(database.read(OPERATOR, self))
+        await asyncio.to_thread(self.began.wait, SOON)
+        return reading
 
 
 def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(path: Path) -> None:
-    began, free = threading.Event(), threading.Event()
-
-    def work(_: Transaction) -> None:
-        began.set()
-        assert free.wait(SOON)
-
     async def test(database: SqliteEngine) -> None:
-        abandoned = asyncio.create_task(database.read(OPERATOR, work))
-        await asyncio.to_thread(began.wait, SOON)
-        await cancel(abandoned)
+        blocked = Blocked()
+        await cancel(await blocked.of(database))
         try:
             # On the other reader; behind the abandoned work it would not be answered.
             assert await asyncio.gather(*(count(database) for _ in range(5))) == [0] * 5
         finally:
-            free.set()
+            blocked.free.set()
 
     run(path, test)
 
 
-def test_a_read_whose_caller_left_while_it_waited_is_not_run(
+def test_a_read_whose_caller_left_while_it_waited_is_not_run_and_one_that_waits_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "READERS", 1)
-    began, free, ran = threading.Event(), threading.Event(), threading.Event()
-
-    def work(_: Transaction) -> None:
-        began.set()
-        assert free.wait(SOON)
+    ran = threading.Event()
 
     async def test(database: SqliteEngine) -> None:
-        reading = asyncio.create_task(database.read(OPERATOR, work))
-        await asyncio.to_thread(began.wait, SOON)
+        blocked = Blocked()
+        reading = await blocked.of(database)
         waiting = asyncio.create_task(database.read(OPERATOR, lambda _: ran.set()))
         await turns(5)
         await cancel(waiting)
-        free.set()
-        await reading
-        assert await count(database) == 0
-        assert not ran.is_set()
-
-    run(path, test)
-
-
-def test_a_read_waits_for_a_free_reader_and_is_then_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transaction, "READERS", 1)
-    began, free = threading.Event(), threading.Event()
-
-    def work(_: Transaction) -> None:
-        began.set()
-        assert free.wait(SOON)
-
-    async def test(database: SqliteEngine) -> None:
-        reading = asyncio.create_task(database.read(OPERATOR, work))
-        await asyncio.to_thread(began.wait, SOON)
         with monkeypatch.context() as patched:
             patched.setattr(transaction, "READ_TIMEOUT", timedelta(milliseconds=50))
             with pytest.raises(Busy, match="Too many reads are waiting"):
                 await count(database)
-        free.set()
+        blocked.free.set()
         await reading
         assert await asyncio.gather(*(count(database) for _ in range(20))) == [0] * 20
-
-    run(path, test)
-
-
-def test_a_read_does_not_wait_for_writes(path: Path) -> None:
-    async def test(database: SqliteEngine) -> None:
-        async with held(database):
-            waiting = [asyncio.create_task(save(database, str(number))) for number in range(5)]
-            await turns(2)
-            assert await count(database) == 0
-        await asyncio.gather(*waiting)
-        assert await count(database) == 5
+        assert not ran.is_set()
 
     run(path, test)
 
@@ -191,22 +131,6 @@ def test_a_write_is_not_refused_with_those_that_have_waited_longer(
         assert await count(database) == 1
 
     run(path, test)
-
-
-def test_closing_lets_what_was_accepted_end_and_leaves_no_thread_behind(tmp_path: Path) -> None:
-    path, before = tmp_path / "memory.db", set(threading.enumerate())
-
-    async def whole() -> None:
-        async with opened(path) as database:
-            saves = [asyncio.create_task(save(database, str(number))) for number in range(50)]
-            await turns(1)
-        await asyncio.gather(*saves)
-
-    asyncio.run(whole())
-
-    with closing(connect(path)) as database:
-        assert database.execute("SELECT count(*) FROM memories").fetchone() == (50,)
-    assert until(lambda: before.issuperset(threading.enumerate()))
 
 
 @pytest.mark.sqlite_files
@@ -233,26 +157,16 @@ def test_readers_stay_behind_while_nobody_takes_their_answers(path: Path) -> Non
 def test_callers_that_leave_begun_reads_leave_no_place_taken(path: Path) -> None:
     async def test(database: SqliteEngine) -> None:
         for _ in range(connection.AHEAD + 1):
-            free, began, end = threading.Event(), threading.Event(), threading.Event()
-
-            def block(_: Transaction, free: threading.Event = free) -> None:
-                assert free.wait(SOON)
-
-            def late(
-                _: Transaction, began: threading.Event = began, end: threading.Event = end
-            ) -> None:
-                began.set()
-                assert end.wait(SOON)
-
-            first = [asyncio.create_task(database.read(OPERATOR, block)) for _ in range(2)]
-            await turns(1)
+            blocks, late = [Blocked(), Blocked()], Blocked()
+            first = [await it.of(database) for it in blocks]
             waiting = asyncio.create_task(database.read(OPERATOR, late))  # for a reader
             await turns(5)
-            free.set()
+            for it in blocks:
+                it.free.set()
             await asyncio.gather(*first)
-            await asyncio.to_thread(began.wait, SOON)
+            await asyncio.to_thread(late.began.wait, SOON)
             await cancel(waiting)
-            end.set()
+            late.free.set()
 
         assert await count(database) == 0
 
