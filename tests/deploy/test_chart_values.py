@@ -19,7 +19,6 @@ from ..docs.test_docs import blocks
 from ..support.chart import (
     CASES,
     CHART,
-    REFUSED,
     ROOT,
     defaults,
     documented,
@@ -29,6 +28,7 @@ from ..support.chart import (
 )
 from ..support.helm_commands import commands
 from ..support.manifests import manifest
+from ..support.samples import for_each
 
 JOB = "agentops-memory"  # that the alerts ask for
 NOT_NEEDED = {  # counted where it is not given
@@ -95,28 +95,22 @@ def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validato
         assert validator.is_valid(values) is (name in NOT_NEEDED), name
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize(
-    ("name", "refused"),
+@for_each(
+    "name, taken, refused",
     [
-        ("MEMORY_TOOLS", ["mem_forget", "mem_save mem_get", "mem_save,"]),
-        ("MEMORY_RECALL_WITHOUT", ["stemming", "typos,"]),
-        ("MEMORY_INDEX_CACHE", ["-1", "00", "1.5MiB", "none"]),
-        ("MEMORY_RATE_LIMIT", ["1000001/s", "0/s", "5"]),
-        ("MEMORY_ALLOWED_ORIGINS", ["https://console.example/", "*", "http://*"]),
+        ("MEMORY_TOOLS", ["default", "all", ", ".join(ALL_TOOLS)],
+         ["mem_forget", "mem_save mem_get", "mem_save,"]),
+        ("MEMORY_RECALL_WITHOUT", [",".join(Feature)], ["stemming", "typos,"]),
+        ("MEMORY_INDEX_CACHE", ["0", "64MiB", "1048576"], ["-1", "00", "1.5MiB", "none"]),
+        ("MEMORY_RATE_LIMIT", ["1/s", "1000000/h"], ["1000001/s", "0/s", "5"]),
+        ("MEMORY_ALLOWED_ORIGINS", ["https://console.example, http://localhost:3000"],
+         ["https://console.example/", "*", "http://*"]),
     ],
-)
+)  # fmt: skip
 def test_the_schema_allows_of_a_setting_what_the_service_takes(
-    validator: Any, name: str, refused: list[str]
+    validator: Any, name: str, taken: list[str], refused: list[str]
 ) -> None:
-    taken = {
-        "MEMORY_TOOLS": ["default", "all", ", ".join(ALL_TOOLS)],
-        "MEMORY_RECALL_WITHOUT": [",".join(Feature)],
-        "MEMORY_INDEX_CACHE": ["0", "64MiB", "1048576"],
-        "MEMORY_RATE_LIMIT": ["1/s", "1000000/h"],
-        "MEMORY_ALLOWED_ORIGINS": ["https://console.example, http://localhost:3000"],
-    }
-    for text in taken[name]:
+    for text in taken:
         settings({name: text})
         validator.validate(merged(defaults(), {"settings": {name: text}}))
     for text in refused:
@@ -201,10 +195,3 @@ def test_no_pod_writes_the_file_that_the_way_back_replaces() -> None:
 
     assert back.index("--replicas=0") < back.index("wait --for=delete pod")
     assert chosen == {"app.kubernetes.io/instance=memory", "app.kubernetes.io/component=memory"}
-
-
-@pytest.mark.heavy
-def test_some_refusals_are_the_schemas(validator: Any) -> None:
-    refused = [not validator.is_valid(merged(defaults(), case.values)) for case in REFUSED]
-
-    assert 0 < sum(refused) < len(REFUSED)

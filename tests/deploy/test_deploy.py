@@ -1,26 +1,16 @@
 """The manifests under deploy/, read as they stand: the base, the components, the overlays."""
 
 import re
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from agentops_memory.server import GRACE
 from agentops_memory.settings.settings import VARIABLES, settings
 
 from ..support.chart import GOLDEN, validate
-from ..support.manifests import (
-    BASE,
-    DEPLOY,
-    RESTRICTED_CONTAINER,
-    RESTRICTED_POD,
-    container,
-    manifest,
-    pod,
-)
+from ..support.manifests import BASE, DEPLOY, container, manifest, pod
 from ..support.samples import for_each
 
 COMPONENTS = DEPLOY / "components"
@@ -33,7 +23,6 @@ MANIFESTS = [
     )
 ]  # fmt: skip
 
-SPANS = timedelta(seconds=2)  # that the last spans may take
 VARIABLE_NAMES = {variable.name for variable in VARIABLES}
 
 
@@ -49,53 +38,6 @@ def test_the_base_holds_every_manifest_beside_it() -> None:
 
     assert resources == [path.name for path in MANIFESTS]
     assert {path.name for path in BASE.iterdir()} == {*resources, "kustomization.yaml"}
-
-
-def test_the_only_pod_has_no_privileges_and_writes_to_its_volume_alone() -> None:
-    spec = manifest(BASE / "deployment.yaml")["spec"]
-
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
-    assert manifest(BASE / "volume.yaml")["spec"]["accessModes"] == ["ReadWriteOnce"]
-
-    assert pod()["securityContext"] == RESTRICTED_POD
-    assert container()["securityContext"] == RESTRICTED_CONTAINER
-
-    assert pod()["automountServiceAccountToken"] is False
-    assert pod()["enableServiceLinks"] is False
-
-    claim = manifest(BASE / "volume.yaml")["metadata"]["name"]
-
-    assert pod()["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}]
-    assert container()["volumeMounts"] == [{"name": "data", "mountPath": "/data"}]
-
-    assert container()["resources"]["limits"] == {"cpu": "200m", "memory": "128Mi"}
-
-
-def test_each_probe_asks_an_endpoint_of_its_own_and_a_start_may_take_an_hour() -> None:
-    probes = {name: container()[f"{name}Probe"] for name in ("startup", "liveness", "readiness")}
-    paths = {"startup": "/health/startup", "liveness": "/health/live", "readiness": "/health/ready"}
-
-    for name, probe in probes.items():
-        assert probe["httpGet"] == {"path": paths[name], "port": "http"}
-        assert probe["timeoutSeconds"] == 5
-
-    startup, liveness = container()["startupProbe"], container()["livenessProbe"]
-
-    assert startup["periodSeconds"] * startup["failureThreshold"] == 3600
-    assert manifest(BASE / "deployment.yaml")["spec"]["progressDeadlineSeconds"] > 3600
-    assert liveness["periodSeconds"] * liveness["failureThreshold"] == 90
-
-
-def test_the_pod_has_longer_to_end_than_the_service_needs() -> None:
-    drain = settings({each["name"]: each["value"] for each in container()["env"]}).drain
-
-    assert container()["lifecycle"]["preStop"]["exec"]["command"] == [
-        "sleep",
-        f"{drain.total_seconds():.0f}",
-    ]
-    assert pod()["terminationGracePeriodSeconds"] == 30
-    assert timedelta(seconds=30) > 2 * drain + GRACE + SPANS
 
 
 def test_the_base_has_the_pod_of_the_chart() -> None:
@@ -114,31 +56,26 @@ def test_the_base_has_the_pod_of_the_chart() -> None:
     ours = manifest(BASE / "deployment.yaml")["spec"]
     for name in ("replicas", "strategy", "progressDeadlineSeconds", "revisionHistoryLimit"):
         assert ours[name] == deployment[name]
+    claim = manifest(BASE / "volume.yaml")
+    assert claim["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert pod()["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
+    assert container()["resources"]["limits"] == {"cpu": "200m", "memory": "128Mi"}
 
 
 def test_service_policies_and_budget_choose_the_pods_of_the_deployment() -> None:
-    service = manifest(BASE / "service.yaml")
+    service, budget = manifest(BASE / "service.yaml"), manifest(BASE / "disruption.yaml")
+    deployment = manifest(BASE / "deployment.yaml")["spec"]
+    chosen = deployment["selector"]
+    labels = deployment["template"]["metadata"]["labels"]
 
     assert service["metadata"]["name"] == "agentops-memory"
     assert service["spec"]["ports"] == [{"name": "http", "port": 7437, "targetPort": "http"}]
-    assert container()["ports"] == [{"name": "http", "containerPort": 7437}]
-
-    deployment = manifest(BASE / "deployment.yaml")["spec"]
-    labels = deployment["template"]["metadata"]["labels"]
-
-    assert deployment["selector"]["matchLabels"] == labels
-    assert manifest(BASE / "service.yaml")["spec"]["selector"] == labels
+    assert service["spec"]["publishNotReadyAddresses"] is True
+    assert service["spec"]["selector"] == chosen["matchLabels"] == labels
     assert set(labels) == {"app.kubernetes.io/name", "app.kubernetes.io/component"}
-
-    assert manifest(BASE / "service.yaml")["spec"]["publishNotReadyAddresses"] is True
-
-    chosen = manifest(BASE / "deployment.yaml")["spec"]["selector"]
-
     assert manifest(BASE / "network.yaml")["spec"]["podSelector"] == chosen
-    assert manifest(BASE / "disruption.yaml")["spec"]["selector"] == chosen
     assert manifest(COMPONENTS / "monitoring" / "monitor.yaml")["spec"]["selector"] == chosen
-
-    assert manifest(BASE / "disruption.yaml")["spec"]["maxUnavailable"] == 1
+    assert budget["spec"] == {"maxUnavailable": 1, "selector": chosen}
 
 
 def test_the_pods_of_the_cluster_may_come_in_and_only_names_are_asked_for_outside() -> None:

@@ -2,11 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-from ..support.process import served
 
 USED = """
 import _sqlite3, ctypes, sqlite3
@@ -22,13 +19,6 @@ print(is_off, ctypes.CDLL(_sqlite3.__file__).sqlite3_memory_used() > 0)
 def test_without_memory_statistics_no_memory_is_counted() -> None:
     assert used(called=False) == "False True\n"
     assert used(called=True) == "True False\n"
-
-
-def test_a_service_without_them_serves(path: Path) -> None:
-    with served(path) as (_, http):
-        body = {"session_id": "s", "type": "t", "title": "x", "content": "apple", "project": "p"}
-        assert http.post("/observations", json=body).status_code == 201
-        assert len(http.get("/search?q=apple").json()) == 1
 
 
 def used(*, called: bool) -> str:

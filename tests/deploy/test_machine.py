@@ -9,7 +9,6 @@ import pytest
 import agentops_memory
 
 from ..support.manifests import DEPLOY, NOBODY, ROOT, manifest, pod
-from ..support.samples import for_each
 
 ON_A_FILE, ON_POSTGRESQL = "compose.yaml", "compose.postgresql.yaml"
 
@@ -52,26 +51,6 @@ def exposed(text: str) -> list[str]:
     """The commands in a text that run a container which other machines can reach."""
     commands = RUN.findall(re.sub(r"\\\n\s*", "", text))
     return [it for it in commands if PUBLISHED.search(it) or ALL_PUBLISHED.search(it)]
-
-
-@for_each(
-    "command, is_exposed",
-    [
-        ("docker run -p 7437:7437 image", True), ("docker run -d -p7437:7437 image", True),
-        ("podman run --publish=0.0.0.0:7437:7437 image", True),
-        ("docker run -p 127.0.0.1:7437:7437 -p 80:80 image", True),
-        ("docker run --rm \\\n  -p 7437 \\\n  image", True),
-        ("docker container run -P image", True), ("nerdctl run --network host image", True),
-        ("docker create --net=host image", True),
-        ("docker run -p 127.0.0.1:7437:7437 image", False),
-        ("podman run --publish [::1]:7437:7437 image", False),
-        ("docker run --rm image serve --help", False),
-    ],
-)  # fmt: skip
-def test_a_command_that_exposes_a_container_is_told_from_one_that_does_not(
-    command: str, is_exposed: bool
-) -> None:
-    assert bool(exposed(f"Run `it`:\n\n$ {command}\n$ ls -p\n")) is is_exposed
 
 
 def test_no_document_runs_a_container_that_other_machines_can_reach() -> None:

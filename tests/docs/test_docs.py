@@ -1,5 +1,6 @@
 """The documents tell the truth: their commands run, and nothing is left out of them."""
 
+import ast
 import os
 import re
 import shlex
@@ -11,10 +12,19 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
+import click
 import pytest
 
+from agentops_memory.cli import output
+from agentops_memory.cli.catalog import COMMANDS, OF_MEMORIES, loaded
+from agentops_memory.http.middleware import ALWAYS
+from agentops_memory.memory.access import Role
+from agentops_memory.secrets.redaction import KINDS
+
 from ..support.forks import forking_command
+from ..support.requirements import REQUIREMENTS
 from ..support.samples import for_each
 from ..support.service import serving
 
@@ -190,7 +200,7 @@ def anchors(document: Path, levels: range = range(1, 7)) -> set[str]:
     return names | set(re.findall(r'<a id="([^"]+)"', text))
 
 
-@for_each("document", DOCUMENTS)
+@for_each("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"])
 def test_every_link_to_a_part_of_a_document_leads_to_one(document: Path) -> None:
     for target, part in re.findall(r"\]\(([^)#]*)#([^)]+)\)", document.read_text("utf-8")):
         path = document.parent / target if target else document
@@ -211,11 +221,6 @@ def test_the_index_links_every_page() -> None:
 
     pages = {it.name for it in (ROOT / "docs").glob("*.md")} - {"README.md"}
     assert {name for name in pages if f"]({name})" not in text} == set()
-
-
-def api_text() -> str:
-    """What the documents say of routes."""
-    return "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
 
 
 @cache
@@ -259,13 +264,45 @@ def test_every_folder_and_class_that_a_document_of_the_sources_names_exists(docu
     assert classes - class_names() == set()
 
 
-def test_every_route_is_documented(tmp_path: Path) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        paths = service.http.get("/openapi.json").json()["paths"]
-    text = api_text()
+@pytest.fixture(scope="module")
+def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The service's description of itself."""
+    with serving(tmp_path_factory.mktemp("service") / "memory.db") as service:
+        answer: dict[str, Any] = service.http.get("/openapi.json").json()
+        return answer
 
-    routes = [f"`{method.upper()} {path}`" for path, methods in paths.items() for method in methods]
-    assert [route for route in routes if route not in text] == []
+
+def operations(described: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+    return {
+        (method.upper(), path): operation
+        for path, methods in described["paths"].items()
+        for method, operation in methods.items()
+    }
+
+
+def query_of(operation: dict[str, Any]) -> set[str]:
+    return {it["name"] for it in operation.get("parameters", ()) if it["in"] == "query"}
+
+
+def fields_of(described: dict[str, Any], operation: dict[str, Any]) -> set[str]:
+    if "requestBody" not in operation:
+        return set()
+    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    return set(described["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
+
+
+ROW = re.compile(r"^\| `([A-Z]+) (/[^`]*)` \|(.*?)(?<!\\)\|(.*)\|$", re.MULTILINE)
+BODY_ELSEWHERE = {("POST", "/import")}  # which takes "such a document"
+
+
+def test_a_table_names_the_parameters_of_its_routes(described: dict[str, Any]) -> None:
+    rows = ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
+    assert len(rows) > 20
+
+    for method, path, takes, _ in rows:
+        operation = operations(described)[method, path]
+        in_body = set() if (method, path) in BODY_ELSEWHERE else fields_of(described, operation)
+        assert set(re.findall(r"`\??(\w+)", takes)) == query_of(operation) | in_body, (method, path)
 
 
 BODIES = (
@@ -273,36 +310,95 @@ BODIES = (
     "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody", "ProposalBody",
     "ProposalChangeBody", "ProposalSources", "CommitmentBody",
 )  # fmt: skip
-
-
-def test_every_parameter_and_field_of_a_request_is_documented(path: Path) -> None:
-    with serving(path) as service:
-        described = service.http.get("/openapi.json").json()
-    text = api_text()
-
-    names = {
-        parameter["name"]
-        for methods in described["paths"].values()
-        for operation in methods.values()
-        for parameter in operation.get("parameters", ())
-        if parameter["in"] == "query"
-    }
-    for body in BODIES:
-        names |= set(described["components"]["schemas"][body]["properties"])
-    assert [name for name in sorted(names) if f"`{name}" not in text] == []
-
-
 # What looks after the service asks this again and again.
 WITHOUT_SPAN = {"health", "live", "ready", "startup", "metrics", "openapi", "docs"}
 
 
-def test_every_span_is_documented(path: Path) -> None:
-    with serving(path) as service:
-        paths = service.http.get("/openapi.json").json()["paths"]
-    text = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
+def test_every_route_parameter_field_and_span_is_documented(described: dict[str, Any]) -> None:
+    text = "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
+    telemetry = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
+    every = operations(described)
 
-    operations = {
-        operation["operationId"] for methods in paths.values() for operation in methods.values()
+    assert [route for route in every if f"`{' '.join(route)}" not in text] == []
+    names = set().union(*map(query_of, every.values()))
+    for body in BODIES:
+        names |= set(described["components"]["schemas"][body]["properties"])
+    assert [name for name in sorted(names) if f"`{name}" not in text] == []
+    spans = {operation["operationId"] for operation in every.values()} - WITHOUT_SPAN
+    assert [it for it in sorted(spans) if f"`memory.{it}`" not in telemetry] == []
+
+
+COMMANDS_PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
+
+
+def test_every_command_of_memories_is_documented_with_its_options() -> None:
+    rows = {
+        row[1]: row[0] for row in re.finditer(r"^\| `(\w+)[^`]*`.*\|$", COMMANDS_PAGE, re.MULTILINE)
     }
-    spans = {f"`memory.{name}`" for name in operations - WITHOUT_SPAN}
-    assert [span for span in sorted(spans) if span not in text] == []
+    told = set(re.findall(r"`(--[\w-]+)", COMMANDS_PAGE))
+    shared = {"--project", "--url", "--key-file", "--db", "--tenant", "--json"}
+
+    for command in map(loaded, (*OF_MEMORIES, "completion")):
+        options = {
+            option
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+            for option in parameter.opts
+        }
+        assert options <= told, (command.name, options)
+        row = rows[str(command.name)]
+        assert {option for option in options - shared if option not in row} == set(), command.name
+
+
+def test_every_other_command_and_exit_code_is_documented() -> None:
+    paths = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    documents = "\n".join(path.read_text("utf-8") for path in paths)
+
+    for name in COMMANDS:
+        command = loaded(name)
+        assert f"agentops-memory {name}" in documents or f"`{name}" in COMMANDS_PAGE, name
+        of_it = command.commands if isinstance(command, click.Group) else {}
+        assert [each for each in of_it if f"{name} {each}" not in documents] == [], name
+    codes = {int(code) for code in re.findall(r"^\| (\d+) \|", COMMANDS_PAGE, re.MULTILINE)}
+    signals = {output.INTERRUPTED, output.READER_GONE, output.TERMINATED}
+    assert codes == {0, 2, output.REFUSED, output.LATER} | signals
+
+
+def test_every_kind_of_secret_role_and_header_is_documented() -> None:
+    text = (ROOT / "docs" / "security.md").read_text("utf-8")
+    assert [kind for kind, what in KINDS.items() if f"| `{kind}` | {what} |" not in text] == []
+    assert [role for role in Role if f"| `{role}` |" not in text] == []
+    text = text.lower().replace("a content security policy", "content-security-policy")
+    assert [name for name, _ in ALWAYS if name.decode() not in text] == []
+
+
+@cache
+def suite() -> list[str]:
+    return [path.read_text("utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+
+
+def test_each_fault_in_the_documents_has_its_test() -> None:
+    texts = [(ROOT / "docs" / it).read_text("utf-8") for it in ("operations.md", "postgresql.md")]
+    sections = [it.partition("## Fault tolerance")[2].partition("\n## ")[0] for it in texts]
+    listed = re.findall(r"`(test_\w+)` \|$", "\n".join(sections), re.MULTILINE)
+
+    with_a_loss = [
+        test.name
+        for text in suite()
+        if "Losses" in text
+        for test in ast.parse(text).body
+        if isinstance(test, ast.FunctionDef) and "lost" in {it.arg for it in test.args.args}
+    ]
+    assert sorted(listed) == sorted(with_a_loss)
+
+
+REQUIRED = re.compile(
+    r"^@requirement\(([^)]*)\)\s*(?:(?:@[^\n]*|\)|# fmt: skip)\s*)*(?:async )?def test_",
+    re.MULTILINE,
+)
+
+
+def test_every_requirement_has_a_test() -> None:
+    marks = [mark for text in suite() for mark in REQUIRED.findall(text)]
+
+    assert {name for mark in marks for name in re.findall(r'"([^"]+)"', mark)} == REQUIREMENTS

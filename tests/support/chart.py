@@ -86,129 +86,97 @@ REST: Values = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """Values that are refused, and what Helm 3 or 4 says of them."""
-
-    values: Values
-    because: str
-
-
-REFUSED = (
-    Refused(values={"replicaCount": 2}, because="replicaCount"),
-    Refused(values={"autoscaling": {"enabled": True}}, because="autoscaling.enabled"),
-    Refused(
-        values={**SWITCHES["database"], "autoscaling": {"minReplicas": 1}}, because="minReplicas"
+# Values that are refused, and what Helm 3 or 4 says of them.
+REFUSED: tuple[tuple[Values, str], ...] = (
+    ({"replicaCount": 2}, "replicaCount"),
+    ({"autoscaling": {"enabled": True}}, "autoscaling.enabled"),
+    ({**SWITCHES["database"], "autoscaling": {"minReplicas": 1}}, "minReplicas"),
+    (
+        {**SWITCHES["database"], "autoscaling": {"minReplicas": 5}},
+        "less than autoscaling.minReplicas",
     ),
-    Refused(
-        values={**SWITCHES["database"], "autoscaling": {"minReplicas": 5}},
-        because="less than autoscaling.minReplicas",
+    ({"database": {"url": "postgresql://memory@db/memory"}}, "'?url"),
+    ({"database": {"pool": 0}}, "database.pool"),
+    ({"database": {"retention": "a week"}}, "database.retention"),
+    ({"settings": {"MEMORY_DATABASE_URL": "postgresql://memory@db/memory"}}, "MEMORY_DATABASE_URL"),
+    (
+        {"extraEnv": [{"name": "MEMORY_DATABASE_URL", "value": "postgresql://db/memory"}]},
+        "MEMORY_DATABASE_URL",
     ),
-    Refused(values={"database": {"url": "postgresql://memory@db/memory"}}, because="'?url"),
-    Refused(values={"database": {"pool": 0}}, because="database.pool"),
-    Refused(values={"database": {"retention": "a week"}}, because="database.retention"),
-    Refused(
-        values={"settings": {"MEMORY_DATABASE_URL": "postgresql://memory@db/memory"}},
-        because="MEMORY_DATABASE_URL",
+    ({**SWITCHES["database"], **SWITCHES["keys"]}, "the keys are in the database"),
+    ({**SWITCHES["database"], **SWITCHES["backup"]}, "by its own means"),
+    ({**SWITCHES["database"], **SWITCHES["litestream"]}, "by its own means"),
+    ({**SWITCHES["database"], **SWITCHES["takeover"]}, "not used with database.existingSecret"),
+    ({"replicaCount": -1}, "replicaCount"),
+    ({"replicas": 1}, "[Aa]dditional propert(y|ies) '?replicas"),
+    ({"image": {"tga": "1"}}, "[Aa]dditional propert(y|ies) '?tga"),
+    ({"image": {"digest": "sha256:0"}}, "image.digest"),
+    ({"image": {"repository": "registry.example/m:1"}}, "image.repository"),
+    ({"persistence": {"enabled": None}}, "enabled"),
+    ({"networkPolicy": {"from": None}}, "from"),
+    ({"podLabels": {"note": "two words"}}, "podLabels.note"),
+    ({"resources": {"claims": [{"name": "gpu"}]}}, "claims"),
+    ({"drainSeconds": "5s"}, "drainSeconds"),
+    (
+        {"drainSeconds": 10, "terminationGracePeriodSeconds": 39},
+        "39 is too short; with drainSeconds 10 the service needs 40",
     ),
-    Refused(
-        values={"extraEnv": [{"name": "MEMORY_DATABASE_URL", "value": "postgresql://db/memory"}]},
-        because="MEMORY_DATABASE_URL",
+    ({"settings": {"MEMORY_DRAIN": "5s"}}, "MEMORY_DRAIN"),
+    ({"settings": {"MEMORY_SESSION_IDLE": "1 day"}}, "MEMORY_SESSION_IDLE"),
+    ({"extraEnv": [{"name": "MEMORY_AUTH"}]}, "MEMORY_AUTH has a value"),
+    ({"extraEnv": [{"name": "MEMORY_NEW"}]}, "belongs into settings"),
+    (
+        {"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "c:1"}]},
+        "OTEL_EXPORTER_OTLP_ENDPOINT has a value",
     ),
-    Refused(
-        values={**SWITCHES["database"], **SWITCHES["keys"]}, because="the keys are in the database"
+    (
+        {"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_PROTOCOL", "value": "grpc"}]},
+        "OTEL_EXPORTER_OTLP_PROTOCOL has a value",
     ),
-    Refused(values={**SWITCHES["database"], **SWITCHES["backup"]}, because="by its own means"),
-    Refused(values={**SWITCHES["database"], **SWITCHES["litestream"]}, because="by its own means"),
-    Refused(
-        values={**SWITCHES["database"], **SWITCHES["takeover"]},
-        because="not used with database.existingSecret",
+    ({"otlp": {"endpoint": "collector:65536"}}, "otlp.endpoint"),
+    ({"otlp": {"endpoint": "collector"}}, "otlp.endpoint"),
+    ({"networkPolicy": {"from": [{}]}}, "networkPolicy.from.0"),
+    ({"networkPolicy": {"from": []}}, "networkPolicy.from"),
+    ({"persistence": {"existingClaim": "two words"}}, "existingClaim"),
+    ({"litestream": {"url": "s3://backups?x"}}, "litestream.url"),
+    ({"litestream": {"tenants": ["../x"]}}, "litestream.tenants"),
+    ({"litestream": {"tenants": ["default"]}}, "litestream.tenants"),
+    ({"image": {"tag": 1.1}}, "image.tag"),
+    ({"drainSeconds": 601}, "drainSeconds"),
+    ({"startupSeconds": 59}, "startupSeconds"),
+    ({"settings": {"MEMORY_CONTEXT_LIMIT": 51}}, "MEMORY_CONTEXT_LIMIT"),
+    ({"settings": {"MEMORY_LOG_LEVEL": "critical"}}, "MEMORY_LOG_LEVEL"),
+    ({"persistence": {"accessModes": ["ReadWriteMany"]}}, "accessModes"),
+    (
+        {"persistence": {"enabled": False, "existingClaim": "data"}},
+        "not used while persistence.enabled is false",
     ),
-    Refused(values={"replicaCount": -1}, because="replicaCount"),
-    Refused(values={"replicas": 1}, because="[Aa]dditional propert(y|ies) '?replicas"),
-    Refused(values={"image": {"tga": "1"}}, because="[Aa]dditional propert(y|ies) '?tga"),
-    Refused(values={"image": {"digest": "sha256:0"}}, because="image.digest"),
-    Refused(values={"image": {"repository": "registry.example/m:1"}}, because="image.repository"),
-    Refused(values={"persistence": {"enabled": None}}, because="enabled"),
-    Refused(values={"networkPolicy": {"from": None}}, because="from"),
-    Refused(values={"podLabels": {"note": "two words"}}, because="podLabels.note"),
-    Refused(values={"resources": {"claims": [{"name": "gpu"}]}}, because="claims"),
-    Refused(values={"drainSeconds": "5s"}, because="drainSeconds"),
-    Refused(
-        values={"drainSeconds": 10, "terminationGracePeriodSeconds": 39},
-        because="39 is too short; with drainSeconds 10 the service needs 40",
+    ({"backup": {"enabled": True, "every": "0"}}, "backup.every"),
+    ({"backup": {"enabled": True, "every": "30s"}}, "backup.every"),
+    ({"backup": {"enabled": True, "keep": 0}}, "backup.keep"),
+    ({"settings": {"MEMORY_BACKUP_DIR": "/b"}}, "MEMORY_BACKUP_DIR"),
+    ({"backup": {"existingClaim": "archives"}}, "not used while backup.enabled is false"),
+    ({"backup": {"enabled": True, "existingClaim": "agentops-memory"}}, "lost with it"),
+    (
+        {"backup": {"enabled": True}, "persistence": {"existingClaim": "agentops-memory-backup"}},
+        "lost with it",
     ),
-    Refused(values={"settings": {"MEMORY_DRAIN": "5s"}}, because="MEMORY_DRAIN"),
-    Refused(values={"settings": {"MEMORY_SESSION_IDLE": "1 day"}}, because="MEMORY_SESSION_IDLE"),
-    Refused(values={"extraEnv": [{"name": "MEMORY_AUTH"}]}, because="MEMORY_AUTH has a value"),
-    Refused(values={"extraEnv": [{"name": "MEMORY_NEW"}]}, because="belongs into settings"),
-    Refused(
-        values={"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_ENDPOINT", "value": "c:1"}]},
-        because="OTEL_EXPORTER_OTLP_ENDPOINT has a value",
+    ({"auth": "none", **SWITCHES["keys"]}, "lets everybody in"),
+    ({"service": {"type": "LoadBalancer"}}, "let in without a key"),
+    ({"service": {"type": "NodePort"}}, "let in without a key"),
+    ({"ingress": {"enabled": True, "hosts": ["memory.example"]}}, "let in without a key"),
+    ({"auth": "keys", "ingress": {"enabled": True}}, "at least one host"),
+    (
+        {**SWITCHES["keys"], "serviceMonitor": {"enabled": True}},
+        "where there are keys Prometheus needs one",
     ),
-    Refused(
-        values={"extraEnv": [{"name": "OTEL_EXPORTER_OTLP_PROTOCOL", "value": "grpc"}]},
-        because="OTEL_EXPORTER_OTLP_PROTOCOL has a value",
+    (
+        {"auth": "keys", "serviceMonitor": {"enabled": True}},
+        "where there are keys Prometheus needs one",
     ),
-    Refused(values={"otlp": {"endpoint": "collector:65536"}}, because="otlp.endpoint"),
-    Refused(values={"otlp": {"endpoint": "collector"}}, because="otlp.endpoint"),
-    Refused(values={"networkPolicy": {"from": [{}]}}, because="networkPolicy.from.0"),
-    Refused(values={"networkPolicy": {"from": []}}, because="networkPolicy.from"),
-    Refused(values={"persistence": {"existingClaim": "two words"}}, because="existingClaim"),
-    Refused(values={"litestream": {"url": "s3://backups?x"}}, because="litestream.url"),
-    Refused(values={"litestream": {"tenants": ["../x"]}}, because="litestream.tenants"),
-    Refused(values={"litestream": {"tenants": ["default"]}}, because="litestream.tenants"),
-    Refused(values={"image": {"tag": 1.1}}, because="image.tag"),
-    Refused(values={"drainSeconds": 601}, because="drainSeconds"),
-    Refused(values={"startupSeconds": 59}, because="startupSeconds"),
-    Refused(values={"settings": {"MEMORY_CONTEXT_LIMIT": 51}}, because="MEMORY_CONTEXT_LIMIT"),
-    Refused(values={"settings": {"MEMORY_LOG_LEVEL": "critical"}}, because="MEMORY_LOG_LEVEL"),
-    Refused(values={"persistence": {"accessModes": ["ReadWriteMany"]}}, because="accessModes"),
-    Refused(
-        values={"persistence": {"enabled": False, "existingClaim": "data"}},
-        because="not used while persistence.enabled is false",
-    ),
-    Refused(values={"backup": {"enabled": True, "every": "0"}}, because="backup.every"),
-    Refused(values={"backup": {"enabled": True, "every": "30s"}}, because="backup.every"),
-    Refused(values={"backup": {"enabled": True, "keep": 0}}, because="backup.keep"),
-    Refused(values={"settings": {"MEMORY_BACKUP_DIR": "/b"}}, because="MEMORY_BACKUP_DIR"),
-    Refused(
-        values={"backup": {"existingClaim": "archives"}},
-        because="not used while backup.enabled is false",
-    ),
-    Refused(
-        values={"backup": {"enabled": True, "existingClaim": "agentops-memory"}},
-        because="lost with it",
-    ),
-    Refused(
-        values={
-            "backup": {"enabled": True},
-            "persistence": {"existingClaim": "agentops-memory-backup"},
-        },
-        because="lost with it",
-    ),
-    Refused(values={"auth": "none", **SWITCHES["keys"]}, because="lets everybody in"),
-    Refused(values={"service": {"type": "LoadBalancer"}}, because="let in without a key"),
-    Refused(values={"service": {"type": "NodePort"}}, because="let in without a key"),
-    Refused(
-        values={"ingress": {"enabled": True, "hosts": ["memory.example"]}},
-        because="let in without a key",
-    ),
-    Refused(values={"auth": "keys", "ingress": {"enabled": True}}, because="at least one host"),
-    Refused(
-        values={**SWITCHES["keys"], "serviceMonitor": {"enabled": True}},
-        because="where there are keys Prometheus needs one",
-    ),
-    Refused(
-        values={"auth": "keys", "serviceMonitor": {"enabled": True}},
-        because="where there are keys Prometheus needs one",
-    ),
-    Refused(
-        values={"metrics": {"mode": "off"}, "serviceMonitor": {"enabled": True}},
-        because="nothing to read",
-    ),
-    Refused(values={"litestream": {"enabled": True}}, because="where the copy is to lie"),
-    Refused(values={"podDisruptionBudget": {"maxUnavailable": 0}}, because="maxUnavailable"),
+    ({"metrics": {"mode": "off"}, "serviceMonitor": {"enabled": True}}, "nothing to read"),
+    ({"litestream": {"enabled": True}}, "where the copy is to lie"),
+    ({"podDisruptionBudget": {"maxUnavailable": 0}}, "maxUnavailable"),
 )
 
 

@@ -154,11 +154,11 @@ def _validate(documents: list[str]) -> None:
 
 def _refuse(helms: list[str]) -> None:
     for helm in helms:
-        for case in REFUSED:
-            done = _helm(helm, case.values)
+        for values, because in REFUSED:
+            done = _helm(helm, values)
             said = done.stderr.replace("/", ".")
-            if done.returncode == 0 or not re.search(case.because, said):
-                sys.exit(f"{helm}: {case}: {done.stderr or 'it is rendered'}")
+            if done.returncode == 0 or not re.search(because, said):
+                sys.exit(f"{helm}: {values}: {done.stderr or 'it is rendered'}")
     print(f"{len(REFUSED)} refusals")
 
 

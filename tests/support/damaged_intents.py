@@ -50,10 +50,10 @@ all commitments had fired that were met."""
 class KnownIntents:
     """How intents and what is of them are addressed."""
 
-    intent: str
-    task: str
-    coordinator: str
-    grant: str
+    intent_id: str
+    task_id: str
+    coordinator_id: str
+    grant_id: str
 
 
 def fill_intents(http: httpx.Client) -> KnownIntents:
@@ -93,22 +93,18 @@ def fill_intents(http: httpx.Client) -> KnownIntents:
     for status in ("running", "completed"):  # the versions 1 and 2
         match = ADA | {"If-Match": "1" if status == "running" else "2"}
         ok(http.patch(f"{TASKS}/{over}", json={"status": status}, headers=match))
-    return KnownIntents(intent=intent, task=task, coordinator=coordinator, grant=grant)
+    return KnownIntents(intent_id=intent, task_id=task, coordinator_id=coordinator, grant_id=grant)
 
 
-def intent_questions(known: KnownIntents) -> dict[str, tuple[str, ...]]:
+def intent_questions() -> dict[str, tuple[str, ...]]:
     """What is asked of each route that reads, by its path as it is described."""
-    one, described = f"{INTENTS}/{known.intent}", f"{INTENTS}/{{intent_id}}"
+    one = f"{INTENTS}/{{intent_id}}"
     return {
-        described: (one,),
-        f"{described}/tasks": (f"{one}/tasks", f"{one}/tasks?status=pending&limit=1"),
-        f"{described}/events": (
-            f"{one}/events", f"{one}/events?after=0&limit=2", f"{one}/events?event_type=comment",
-        ),
-        f"{described}/coordinators": (f"{one}/coordinators",),
-        f"{described}/acl": (f"{one}/acl",),
-        f"{TASKS}/{{task_id}}": (f"{TASKS}/{known.task}", f"{TASKS}/ended"),
-        f"{COORDINATORS}/{{coordinator_id}}": (f"{COORDINATORS}/{known.coordinator}",),
+        one: ("",), f"{one}/coordinators": ("",), f"{one}/acl": ("",),
+        f"{one}/tasks": ("", "?status=pending&limit=1"),
+        f"{one}/events": ("", "?after=0&limit=2", "?event_type=comment"),
+        f"{TASKS}/{{task_id}}": ("", f"{TASKS}/ended"),
+        f"{COORDINATORS}/{{coordinator_id}}": ("",),
     }  # fmt: skip
 
 
@@ -116,22 +112,22 @@ def intent_changes(
     known: KnownIntents,
 ) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
     """Requests that change them: the last one ends a task, which the first has brought there."""
-    one, task = f"{INTENTS}/{known.intent}", f"{TASKS}/{known.task}"
+    one, task = f"{INTENTS}/{known.intent_id}", f"{TASKS}/{known.task_id}"
     bound = {
         "agent_id": "ada", "namespace": "bound working", "key": "new", "value": {"apple": "blue"},
-        "memory_type": "working", "scope": {"task_id": known.task}, "ttl": "task_lifetime",
+        "memory_type": "working", "scope": {"task_id": known.task_id}, "ttl": "task_lifetime",
     }  # fmt: skip
     yield "PATCH", task, {"status": "running", "metadata": {"a": "c"}}, None
     yield "POST", "/api/v1/memory", bound, None
     shared = {"namespace": "shared", "memory_type": "semantic"}
     yield "POST", "/api/v1/memory", bound | shared, None
     yield "POST", INTENTS, {"title": "Pears", "id": "pears"}, None
-    yield "POST", TASKS, {"intent_id": known.intent, "name": "Sell", "id": "sell"}, "sold"
-    yield "POST", TASKS, {"intent_id": known.intent, "name": "Sell", "id": "sell"}, "sold"
+    yield "POST", TASKS, {"intent_id": known.intent_id, "name": "Sell", "id": "sell"}, "sold"
+    yield "POST", TASKS, {"intent_id": known.intent_id, "name": "Sell", "id": "sell"}, "sold"
     yield "POST", f"{one}/events", {"event_type": "comment"}, None
-    yield "POST", COORDINATORS, {"intent_id": known.intent, "agent_id": "bob"}, None
-    yield "DELETE", f"{COORDINATORS}/{known.coordinator}", None, None
+    yield "POST", COORDINATORS, {"intent_id": known.intent_id, "agent_id": "bob"}, None
+    yield "DELETE", f"{COORDINATORS}/{known.coordinator_id}", None, None
     yield "POST", f"{one}/acl/entries", {"principal_id": "eve"}, None
-    yield "DELETE", f"{one}/acl/entries/{known.grant}", None, None
+    yield "DELETE", f"{one}/acl/entries/{known.grant_id}", None, None
     yield "PATCH", task, {"status": "completed"}, None
     yield "PATCH", f"{TASKS}/ended", {"status": "ready"}, None

@@ -1,12 +1,11 @@
 """A database with a row of every kind, values in it that nobody has stored, and all that can be
 asked of it then."""
 
-import json
 import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -200,9 +199,23 @@ def _declare(database: sqlite3.Connection, table: str, sql: str) -> None:
 
 def questions(known: Known) -> Iterator[tuple[str, str]]:
     """Every route that reads, by its path as it is described, and what is asked of it."""
-    stores, claude = STORES, "/anthropic/v1/memory_stores"
-    mem, ver = known.entry, known.version
+    store, claude = f"{STORES}/{{store_id}}", "/anthropic/v1/memory_stores"
+    of_claude, agent = f"{claude}/{{memory_store_id}}", "/api/v1/agents/{agent}"
+    ids = {
+        "store_id": known.store, "entry_id": known.entry, "version_id": known.version,
+        "memory_store_id": known.store, "memory_id": known.entry, "agent": "ada",
+        "memory_version_id": known.version, "namespace": "notes", **asdict(known.intents),
+    }  # fmt: skip
+    plain = (
+        "/health", "/health/live", "/health/startup", "/health/ready", "/metrics", "/openapi.json",
+        "/docs", store, f"{store}/memories/{{entry_id}}", f"{store}/versions/{{version_id}}",
+        of_claude, f"{of_claude}/memories/{{memory_id}}",
+        f"{of_claude}/memory_versions/{{memory_version_id}}", "/.well-known/openintent.json",
+        "/api/v1/memory/namespaces", "/api/v1/memory/namespaces/{namespace}", f"{agent}/memory",
+        f"{agent}/memory/summary",
+    )  # fmt: skip
     asked: dict[str, tuple[str, ...]] = {
+        **dict.fromkeys(plain, ("",)),
         "/sessions/recent": ("", "?project=demo&limit=1", "?before_id=s2"),
         "/observations/recent": ("", "?project=demo&tag=fruit", "?before_id=1", "?type=note"),
         "/observations/{id}": tuple(f"/observations/{it}" for it in known.memories),
@@ -220,61 +233,27 @@ def questions(known: Known) -> Iterator[tuple[str, str]]:
         ),
         "/review": ("", "?project=demo&reason=review_due", "?limit=1"),
         "/timeline": tuple(f"?observation_id={it}" for it in known.memories),
-        "/stats": ("", "?project=demo"),
-        "/export": ("", "?project=demo"),
-        "/health": ("",), "/health/live": ("",), "/health/startup": ("",), "/health/ready": ("",),
-        "/metrics": ("",), "/openapi.json": ("",), "/docs": ("",),
-        stores: ("", "?include_archived=true&name=notes&limit=1"),
-        f"{stores}/{{store_id}}": (f"{stores}/{known.store}",),
-        f"{stores}/{{store_id}}/search": (f"{stores}/{known.store}/search?q=apple",),
-        f"{stores}/{{store_id}}/memories": (
-            f"{stores}/{known.store}/memories", f"{stores}/{known.store}/memories?path_prefix=a",
-        ),
-        f"{stores}/{{store_id}}/memories/{{entry_id}}": (
-            f"{stores}/{known.store}/memories/{mem}",
-        ),
-        f"{stores}/{{store_id}}/versions": (
-            f"{stores}/{known.store}/versions", f"{stores}/{known.store}/versions?entry_id={mem}",
-        ),
-        f"{stores}/{{store_id}}/versions/{{version_id}}": (
-            f"{stores}/{known.store}/versions/{ver}",
-        ),
+        "/stats": ("", "?project=demo"), "/export": ("", "?project=demo"),
+        STORES: ("", "?include_archived=true&name=notes&limit=1"),
+        f"{store}/search": ("?q=apple",), f"{store}/memories": ("", "?path_prefix=a"),
+        f"{store}/versions": ("", f"?entry_id={known.entry}"),
         claude: ("", "?include_archived=true&limit=1"),
-        f"{claude}/{{memory_store_id}}": (f"{claude}/{known.store}",),
-        f"{claude}/{{memory_store_id}}/memories": (
-            f"{claude}/{known.store}/memories", f"{claude}/{known.store}/memories?depth=1&view=full"
-        ),
-        f"{claude}/{{memory_store_id}}/memories/{{memory_id}}": (
-            f"{claude}/{known.store}/memories/{mem}",
-        ),
-        f"{claude}/{{memory_store_id}}/memory_versions": (
-            f"{claude}/{known.store}/memory_versions?view=full",
-            f"{claude}/{known.store}/memory_versions?operation=modified",
-        ),
-        f"{claude}/{{memory_store_id}}/memory_versions/{{memory_version_id}}": (
-            f"{claude}/{known.store}/memory_versions/{ver}",
-        ),
-        "/.well-known/openintent.json": ("",),
+        f"{of_claude}/memories": ("", "?depth=1&view=full"),
+        f"{of_claude}/memory_versions": ("?view=full", "?operation=modified"),
         "/api/v1/memory": ("", "?namespace=notes*&tags=fruit&limit=1"),
         "/api/v1/memory/{entry_id}": (f"/api/v1/memory/{known.note}",),
-        "/api/v1/memory/namespaces": ("",),
         "/api/v1/memory/search": ("?q=green+apple", "?q=aple&namespace=notes*&tags=fruit"),
-        "/api/v1/memory/namespaces/{namespace}": ("/api/v1/memory/namespaces/notes",),
-        "/api/v1/agents/{agent}/memory": ("/api/v1/agents/ada/memory",),
-        "/api/v1/agents/{agent}/memory/{namespace}": ("/api/v1/agents/ada/memory/a%2Fb",),
-        "/api/v1/agents/{agent}/memory/{namespace}/{key}": (
+        f"{agent}/memory/{{namespace}}": ("/api/v1/agents/ada/memory/a%2Fb",),
+        f"{agent}/memory/{{namespace}}/{{key}}": (
             "/api/v1/agents/ada/memory/notes%20of%20episodic/apple",
         ),
-        "/api/v1/agents/{agent}/memory/summary": ("/api/v1/agents/ada/memory/summary",),
-        "/api/v1/agents/{agent}/events": (
-            "/api/v1/agents/ada/events", "/api/v1/agents/ada/events?after=0&event_type=x",
-        ),
-        **intent_questions(known.intents),
+        f"{agent}/events": ("", "?after=0&event_type=x"),
+        **intent_questions(),
         **host_questions(known.hosts),
     }  # fmt: skip
     for path, ways in asked.items():
         for way in ways:
-            yield path, way if way.startswith("/") else path + way
+            yield path, way if way.startswith("/") else path.format(**ids) + way
 
 
 def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
@@ -346,8 +325,3 @@ def changed(service: Service, known: Known) -> Iterator[httpx.Response]:
 def _version(http: httpx.Client, task: str) -> int:
     """The version of a task, or any if it is not there."""
     return int(http.get(task, headers=ADA).json().get("version", 1))
-
-
-def exported(service: Service) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(service.http.get("/export").content)
-    return document

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -190,256 +191,192 @@ def with_cut_transaction(path: Path) -> None:
 
 LONG_AGO = 1_750_000_000 * MICROS
 
+
+def found(
+    status: str, code: str, said: str, *statements: str, damage: Damage | None = None,
+    **known: bool,
+) -> Case:  # fmt: skip
+    """What is found of a damage, or of statements of somebody at a shell."""
+    return Case(damage=damage or running(*statements), code=code, status=status, said=said, **known)
+
+
+failed, warned, noted, passed = (
+    partial(found, status) for status in ("failed", "warning", "note", "ok")
+)
+
 CASES: dict[str, Case] = {
-    "there is none": Case(damage=without_file, code="file", said="There is no database"),
-    "a folder": Case(damage=as_folder, code="file", said="a folder"),
-    "a pipe": Case(damage=as_pipe, code="file", said="not a regular file"),
-    "a pipe beside it": Case(damage=pipe_beside, code="file", said="journal is not a regular"),
-    "two names": Case(
-        damage=lambda path: os.link(path, path.with_name("second.db")), code="file",
-        said="has 2 names (hard links)",
+    "there is none": failed("file", "There is no database", damage=without_file),
+    "a folder": failed("file", "a folder", damage=as_folder),
+    "a pipe": failed("file", "not a regular file", damage=as_pipe),
+    "a pipe beside it": failed("file", "journal is not a regular", damage=pipe_beside),
+    "two names": failed(
+        "file", "has 2 names (hard links)",
+        damage=lambda path: os.link(path, path.with_name("second.db")),
     ),
-    "a dangling link beside it": Case(
+    "a dangling link beside it": failed(
+        "file", "memory.db-wal is not a regular",
         damage=lambda path: path.with_name("memory.db-wal").symlink_to("nowhere"),
-        code="file", said="memory.db-wal is not a regular",
     ),
-    "a pipe for a lock": Case(
-        damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")), code="served",
-        status="ok", said="No service has it open",
+    "a pipe for a lock": passed(
+        "served", "No service has it open",
+        damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")),
     ),
-    "a dangling link": Case(damage=as_dangling_link, code="file", said="is a broken symbolic link"),
-    "pages that nothing uses": Case(
-        damage=running(
-            "CREATE TABLE odd (x)", "INSERT INTO odd VALUES (zeroblob(9000))",
-            "PRAGMA writable_schema = ON", "DELETE FROM sqlite_schema WHERE name = 'odd'",
-            "PRAGMA writable_schema = RESET",
-        ),
-        code="integrity", status="warning", said="Nothing is damaged", is_mended=True,
-    ),
-    "garbage": Case(damage=replaced(b"garbage " * 1000), code="integrity", said="not a database"),
-    "empty": Case(damage=replaced(b""), code="format", status="note", said="It is empty"),
-    "another program's": Case(
-        damage=of_another_program,
-        code="format", said="another program",
-    ),
-    "newer": Case(damage=running("PRAGMA user_version = 99"), code="format", said="format 99"),
-    "older": Case(
-        damage=running("PRAGMA user_version = 2"), code="format", status="warning",
-        said="format 2",
-    ),
-    "no index of sessions": Case(
-        damage=running("DROP INDEX sessions_by_start"), code="schema",
-        said="the index sessions_by_start", is_mended=True,
-    ),
-    "no unique index": Case(
-        damage=running("DROP INDEX memories_at_key"), code="schema",
-        said="the index memories_at_key", is_mended=True,
-    ),
-    "no view": Case(
-        damage=running("DROP VIEW memory_text"), code="schema", said="the view memory_text",
-    ),
-    "no table": Case(damage=running("DROP TABLE done"), code="schema", said="the table done"),
-    "another column": Case(
-        damage=running("ALTER TABLE sessions ADD COLUMN mood TEXT"), code="schema",
-        said="the table sessions",
-    ),
-    "a table of somebody's": Case(
-        damage=running("CREATE TABLE mine (x)"), code="schema", status="note",
-        said="the table mine",
-    ),
-    "erased": Case(
-        damage=running(
-            "CREATE TRIGGER no_INSERT_of_sessions BEFORE INSERT ON sessions "
-            "BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END"
-        ),
-        code="schema", said="The tenant was erased",
-    ),
-    "a damaged index": Case(
-        damage=overwriting("memories_by_hash"), code="integrity", said="All rows can be read",
+    "a dangling link": failed("file", "is a broken symbolic link", damage=as_dangling_link),
+    "pages that nothing uses": warned(
+        "integrity", "Nothing is damaged", "CREATE TABLE odd (x)",
+        "INSERT INTO odd VALUES (zeroblob(9000))", "PRAGMA writable_schema = ON",
+        "DELETE FROM sqlite_schema WHERE name = 'odd'", "PRAGMA writable_schema = RESET",
         is_mended=True,
     ),
-    "an index that lacks rows": Case(
-        damage=without_entries, code="integrity", said="sessions_by_start", is_mended=True,
-        is_thorough=True,
+    "garbage": failed("integrity", "not a database", damage=replaced(b"garbage " * 1000)),
+    "empty": noted("format", "It is empty", damage=replaced(b"")),
+    "another program's": failed("format", "another program", damage=of_another_program),
+    "newer": failed("format", "format 99", "PRAGMA user_version = 99"),
+    "older": warned("format", "format 2", "PRAGMA user_version = 2"),
+    "no index of sessions": failed(
+        "schema", "the index sessions_by_start", "DROP INDEX sessions_by_start", is_mended=True,
     ),
-    "damaged words": Case(
-        damage=overwriting("memories_fts_0_data"), code="integrity", said="Partition 0",
+    "no unique index": failed(
+        "schema", "the index memories_at_key", "DROP INDEX memories_at_key", is_mended=True,
+    ),
+    "no view": failed("schema", "the view memory_text", "DROP VIEW memory_text"),
+    "no table": failed("schema", "the table done", "DROP TABLE done"),
+    "another column": failed(
+        "schema", "the table sessions", "ALTER TABLE sessions ADD COLUMN mood TEXT",
+    ),
+    "a table of somebody's": noted("schema", "the table mine", "CREATE TABLE mine (x)"),
+    "erased": failed(
+        "schema", "The tenant was erased",
+        "CREATE TRIGGER no_INSERT_of_sessions BEFORE INSERT ON sessions "
+        "BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END",
+    ),
+    "a damaged index": failed(
+        "integrity", "All rows can be read", damage=overwriting("memories_by_hash"), is_mended=True,
+    ),
+    "an index that lacks rows": failed(
+        "integrity", "sessions_by_start", damage=without_entries, is_mended=True, is_thorough=True,
+    ),
+    "damaged words": failed(
+        "integrity", "Partition 0", damage=overwriting("memories_fts_0_data"), is_mended=True,
+    ),
+    "damaged rows": failed("integrity", "in the tables memories", damage=overwriting("memories")),
+    "half a file": failed(
+        "integrity", "", damage=lambda path: os.truncate(path, path.stat().st_size // 2),
+    ),
+    "a session that is gone": failed(
+        "references", "rows of memories refer to missing rows of sessions",
+        "PRAGMA foreign_keys = OFF", "DELETE FROM sessions",
+    ),
+    "a memory of nothing": failed(
+        "references", "1 memories belong to no session",
+        "UPDATE memories SET session_id = NULL WHERE id = 1",
+    ),
+    "a lifecycle of nothing": failed(
+        "references", "1 lifecycles of missing memories", "PRAGMA foreign_keys = OFF",
+        "INSERT INTO lifecycles (memory_id, space_id) VALUES (99, 1)", is_mended=True,
+    ),
+    "words of a memory that is gone": failed(
+        "references", "1 words of missing memories", "PRAGMA foreign_keys = OFF",
+        "INSERT INTO memory_stems (memory_id, stems) VALUES (99, '')", is_mended=True,
+    ),
+    "a lifecycle elsewhere": failed(
+        "references", "1 lifecycles in a space", "PRAGMA foreign_keys = OFF",
+        "INSERT INTO lifecycles (memory_id, space_id, pinned_at) VALUES (1, 99, 7)", is_mended=True,
+    ),
+    "a key twice": failed(
+        "references", "1 held topic keys", "UPDATE memories SET key = 'queue' WHERE id = 1",
+        "INSERT INTO lifecycles (memory_id, space_id, held_key) "
+        "SELECT id, space_id, 'queue' FROM memories WHERE id = 1", is_mended=True,
+    ),
+    "a supersession of nothing": failed(
+        "references", "2 supersessions that are not allowed", "PRAGMA foreign_keys = OFF",
+        "INSERT INTO supersessions VALUES (1, 99, 7), (98, 1, 7)", is_mended=True,
+    ),
+    "a supersession of itself": failed(
+        "references", "1 supersessions that are not allowed",
+        "INSERT INTO supersessions VALUES (1, 1, 7)", is_mended=True,
+    ),
+    "a pair of nothing": failed(
+        "references", "1 near duplicates of missing memories", "PRAGMA foreign_keys = OFF",
+        "INSERT INTO lookalikes VALUES (1, 99, 0.5, 7)", is_mended=True,
+    ),
+    "words of nothing": warned(
+        "index", "differs from the memories in 1 row.",
+        "INSERT INTO memories_fts_0 (rowid, title, content, context, tags) "
+        "VALUES (99, 'a', 'b', '', '')", is_mended=True,
+    ),
+    "other words": warned(
+        "index", "that differ", "UPDATE memories SET content = 'otherwise' WHERE id = 1",
+        is_mended=True, is_thorough=True,
+    ),
+    "no words": failed(
+        "index", "Partition 0 of the full-text index is incomplete", "DROP TABLE memories_fts_0",
         is_mended=True,
     ),
-    "damaged rows": Case(
-        damage=overwriting("memories"), code="integrity", said="in the tables memories",
+    "no view of words": failed("index", "is incomplete", "DROP VIEW memory_text_0", is_mended=True),
+    "other rules": warned(
+        "index", "with rules other than", "UPDATE index_rules SET rules = 'others'",
     ),
-    "half a file": Case(
-        damage=lambda path: os.truncate(path, path.stat().st_size // 2), code="integrity",
+    "a long log": warned("log", "MiB", damage=long_log, is_mended=True),
+    "rows from the future": warned("clock", "The newest row", damage=from_tomorrow),
+    "a file from the future": warned("clock", "later than now", damage=changed_tomorrow),
+    "an erasure that does not end": warned(
+        "erasures", "still in the file after an hour: 1.",
+        "INSERT INTO erasures (id, kind, project, observations, revisions, sessions, "
+        f"erased_at) VALUES ('e', 'project', 'p', 1, 1, 1, {LONG_AGO})",
     ),
-    "a session that is gone": Case(
-        damage=running("PRAGMA foreign_keys = OFF", "DELETE FROM sessions"), code="references",
-        said="rows of memories refer to missing rows of sessions",
+    "a session that does not end": warned(
+        "sessions", "that have not ended: 1.",
+        "INSERT INTO transcripts (session, messages, user, assistant, first, last, heard_at) "
+        f"SELECT number, 1, 1, 0, '', '', {LONG_AGO} FROM sessions",
     ),
-    "a memory of nothing": Case(
-        damage=running("UPDATE memories SET session_id = NULL WHERE id = 1"), code="references",
-        said="1 memories belong to no session",
+    "readable by others": warned("mode", "can read", damage=moded(0o644), is_mended=True),
+    "a cut transaction": warned(
+        "journal", "unfinished", damage=with_cut_transaction, is_thorough=True,
     ),
-    "a lifecycle of nothing": Case(
-        damage=running(
-            "PRAGMA foreign_keys = OFF",
-            "INSERT INTO lifecycles (memory_id, space_id) VALUES (99, 1)",
-        ),
-        code="references", said="1 lifecycles of missing memories", is_mended=True,
+    "names of garbage": failed(
+        "integrity", "malformed database schema", "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET name = CAST(x'ff' AS TEXT) WHERE name = 'memories_by_hash'",
     ),
-    "words of a memory that is gone": Case(
-        damage=running(
-            "PRAGMA foreign_keys = OFF",
-            "INSERT INTO memory_stems (memory_id, stems) VALUES (99, '')",
-        ),
-        code="references", said="1 words of missing memories", is_mended=True,
+    "a table of something else": failed(
+        "schema", "It cannot be read", "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_schema SET sql = 'CREATE TABLE partitions (number TEXT, a, b, c)' "
+        "WHERE name = 'partitions'",
     ),
-    "a lifecycle elsewhere": Case(
-        damage=running(
-            "PRAGMA foreign_keys = OFF",
-            "INSERT INTO lifecycles (memory_id, space_id, pinned_at) VALUES (1, 99, 7)",
-        ),
-        code="references", said="1 lifecycles in a space", is_mended=True,
-    ),
-    "a key twice": Case(
-        damage=running(
-            "UPDATE memories SET key = 'queue' WHERE id = 1",
-            "INSERT INTO lifecycles (memory_id, space_id, held_key) "
-            "SELECT id, space_id, 'queue' FROM memories WHERE id = 1",
-        ),
-        code="references", said="1 held topic keys", is_mended=True,
-    ),
-    "a supersession of nothing": Case(
-        damage=running(
-            "PRAGMA foreign_keys = OFF", "INSERT INTO supersessions VALUES (1, 99, 7), (98, 1, 7)"
-        ),
-        code="references", said="2 supersessions that are not allowed", is_mended=True,
-    ),
-    "a supersession of itself": Case(
-        damage=running("INSERT INTO supersessions VALUES (1, 1, 7)"),
-        code="references", said="1 supersessions that are not allowed", is_mended=True,
-    ),
-    "a pair of nothing": Case(
-        damage=running(
-            "PRAGMA foreign_keys = OFF", "INSERT INTO lookalikes VALUES (1, 99, 0.5, 7)"
-        ),
-        code="references", said="1 near duplicates of missing memories", is_mended=True,
-    ),
-    "words of nothing": Case(
-        damage=running(
-            "INSERT INTO memories_fts_0 (rowid, title, content, context, tags) "
-            "VALUES (99, 'a', 'b', '', '')"
-        ),
-        code="index", status="warning", said="differs from the memories in 1 row.", is_mended=True,
-    ),
-    "other words": Case(
-        damage=running("UPDATE memories SET content = 'otherwise' WHERE id = 1"),
-        code="index", status="warning", said="that differ", is_mended=True, is_thorough=True,
-    ),
-    "no words": Case(
-        damage=running("DROP TABLE memories_fts_0"), code="index",
-        said="Partition 0 of the full-text index is incomplete", is_mended=True,
-    ),
-    "no view of words": Case(
-        damage=running("DROP VIEW memory_text_0"), code="index", said="is incomplete",
+    "two owners": warned("owner", "several users", damage=owned_by_another),
+    "a draft": warned(
+        "leftovers", "memory.db.before-upgrade.part", damage=beside(".before-upgrade.part", "x"),
         is_mended=True,
     ),
-    "other rules": Case(
-        damage=running("UPDATE index_rules SET rules = 'others'"), code="index",
-        status="warning", said="with rules other than",
+    "a folder of drafts": warned(
+        "leftovers", ".agentops-memory-x.part", damage=with_folder_of_drafts, is_mended=True,
     ),
-    "a long log": Case(
-        damage=long_log, code="log", status="warning", said="MiB", is_mended=True,
-    ),
-    "rows from the future": Case(
-        damage=from_tomorrow, code="clock", status="warning", said="The newest row",
-    ),
-    "a file from the future": Case(
-        damage=changed_tomorrow, code="clock", status="warning", said="later than now",
-    ),
-    "an erasure that does not end": Case(
-        damage=running(
-            "INSERT INTO erasures (id, kind, project, observations, revisions, sessions, "
-            f"erased_at) VALUES ('e', 'project', 'p', 1, 1, 1, {LONG_AGO})"
-        ),
-        code="erasures", status="warning", said="still in the file after an hour: 1.",
-    ),
-    "a session that does not end": Case(
-        damage=running(
-            "INSERT INTO transcripts (session, messages, user, assistant, first, last, heard_at) "
-            f"SELECT number, 1, 1, 0, '', '', {LONG_AGO} FROM sessions"
-        ),
-        code="sessions", status="warning", said="that have not ended: 1.",
-    ),
-    "readable by others": Case(
-        damage=moded(0o644), code="mode", status="warning", said="can read", is_mended=True,
-    ),
-    "a cut transaction": Case(
-        damage=with_cut_transaction, code="journal", status="warning", said="unfinished",
-        is_thorough=True,
-    ),
-    "names of garbage": Case(
-        damage=running(
-            "PRAGMA writable_schema = ON",
-            "UPDATE sqlite_schema SET name = CAST(x'ff' AS TEXT) WHERE name = 'memories_by_hash'",
-        ),
-        code="integrity", said="malformed database schema",
-    ),
-    "a table of something else": Case(
-        damage=running(
-            "PRAGMA writable_schema = ON",
-            "UPDATE sqlite_schema SET sql = 'CREATE TABLE partitions (number TEXT, a, b, c)' "
-            "WHERE name = 'partitions'",
-        ),
-        code="schema", said="It cannot be read",
-    ),
-    "two owners": Case(
-        damage=owned_by_another, code="owner", status="warning", said="several users",
-    ),
-    "a draft": Case(
-        damage=beside(".before-upgrade.part", "x"), code="leftovers", status="warning",
-        said="memory.db.before-upgrade.part", is_mended=True,
-    ),
-    "a folder of drafts": Case(
-        damage=with_folder_of_drafts, code="leftovers", status="warning",
-        said=".agentops-memory-x.part", is_mended=True,
-    ),
-    "a copy": Case(
-        damage=beside(".before-upgrade", "x"), code="copies", status="note",
-        said="memory.db.before-upgrade",
-    ),
-    "keys that are none": Case(damage=beside(".keys", "{"), code="keys", said="no JSON"),
-    "lost keys": Case(
+    "a copy": noted("copies", "memory.db.before-upgrade", damage=beside(".before-upgrade", "x")),
+    "keys that are none": failed("keys", "no JSON", damage=beside(".keys", "{")),
+    "lost keys": failed(
+        "auth", "Keys were created, but the key file",
         damage=beside(".audit", '{"at": "2026-01-02T00:00:00Z", "action": "key.created"}\n'),
-        code="auth", said="Keys were created, but the key file",
     ),
-    "keys for all to read": Case(
-        damage=moded(0o604, ".audit"), code="audit", status="warning", said="can read",
-        is_mended=True,
+    "keys for all to read": warned(
+        "audit", "can read", damage=moded(0o604, ".audit"), is_mended=True,
     ),
-    "revoked keys": Case(
-        damage=with_keys(secrets=[], revoked_at="2026-01-02T00:00:00Z"), code="keys",
-        status="warning", said="Every key is revoked",
+    "revoked keys": warned(
+        "keys", "Every key is revoked",
+        damage=with_keys(secrets=[], revoked_at="2026-01-02T00:00:00Z"),
     ),
-    "a key that has ended": Case(
+    "a key that has ended": warned(
+        "keys", "No secret of the key",
         damage=with_keys(
             secrets=[{"salt": "00" * 16, "digest": "00" * 32, "until": "2026-01-02T00:00:00Z"}]
         ),
-        code="keys", status="warning", said="No secret of the key",
     ),
-    "a bad list of what is no secret": Case(
-        damage=beside(".redaction", "[]"), code="redaction", said="a JSON object",
+    "a bad list of what is no secret": failed(
+        "redaction", "a JSON object", damage=beside(".redaction", "[]"),
     ),
-    "a cut seal file": Case(
-        damage=beside(".seal", '{"keys": [{"id'), code="seal", said="is damaged",
+    "a cut seal file": failed("seal", "is damaged", damage=beside(".seal", '{"keys": [{"id')),
+    "a draft of a seal file": warned(
+        "leftovers", "memory.db.seal.new", damage=beside(".seal.new", "x"), is_mended=True,
     ),
-    "a draft of a seal file": Case(
-        damage=beside(".seal.new", "x"), code="leftovers", status="warning",
-        said="memory.db.seal.new", is_mended=True,
-    ),
-    "a cut audit": Case(
-        damage=beside(".audit", '{"at": 1}\n{"at"'), code="audit", status="warning",
-        said="1 lines",
-    ),
+    "a cut audit": warned("audit", "1 lines", damage=beside(".audit", '{"at": 1}\n{"at"')),
 }  # fmt: skip
 """What can be wrong, each with a name for the test."""

@@ -49,13 +49,12 @@ FILES = frozenset(
 # What stores nothing, so that no engine makes a difference.
 NO_STORAGE = frozenset(
     """
-    test_architecture test_calls test_chart test_chart_database test_chart_values
-    test_chat_messages test_checkpoint test_cli_document test_collector test_compare test_deploy
-    test_docs test_documents test_fuzz test_hooks_yaml test_injection test_key_file test_keys
-    test_losses test_mcp_document test_merging test_monitoring test_openwop_extraction
-    test_openwop_merging test_packaging test_page_words test_query test_redaction_assignments
-    test_redaction_rules test_requirements test_security_document test_settings test_structure
-    test_telemetry test_text test_tool_hooks test_trimming test_working_memory
+    test_architecture test_chart test_chart_values test_chat_messages test_checkpoint
+    test_collector test_compare test_deploy test_docs test_documents test_fuzz test_hooks_yaml
+    test_injection test_key_file test_keys test_mcp_document test_merging test_monitoring
+    test_openwop_extraction test_openwop_merging test_packaging test_page_words test_query
+    test_redaction_assignments test_redaction_rules test_settings test_telemetry test_text
+    test_tool_hooks test_trimming test_working_memory
     """.split()
 )
 

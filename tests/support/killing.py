@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -40,7 +40,7 @@ def at_each_line(path: Path, *, is_stale: bool) -> None:
         checkpoint.write(path, documents[0])
         if is_stale:
             draft.write_text("of another that was killed")
-        code = _ended(lambda: _store(path, documents[1], line))  # noqa: B023 - called at once
+        code = ended(lambda: _store(path, documents[1], line))  # noqa: B023 - called at once
         assert code in (0, -signal.SIGKILL)
         print(turn_at(path))  # noqa: T201
         state(3).checkpoint(path)
@@ -69,7 +69,7 @@ def at_any_moment(path: Path) -> None:
         stored = turn_at(path)
 
 
-def _ended(work: Callable[[], None]) -> int:
+def ended(work: Callable[[], None]) -> int:
     """How a process ends that does this."""
     if (pid := os.fork()) == 0:
         work()
@@ -77,13 +77,13 @@ def _ended(work: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _store(path: Path, document: bytes, line: int) -> None:
-    """Die before this line of the module."""
+def die_before(line: int, files: Collection[str | None]) -> None:
+    """Let this process die before it has run so many lines of these files from now on."""
     left = line
 
     def traced(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != checkpoint.__file__:
+        if frame.f_code.co_filename not in files:
             return None
         left -= event == "line"
         if not left:
@@ -91,8 +91,11 @@ def _store(path: Path, document: bytes, line: int) -> None:
         return traced
 
     sys.settrace(traced)
+
+
+def _store(path: Path, document: bytes, line: int) -> None:
+    die_before(line, [checkpoint.__file__])
     checkpoint.write(path, document)
-    sys.settrace(None)
 
 
 def _keep_storing(path: Path, turn: int, tell: int) -> None:

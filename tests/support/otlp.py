@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import grpc  # type: ignore[import-untyped] # it ships no types
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
@@ -130,8 +131,10 @@ def grpc_collector() -> Iterator[Collector]:
     server = grpc.server(ThreadPoolExecutor(max_workers=2))
     port = server.add_insecure_port("127.0.0.1:0")
     collector = Collector(endpoint=f"127.0.0.1:{port}", protocol="grpc")
-    add_TraceServiceServicer_to_server(_Servicer(collector), server)  # type: ignore[no-untyped-call]
-    add_MetricsServiceServicer_to_server(_Gauges(collector), server)  # type: ignore[no-untyped-call]
+    spans = _Servicer(collector.receive, ExportTraceServiceResponse())
+    add_TraceServiceServicer_to_server(spans, server)  # type: ignore[no-untyped-call]
+    measures = _Servicer(collector.measure, ExportMetricsServiceResponse())
+    add_MetricsServiceServicer_to_server(measures, server)  # type: ignore[no-untyped-call]
     server.start()
     try:
         yield collector
@@ -159,30 +162,15 @@ COLLECTORS: dict[str, Callable[[], AbstractContextManager[Collector]]] = {
 }
 
 
-class _Servicer(TraceServiceServicer):
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
+class _Servicer(TraceServiceServicer, MetricsServiceServicer):
+    """Of either service, which both have one method of the same name."""
 
-    def Export(  # noqa: N802 - the protocol's name
-        self,
-        request: ExportTraceServiceRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002 - the protocol's parameter
-    ) -> ExportTraceServiceResponse:
-        self._collector.receive(request)
-        return ExportTraceServiceResponse()
+    def __init__(self, take: Callable[[Any], None], answer: Any) -> None:
+        self._take, self._answer = take, answer
 
-
-class _Gauges(MetricsServiceServicer):
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
-
-    def Export(  # noqa: N802 - the protocol's name
-        self,
-        request: ExportMetricsServiceRequest,
-        context: grpc.ServicerContext,  # noqa: ARG002 - the protocol's parameter
-    ) -> ExportMetricsServiceResponse:
-        self._collector.measure(request)
-        return ExportMetricsServiceResponse()
+    def Export(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: ARG002, N802 - the protocol's
+        self._take(request)
+        return self._answer
 
 
 class _HttpServer(ThreadingHTTPServer):
