@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 from agentops_memory.operations.files.seals import SealFile
 
@@ -12,7 +14,7 @@ from ..support.engines import DATABASE_URL
 from ..support.process import until
 from ..support.service import Clock
 from .side import Side
-from .steps import NOTHING, RESTART, Answer, Headers, Step
+from .steps import NOTHING, Answer, Headers, Step
 
 # Sweeps are not timed alike, and no search is cut short.
 VARIABLES = {
@@ -61,54 +63,33 @@ class Pair:
     """Two services; what was done, and every answer that was not the same in both."""
 
     def __init__(self, one: Side, other: Side) -> None:
-        self._sides = (one, other)
+        self.sides = (one, other)
         self.steps: list[Step] = []
         self.differences: list[Difference] = []
         self.statuses: list[int] = []
-        self._number = 0
+        self._numbers = count(1)
 
     def ask(
         self, method: str, path: str, body: object = None, headers: Headers | None = None
     ) -> Answer:
         """The answer of the first; a body that is no text is sent as JSON."""
         text = body if isinstance(body, str) else "" if body is None else json.dumps(body)
-        self._number += 1
-        return self.play(
-            Step(number=self._number, method=method, path=path, body=text, headers=headers or {})
-        )
+        return self.do(method=method, path=path, body=text, headers=headers or {})
 
-    def _settle(self) -> None:
-        """Wait until nothing is erased any more in the background, whose words still count."""
-        for side in self._sides:
-            until(side.is_settled)
-
-    def change(self, work: str, project: str, other: str) -> None:
-        """Rename a project, or merge it into another."""
-        self._number += 1
-        self.play(Step(number=self._number, method=work, path=f"{project} {other}"))
-
-    def analyze(self) -> None:
-        for side in self._sides:
-            side.analyze()
-
-    def restart(self) -> None:
-        self._number += 1
-        self.play(Step(number=self._number, method=RESTART))
-
-    def wait(self, seconds: float) -> None:
-        """Let time pass in both."""
-        self._number += 1
-        self.play(Step(number=self._number, seconds=seconds))
+    def do(self, **step: Any) -> Answer:
+        """Do a new step."""
+        return self.play(Step(number=next(self._numbers), **step))
 
     def play(self, step: Step) -> Answer:
         """Do a step, also one of an earlier pair."""
         self.steps.append(step)
-        one, other = (side.done(step) for side in self._sides)
+        one, other = (side.done(step) for side in self.sides)
         if one is NOTHING:
             return one
         self.statuses.append(one.status)
         if step.method == "DELETE" and "/memory_stores/" in step.path and one.is_success:
-            self._settle()
+            for side in self.sides:  # the words of what is erased in the background still count
+                until(side.is_settled)
         if one != other:
             self.differences.append(Difference(step, one, other))
         return one

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from ..support.service import START
 from .pair import Pair
-from .steps import Answer, Headers
+from .steps import RESTART, Answer, Headers
 from .words import Words
 
 T = TypeVar("T")
@@ -24,13 +24,8 @@ class Place:
         self.chance = random.Random(seed)  # noqa: S311 - the same each time
         self.words = Words(self.chance)
         self.now = START
-        self._pair = pair
+        self.ask, self._do = pair.ask, pair.do
         self._keys: list[str] = []
-
-    def ask(
-        self, method: str, path: str, body: object = None, headers: Headers | None = None
-    ) -> Answer:
-        return self._pair.ask(method, path, body, headers)
 
     def look(self, path: str, **query: object) -> Answer:
         """The answer to a read with what of the query is not None."""
@@ -52,18 +47,19 @@ class Place:
         return self.ask(method, path, body, keyed)
 
     def change(self, work: str, project: str, other: str) -> None:
-        self._pair.change(work, project, other)
+        """Rename a project, or merge it into another."""
+        self._do(method=work, path=f"{project} {other}")
 
     def wait(self) -> None:
         seconds = self.choice(PASSES)
-        self._pair.wait(seconds)
+        self._do(seconds=seconds)
         self.now += timedelta(seconds=seconds)
         self.ask("GET", "/v1/host/agentops-memory/events?limit=1")  # what is due fires now
 
     def restart(self) -> None:
         """Sometimes: it takes longer than a request."""
         if self.is_rare(0.4):
-            self._pair.restart()
+            self._do(method=RESTART)
 
     def soon(self) -> str:
         """An instant that comes, or sometimes one that has passed."""

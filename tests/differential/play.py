@@ -1,6 +1,6 @@
 """The play: deeds of all parts by chance, some more often than others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .agentops import AgentOps
 from .agents import Agents
@@ -11,7 +11,21 @@ from .place import Place
 from .stores import Stores
 from .tools import Tools
 
-Deed = Callable[[], None]
+# How often a deed is done that is done more than once, by the name of its part and its own.
+OFTEN = {
+    "AgentOps": {
+        "save": 7, "save_alike": 2, "amend": 3, "delete": 2, "search": 8, "context": 8, "talk": 2,
+        "end_session": 2,
+    },
+    "Tools": {"use": 2},
+    "Stores": {"put": 4, "replace": 2, "update": 2, "search": 2},
+    "Agents": {
+        "make": 5, "change": 2, "find": 2, "search": 2, "make_task": 2, "change_task": 2,
+        "look_at_an_intent": 2,
+    },
+    "Hosts": {"put": 5, "list_entries": 2, "search": 2, "commit": 2, "decide": 2},
+    "Hostile": {"write": 3, "read": 2},
+}  # fmt: skip
 
 
 def play(pair: Pair, seed: int, requests: int) -> None:
@@ -20,63 +34,21 @@ def play(pair: Pair, seed: int, requests: int) -> None:
     memory = AgentOps(place)
     stores = Stores(place, memory.stores)
     agents = Agents(place)
-    deeds = [
-        *_of_memory(memory, Tools(place, memory)), *_of_stores(stores), *_of_agents(agents),
-        *_of_hosts(Hosts(place)), place.wait, place.wait, place.wait, place.wait, place.restart,
-        *_hostile(Hostile(place)),
-    ]  # fmt: skip
+    parts = (memory, Tools(place, memory), stores, agents, Hosts(place), Hostile(place))
+    deeds = [deed for part in parts for deed in deeds_of(part)] + [place.wait] * 4 + [place.restart]
     for beginning in (memory, stores, agents):
         beginning.begin()
     for _ in range(15):
         memory.save()
-    pair.analyze()
+    for side in pair.sides:
+        side.analyze()
     while len(pair.statuses) < requests:
         place.choice(deeds)()
 
 
-def _of_memory(of: AgentOps, tools: Tools) -> list[Deed]:
-    return [
-        *[of.save] * 7, *[of.save_alike] * 2, *[of.amend] * 3, *[of.delete] * 2, of.restore,
-        of.confirm,
-        of.read, of.list_recent, of.review, *[of.search] * 8, *[of.context] * 8, of.begin_session,
-        *[of.talk] * 2, *[of.end_session] * 2, of.list_sessions, of.count, of.export, of.take_in,
-        of.erase_project, of.move_project, of.receipt, tools.save, tools.find, tools.use,
-        tools.use, tools.speak,
-    ]  # fmt: skip
-
-
-def _of_stores(of: Stores) -> list[Deed]:
-    return [
-        *[of.put] * 4, *[of.replace] * 2, *[of.update] * 2, of.delete, of.read, of.list_entries,
-        of.list_versions, of.read_version, of.redact, of.search, of.search, of.make, of.change,
-        of.close,
-        of.list_stores,
-    ]  # fmt: skip
-
-
-def _of_agents(of: Agents) -> list[Deed]:
-    return [
-        *[of.make] * 5, of.make_many, *[of.change] * 2, of.delete, of.delete_some, of.read,
-        of.put_by_key,
-        of.find, of.find, of.search, of.search, of.look_at_namespaces, of.look_at_an_agent,
-        of.make_intent,
-        *[of.make_task] * 2, *[of.change_task] * 2, of.look_at_an_intent, of.look_at_an_intent,
-        of.log,
-        of.coordinate, of.grant,
-    ]  # fmt: skip
-
-
-def _of_hosts(of: Hosts) -> list[Deed]:
-    return [
-        *[of.put] * 5, of.put_alike, of.delete, of.read, of.list_entries, of.list_entries,
-        of.search,
-        of.search, of.look_around, of.open, of.end, of.register, of.fork, of.look_at_a_run,
-        of.follow,
-        of.compact, of.distill, of.consolidate, of.undo, of.forget, of.commit, of.commit,
-        of.propose,
-        of.decide, of.decide,
-    ]  # fmt: skip
-
-
-def _hostile(of: Hostile) -> list[Deed]:
-    return [of.write, of.write, of.write, of.read, of.read]
+def deeds_of(part: object) -> Iterator[Callable[[], None]]:
+    """Each as often as it is done, in their order in the source."""
+    often = OFTEN[type(part).__name__]
+    for name in vars(type(part)):
+        if not name.startswith("_") and name != "begin":
+            yield from [getattr(part, name)] * often.get(name, 1)

@@ -183,7 +183,8 @@ spec:
     ]
 
 
-def test_a_field_that_is_no_text_says_what_it_is() -> None:
+def test_each_fault_of_a_field_is_told_by_its_name() -> None:
+    unknown = "There is no such field. The fields are tool, matchOutput, matchArgs, type, scope."
     for value, kind in (
         ("no", "true or false"), ("1", "a number"), ("1.5", "a number"), ("1:30", "a number"),
         ("2024-01-01", "a date"), ("=", "what it is in YAML"),
@@ -191,57 +192,45 @@ def test_a_field_that_is_no_text_says_what_it_is() -> None:
         hint = f'Write "{value}", with quotes, if it is meant as text.'
         for field in ("tool", "matchOutput", "type", "scope"):
             others = "" if field == "tool" else "tool: t, "
-            assert fault(f"{others}{field}: {value}") == (
-                f"{field}: It must be text, not {kind}. {hint}"
-            )
-    assert fault("tool: [a]") == "tool: It must be text, not a list."
-    assert fault("tool: {a: b}") == "tool: It must be text, not a mapping."
-    assert fault("tool: !!binary aGk=") == "tool: It must be text, not bytes."
-    assert fault("tool: t, matchArgs: x").endswith("It must be a mapping of fields, not text.")
-    assert fault("tool: t, type: []") == "type: It must be text, not a list."
-    assert ToolHooks.from_yaml(rules("tool: !!str 1")).save_rules == (SaveRule(tool="1"),)
-
-
-def test_a_text_is_neither_blank_nor_too_long() -> None:
+            told = f"{field}: It must be text, not {kind}. {hint}"
+            assert fault(f"{others}{field}: {value}") == told
+    for fields, told in (
+        ("tool: [a]", "tool: It must be text, not a list."),
+        ("tool: {a: b}", "tool: It must be text, not a mapping."),
+        ("tool: !!binary aGk=", "tool: It must be text, not bytes."),
+        ("tool: t, matchArgs: x", "matchArgs: It must be a mapping of fields, not text."),
+        ("tool: t, type: []", "type: It must be text, not a list."),
+        ("type: x", "tool: The name of the tool is missing."), ("tool: ''", "tool: It is blank."),
+        ("tool: t, project: x", f"project: {unknown}"),
+        ("tool: t, 'a\\nb': x", f"a\\nb: {unknown}"),
+    ):  # fmt: skip
+        assert fault(fields) == told
     for field, longest in (("tool", 100), ("type", 50), ("scope", 50)):
         others = "" if field == "tool" else "tool: t, "
         told = fault(f"{others}{field}: {'x' * (longest + 1)}")
         assert told == f"{field}: It has more than {longest} characters."
         assert ToolHooks.from_yaml(rules(f"{others}{field}: {'x' * longest}")).save_rules
         assert fault(f"{others}{field}: ' '") == f"{field}: It is blank."
-    assert fault("type: x") == "tool: The name of the tool is missing."
-    assert fault("tool: ''") == "tool: It is blank."
+    assert ToolHooks.from_yaml(rules("tool: !!str 1")).save_rules == (SaveRule(tool="1"),)
 
 
 def test_a_limit_is_a_whole_number_and_a_query_is_given() -> None:
-    kind = "contextInjectTools"
+    def told(fields: str) -> str:
+        return fault(fields, kind="contextInjectTools")
+
     for limit in ("0", "-1", "1001", "1.0", "'3'", "yes", "010", "1e2", "0b_", "9" * 5_000, "[1]"):
-        told = fault(f"tool: t, query: q, limit: {limit}", kind=kind)
-        assert told == "limit: It must be a whole number from 1 to 1,000, without quotes.", limit
+        refused = "limit: It must be a whole number from 1 to 1,000, without quotes."
+        assert told(f"tool: t, query: q, limit: {limit}") == refused, limit
     for largest in (1, 1_000):
-        text = rules(f"tool: t, query: q, limit: {largest}", kind=kind)
+        text = rules(f"tool: t, query: q, limit: {largest}", kind="contextInjectTools")
         assert ToolHooks.from_yaml(text).inject_rules[0].limit == largest
-
-    kind = "contextInjectTools"
-    assert fault("tool: t", kind=kind) == (
-        "query: It is missing: from_tool_args, or the words to search for."
-    )
+    missing = "query: It is missing: from_tool_args, or the words to search for."
+    assert told("tool: t") == missing
     for query in ("fromToolArgs", "from_tool_arg", "from-tool-args", "FROM_TOOL_ARGS"):
-        told = fault(f"tool: t, query: {query}", kind=kind)
-        assert told == "query: Did you mean from_tool_args?"
-
-
-def test_a_field_that_there_is_not_is_named() -> None:
-    assert fault("tool: t, match_output: x") == (
-        "match_output: There is no such field. Did you mean matchOutput?"
-    )
-    assert fault("tool: t, project: x") == (
-        "project: There is no such field. The fields are tool, matchOutput, matchArgs, type, scope."
-    )
-    assert fault("tool: t, query: q, scope: x", kind="contextInjectTools") == (
+        assert told(f"tool: t, query: {query}") == "query: Did you mean from_tool_args?"
+    assert told("tool: t, query: q, scope: x") == (
         "scope: There is no such field. The fields are tool, query, limit."
     )
-    assert fault("tool: t, 'a\\nb': x").startswith("a\\nb: There is no such field.")
 
 
 def test_hooks_in_a_place_that_is_not_theirs_are_named() -> None:

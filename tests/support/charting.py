@@ -29,6 +29,7 @@ from .chart import (
 from .helm_commands import commands
 
 VERSIONS = [f"1.{minor}" for minor in range(28, 36)]
+PLACE = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-")
 FOREIGN = {"ServiceMonitor", "PrometheusRule"}  # kinds that Kubernetes itself does not know
 
 
@@ -48,18 +49,26 @@ def _all() -> list[Values]:
     return [*CASES.values(), *ACCEPTED, *combinations()]
 
 
-def _helm(helm: str, values: Values, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [helm, "template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-", *more],
-        input=json.dumps(values), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+def _run(*line: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
+    """A program, with values on its standard input."""
+    given = None if values is None else json.dumps(values)
+    return subprocess.run(line, input=given, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def _output(*line: str, values: Values | None = None) -> str:
+    """What a program prints that must succeed."""
+    done = _run(*line, values=values)
+    if done.returncode:
+        sys.exit(f"{' '.join(line)}: {values}: {done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def _template(helm: str) -> tuple[str, ...]:
+    return (helm, "template", *PLACE)
 
 
 def _render(helm: str, values: Values) -> str:
-    done = _helm(helm, values)
-    if done.returncode:
-        sys.exit(f"{helm}: {dict(values)}: {done.stderr}")
-    return _sorted(done.stdout)
+    return _sorted(_output(*_template(helm), values=values))
 
 
 def _sorted(rendered: str) -> str:
@@ -79,17 +88,14 @@ def _rendered(helms: list[str], cases: list[Values]) -> list[str]:
 
 
 def _lint(helms: list[str], cases: list[Values]) -> None:
-    def complaint(helm: str, values: Values) -> str:
-        line = [helm, "lint", "--strict", "--quiet", str(CHART), "--values", "-"]
-        done = subprocess.run(
-            line, input=json.dumps(values), capture_output=True, text=True, check=False
+    def lint(helm: str, values: Values) -> str:
+        return _output(
+            helm, "lint", "--strict", "--quiet", str(CHART), "--values", "-", values=values
         )
-        return f"{helm}: {values}: {done.stdout}{done.stderr}" if done.returncode else ""
 
     with ThreadPoolExecutor() as threads:
         for helm in helms:
-            for found in filter(None, threads.map(complaint, repeat(helm), cases)):
-                sys.exit(found)
+            list(threads.map(lint, repeat(helm), cases))
     print(f"{len(cases)} combinations of values are clean")
 
 
@@ -113,14 +119,8 @@ def _renew(helms: list[str]) -> None:
 
 def _notes(helm: str, values: Values) -> str:
     """What an operator is told; Helm 4 says it without a cluster."""
-    line = [helm, "install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-"]
-    done = subprocess.run(
-        [*line, "--dry-run=client"],
-        input=json.dumps(values), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        sys.exit(f"{helm}: {dict(values)}: {done.stderr}")
-    return done.stdout.partition("NOTES:\n")[2].strip() + "\n"
+    told = _output(helm, "install", *PLACE, "--dry-run=client", values=values)
+    return told.partition("NOTES:\n")[2].strip() + "\n"
 
 
 def _documents(rendered: str) -> Iterator[str]:
@@ -135,10 +135,9 @@ def _built(kubectl: str) -> Iterator[str]:
         if yaml.safe_load(path.read_text("utf-8"))["kind"] == "Kustomization"
     ]
     for folder in folders:
-        line = [kubectl, "kustomize", str(folder)]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
+        done = _run(kubectl, "kustomize", str(folder))
         if done.returncode or done.stderr:
-            sys.exit(f"{' '.join(line)}: {done.stderr}")
+            sys.exit(f"{folder}: {done.stderr}")
         yield from _documents(done.stdout)
     print(f"{len(folders)} folders of deploy/ are built")
 
@@ -155,7 +154,7 @@ def _validate(documents: list[str]) -> None:
 def _refuse(helms: list[str]) -> None:
     for helm in helms:
         for values, because in REFUSED:
-            done = _helm(helm, values)
+            done = _run(*_template(helm), values=values)
             said = done.stderr.replace("/", ".")
             if done.returncode == 0 or not re.search(because, said):
                 sys.exit(f"{helm}: {values}: {done.stderr or 'it is rendered'}")
@@ -165,10 +164,7 @@ def _refuse(helms: list[str]) -> None:
 def _run_the_documents(helms: list[str]) -> None:
     for helm in helms:
         for command in (found := commands()):
-            line = [helm, "template", *command.arguments, "--skip-tests"]
-            done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False)
-            if done.returncode:
-                sys.exit(f"{' '.join(line)}: {done.stderr}")
+            _output(helm, "template", *command.arguments, "--skip-tests")
     print(f"{len(found)} commands of the documents")
 
 
