@@ -17,7 +17,7 @@ from .service import observation
 
 T = TypeVar("T")
 
-DEADLINE = 30.0  # seconds; it comes long before
+DEADLINE = 60.0  # seconds; it comes long before
 
 
 class Another:

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from agentops_memory_client.runtime.conversation import ChatMessage, ToolCall
+from agentops_memory_client.runtime import ChatMessage, ToolCall
 
 IDS = st.sampled_from("abcd")  # few, so that they are used again
 TEXTS = st.sampled_from(["", "short", "some words more than that", "long " * 40])

@@ -35,16 +35,16 @@ def reach_as_an_agent(place: Place, me: Party) -> None:
     theirs = place.foreign_project(me)
     for tool, more in _LOOKS.items():
         answers = [(_call(me, project, tool, **more), project) for project in (theirs, NOWHERE)]
-        assert _plain(*answers[0]) == _plain(*answers[1])
+        assert _anonymous(*answers[0]) == _anonymous(*answers[1])
     note = {"title": me.word, "content": me.word}
-    refused = [_plain(_call(me, name, "mem_save", **note), name) for name in (theirs, NOWHERE)]
+    refused = [_anonymous(_call(me, name, "mem_save", **note), name) for name in (theirs, NOWHERE)]
     assert refused[0] == refused[1]
     assert '"isError":true' in refused[0]
     id_ = place.foreign_id(me)
     for tool, more in _TOUCHES.items():
         for project in (place.project(me), theirs):
             ids = [(_call(me, project, tool, id=each, **more), str(each)) for each in (id_, NEVER)]
-            assert _plain(*ids[0]) == _plain(*ids[1])
+            assert _anonymous(*ids[0]) == _anonymous(*ids[1])
             assert f"There is no memory {id_} in this project." in ids[0][0].text
 
 
@@ -66,6 +66,6 @@ def _call(me: Party, project: str, tool: str, **arguments: object) -> httpx.Resp
     return answer
 
 
-def _plain(answer: httpx.Response, name: str) -> str:
+def _anonymous(answer: httpx.Response, name: str) -> str:
     """The answer without what names the project or the memory that was asked for."""
     return re.sub(r"mcp-[0-9a-f]{24}", "mcp-", answer.text.replace(f" {name} ", " NAME "))

@@ -3,7 +3,7 @@
 from .openintent_agents import BATCH, MEMORY, NAMESPACES, Json
 from .parties import Party, Place
 
-DRIVEN = {
+OF_ENTRIES = {
     f"openintent_{name}"
     for name in (
         "discover", "create_entry", "query_entries", "write_batch", "delete_batch",
@@ -59,4 +59,4 @@ def work_with_entries(place: Place, me: Party) -> None:
     assert me.ask("DELETE", f"{BATCH}?key=b").json() == {"deleted": 1, "has_more": False}
     doomed = me.ask("POST", MEMORY, body("e")).json()["id"]
     assert me.ask("DELETE", f"{MEMORY}/{doomed}").is_success
-    place.driven |= DRIVEN
+    place.driven |= OF_ENTRIES

@@ -10,7 +10,7 @@ from .openintent_agents import MEMORY, Json
 from .openintent_team import COORDINATORS, INTENTS, TASKS
 from .parties import Party, Place, Work, same
 
-DRIVEN = {
+OF_INTENTS = {
     f"openintent_{name}"
     for name in (
         "create_intent", "get_intent", "create_task", "get_task", "update_task", "list_tasks",
@@ -18,7 +18,7 @@ DRIVEN = {
         "list_coordinators", "get_access_list", "create_grant", "delete_grant",
     )
 }  # fmt: skip
-NOBODYS = Work(*(f"{kind}_{'0' * 32}" for kind in ("intent", "task", "coord", "grant")))
+NO_WORK = Work(*(f"{kind}_{'0' * 32}" for kind in ("intent", "task", "coord", "grant")))
 
 
 def work_on_intents(place: Place, me: Party) -> None:
@@ -29,7 +29,7 @@ def work_on_intents(place: Place, me: Party) -> None:
             _try(me, mine, theirs)
     _ended(me, mine)
     me.works.append(mine)
-    place.driven |= DRIVEN
+    place.driven |= OF_INTENTS
 
 
 def reach_for_intents(place: Place, me: Party) -> None:
@@ -103,12 +103,12 @@ def _try(me: Party, mine: Work, theirs: Work) -> None:
     def asked(method: str, of: Work, path: str, body: Json | None = None) -> int:
         answers = [
             me.work(method, path.format(it=it), _filled(body, it), **{"If-Match": "1"})
-            for it in (of, NOBODYS)
+            for it in (of, NO_WORK)
         ]
         same(*answers)
         return answers[0].status_code
 
-    for look, nobodys in zip(_looks(theirs), _looks(NOBODYS), strict=True):
+    for look, nobodys in zip(_looks(theirs), _looks(NO_WORK), strict=True):
         answers = [me.work("GET", path) for path in (look, nobodys)]
         same(*answers)
         assert answers[0].status_code == 404

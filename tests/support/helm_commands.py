@@ -9,9 +9,8 @@ from typing import Any
 import yaml
 
 from ..docs.test_docs import DOCUMENTS, blocks, steps
-from .chart import ROOT, Values, merged
+from .chart import CHART, ROOT, Values, merged
 
-CHART = "helm/agentops-memory"
 INSTALLING = (["helm", "install"], ["helm", "upgrade"])
 SWITCHES = {"--install", "--wait", "--create-namespace", "--reset-then-reuse-values"}
 NOT_RENDERED = SWITCHES - {"--create-namespace"}  # `helm template` does not know them
@@ -31,7 +30,9 @@ class Command:
     @property
     def is_of_the_chart(self) -> bool:
         """Whether the chart is named where Helm looks for it: after the release."""
-        return [word for word in self._words if word not in SWITCHES][1] == CHART
+        return [word for word in self._words if word not in SWITCHES][1] == str(
+            CHART.relative_to(ROOT)
+        )
 
     @property
     def values(self) -> Values:

@@ -9,9 +9,7 @@ from typing import Any
 
 from agentops_memory_client.contract.errors import MemoryServiceError
 
-from .another import another
-
-DEADLINE = 60.0  # seconds; it comes long before
+from .another import DEADLINE, another
 
 
 class SecondProcess:
