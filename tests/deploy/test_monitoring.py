@@ -5,9 +5,9 @@ import re
 
 from agentops_memory.telemetry.metrics import Kind
 
-from ..support import promql
 from ..support.manifests import DEPLOY, ROOT, manifest
 from ..support.measures import MEASURES, series
+from ..support.promql import LABELS, SELECTOR, query_of
 from ..support.watching import ALERTS, alerts, dashboard, panels, queries
 
 RULES = DEPLOY / "components" / "monitoring" / "rules.yaml"
@@ -18,13 +18,13 @@ UNITS = {"none", "short", "bytes", "s", "percentunit", "reqps", "ops"}
 def test_a_query_asks_for_what_the_service_measures() -> None:
     known = series()
     for name, expression in queries():
-        query = promql.read(expression)
+        query = query_of(expression)
 
         assert query.metrics, name
         assert [metric for metric in query.metrics if metric not in known] == [], name
         for metric, labels in query.metrics.items():
-            assert labels <= known[metric] | promql.LABELS, (name, metric)
-        assert query.grouping <= promql.LABELS.union(*(known[each] for each in query.metrics)), name
+            assert labels <= known[metric] | LABELS, (name, metric)
+        assert query.grouping <= LABELS.union(*(known[each] for each in query.metrics)), name
 
 
 def test_a_function_fits_the_measure_that_it_is_given() -> None:
@@ -52,7 +52,7 @@ def test_the_unit_of_a_panel_fits_what_it_shows() -> None:
 
 
 def test_each_measure_of_the_service_is_shown_in_the_dashboard() -> None:
-    shown = {name for _, expression in queries() for name in promql.read(expression).metrics}
+    shown = {name for _, expression in queries() for name in query_of(expression).metrics}
 
     assert {re.sub("_(bucket|sum|count)$", "", name) for name in series()} == {
         re.sub("_(bucket|sum|count)$", "", name) for name in shown
@@ -102,7 +102,7 @@ def test_every_panel_asks_the_chosen_source_about_the_chosen_services() -> None:
         assert len(set(references)) == len(references)
         for target in panel["targets"]:
             assert target["datasource"] == source
-            selectors = promql.SELECTOR.findall(target["expr"])
+            selectors = SELECTOR.findall(target["expr"])
             assert selectors
             for _, matchers in selectors:
                 assert 'namespace=~"$namespace", job=~"$job", instance=~"$instance"' in matchers

@@ -30,9 +30,8 @@ class Command:
     @property
     def is_of_the_chart(self) -> bool:
         """Whether the chart is named where Helm looks for it: after the release."""
-        return [word for word in self._words if word not in SWITCHES][1] == str(
-            CHART.relative_to(ROOT)
-        )
+        words = [word for word in self._words if word not in SWITCHES]
+        return words[1] == str(CHART.relative_to(ROOT))
 
     @property
     def values(self) -> Values:

@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from . import promql
+from .promql import query_of
 from .watching import alerts, panels, queries
 
 DISK_FILLS = "AgentopsMemoryDiskFillsSoon"  # as the machine's own may, for some seconds
@@ -40,7 +40,7 @@ def main(service: str, prometheus: str) -> None:
     known = set(asked(f"{prometheus}/api/v1/label/__name__/values"))
     shown = {panel["title"] for panel in panels()}
     for name, expression in queries():
-        unknown = set(promql.read(expression).metrics) - known
+        unknown = set(query_of(expression).metrics) - known
         if unknown:
             sys.exit(f"{name}: the service does not measure {', '.join(sorted(unknown))}.")
         if not result(prometheus, expression) and name in shown:

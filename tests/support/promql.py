@@ -28,7 +28,7 @@ class Query:
     grouping: set[str]
 
 
-def read(expression: str) -> Query:
+def query_of(expression: str) -> Query:
     """What the expression refers to; whatever is no known word is taken for a metric."""
     metrics: dict[str, set[str]] = {}
     for name, matchers in SELECTOR.findall(expression):
