@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -84,12 +84,16 @@ def with_commands(kind: str) -> Iterator[object]:
             yield pytest.param(path, marks=marks, id=path.name)
 
 
-def steps(block: str) -> Iterator[Step]:
+@cache
+def steps(block: str) -> Sequence[Step]:
+    """The commands of a block; bash tells where each ends."""
+    found = []
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         lines = part.rstrip().splitlines()
         # A command goes on while a quotation is open.
         length = next(n for n in range(1, len(lines) + 1) if _is_whole("\n".join(lines[:n])))
-        yield Step("\n".join(lines[:length]), "\n".join(lines[length:]).strip())
+        found.append(Step("\n".join(lines[:length]), "\n".join(lines[length:]).strip()))
+    return found
 
 
 def _is_whole(command: str) -> bool:

@@ -24,7 +24,7 @@ from ..support.files import disk
 from ..support.harming import harmed, page_of
 from ..support.otlp import Collector, http_collector
 from ..support.planted import MARK
-from ..support.process import Program, program, run, served, until
+from ..support.process import Program, program, run, served
 from ..support.samples import sampled
 from ..support.service import serving
 from ..support.terminal import Terminal
@@ -123,14 +123,8 @@ def test_a_request_that_is_refused_is_quoted_nowhere(path: Path) -> None:
 @pytest.mark.heavy
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
-    "table",
-    [
-        "memories",
-        *(pytest.param(it, marks=pytest.mark.slow)
-          for it in ("memories_fts_0_data", "spaces")),
-        *(pytest.param(it, marks=pytest.mark.heavy) for it in ("sessions", "stores", "revisions")),
-    ],
-)  # fmt: skip
+    "table", ["memories", "memories_fts_0_data", "spaces", "sessions", "stores", "revisions"]
+)
 def test_a_damaged_page_is_quoted_nowhere(table: str, path: Path) -> None:
     with watching(path) as service:
         other = page_of(service.path, "revisions")
@@ -198,14 +192,6 @@ COMMANDS: list[Command] = [
     ("projects", "list"), ("tenants", "list"), ("agents", "list"),
 ]  # fmt: skip
 QUICK = [it for it in COMMANDS if it[0] in ("doctor", "export", "search", "backup")]
-# Commands that look at agents' memory, too, and how its tables are called.
-OF_AGENTS, TABLES_OF_AGENTS = ("doctor", "index", "scan", "migrate", "backup", "agents"), (
-    "agent", "namespace", "event",
-)  # fmt: skip
-
-OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
-    "seals", "intents", "tasks", "coordinators", "grants", "pending",
-)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -214,10 +200,7 @@ OF_WORK, TABLES_OF_WORK = ("doctor", "agents"), (
     "commands",
     [
         pytest.param(QUICK, id="quick"),
-        *sampled(
-            [[it] for it in COMMANDS], 8, first=1, kept=[pytest.mark.slow],
-            id_=lambda those: those[0][0],
-        ),
+        *sampled([[it] for it in COMMANDS], 8, first=1, id_=lambda those: those[0][0]),
     ],
 )  # fmt: skip
 def test_a_command_that_fails_quotes_nothing(
@@ -229,7 +212,8 @@ def test_a_command_that_fails_quotes_nothing(
     for command in commands:  # which fails by what is broken alone
         arguments = [argument.format(tmp_path) for argument in command]
         assert run(*arguments, "--db", str(service.path)).returncode == 0, command
-    for table, column in _columns_for(commands, service.path):
+    columns = [("memories", "content")] if commands == QUICK else unreadable.columns(service.path)
+    for table, column in columns:
         assert unreadable.broken(service.path, table, column), (table, column)
         for command in commands:
             folder = tmp_path / f"{table}-{column}"
@@ -251,16 +235,6 @@ def _told(caplog: pytest.LogCaptureFixture, *arguments: str) -> str:
     return "\n".join([errors, *(record.getMessage() for record in caplog.records)])
 
 
-def _columns_for(commands: list[Command], path: Path) -> list[tuple[str, str]]:
-    if commands == QUICK:
-        return [("memories", "content")]
-    every = unreadable.columns(path)
-    named = commands[0][0]
-    left: tuple[str, ...] = () if named in OF_AGENTS else TABLES_OF_AGENTS
-    left += () if named in OF_WORK else TABLES_OF_WORK
-    return [it for it in every if not it[0].startswith(left)]
-
-
 def test_what_a_collector_answers_is_not_quoted(tmp_path: Path) -> None:
     refusing = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
     answering = threading.Thread(target=refusing.serve_forever, args=(0.01,))
@@ -271,13 +245,13 @@ def test_what_a_collector_answers_is_not_quoted(tmp_path: Path) -> None:
         http,
     ):
         http.post("/observations", json=planted.memory("one"))
-        line = until(lambda: [line for line in running.lines if "Failed to export" in line])[0]
-        running.send(signal.SIGTERM)
+        running.send(signal.SIGTERM)  # at its end it exports what there is
         running.wait()
     refusing.shutdown()
     refusing.server_close()
     answering.join()
 
+    (line, *_) = (line for line in running.lines if "Failed to export" in line)
     assert json.loads(line)["logger"].startswith("opentelemetry.exporter")
     assert planted.quoted_in_lines(running.lines) == []
 

@@ -5,7 +5,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +114,7 @@ def test_it_is_valid_openapi_and_what_is_not_would_be_noticed(document: dict[str
 
 
 def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str, Any]) -> None:
-    referred = set(_references(document))
+    referred = set(re.findall(r'"\$ref": "([^"]+)"', json.dumps(document)))
     defined = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert referred == defined
 
@@ -224,15 +223,3 @@ def test_a_generated_client_finds_the_service_as_described(
 
     assert run.returncode == 0, run.stdout
     assert "No issues found" in run.stdout, run.stdout
-
-
-def _references(value: object) -> Iterator[str]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            if name == "$ref":
-                yield inner
-            else:
-                yield from _references(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _references(inner)
