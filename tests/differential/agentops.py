@@ -62,8 +62,9 @@ class AgentOps:
         place.write("PATCH", f"/observations/{self._id()}", body)
 
     def delete(self) -> None:
-        answer = self._place.write("DELETE", f"/observations/{self._id()}{self._hard()}")
-        self._learn_erasure(answer.headers)
+        hard = self._place.choice(["", "", "?hard=true"])
+        answer = self._place.write("DELETE", f"/observations/{self._id()}{hard}")
+        self._erasures += [value for name, value in answer.headers if name == "x-erasure-id"]
 
     def restore(self) -> None:
         body = {"revision": self._place.choice([1, 1, 1, 2, 3, 0, 99])}
@@ -231,12 +232,6 @@ class AgentOps:
 
     def _session(self) -> str:
         return f"/sessions/{quote(self._place.choice([*SESSIONS, 'new']), safe='')}"
-
-    def _hard(self) -> str:
-        return self._place.choice(["", "", "?hard=true"])
-
-    def _learn_erasure(self, headers: tuple[tuple[str, str], ...]) -> None:
-        self._erasures += [value for name, value in headers if name == "x-erasure-id"]
 
     def _project(self) -> str:
         return self._place.choice([*PROJECTS[:3] * 4, *PROJECTS, " Shop", "CAFÉ"])

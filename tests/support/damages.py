@@ -90,10 +90,6 @@ def as_pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def pipe_beside(path: Path) -> None:
-    os.mkfifo(path.with_name(f"{path.name}-journal"))
-
-
 def as_dangling_link(path: Path) -> None:
     path.unlink()
     path.symlink_to(path.with_name("nowhere"))
@@ -121,15 +117,6 @@ def beside(name: str, text: str = "", *, age: float = 2 * 3600) -> Damage:
     return damage
 
 
-def from_tomorrow(path: Path) -> None:
-    ahead = (int(time.time()) + DAY) * MICROS
-    running(f"UPDATE sessions SET started_at = {ahead}")(path)
-
-
-def changed_tomorrow(path: Path) -> None:
-    os.utime(path, 2 * (time.time() + DAY,))
-
-
 def owned_by_another(path: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make a file for another user")
@@ -146,10 +133,6 @@ def with_keys(**fields: object) -> Damage:
         **fields,
     }  # fmt: skip
     return beside(".keys", json.dumps({"version": 1, "keys": [key]}))
-
-
-def without_file(path: Path) -> None:
-    path.unlink()
 
 
 def with_folder_of_drafts(path: Path) -> None:
@@ -205,10 +188,13 @@ failed, warned, noted, passed = (
 )
 
 CASES: dict[str, Case] = {
-    "there is none": failed("file", "There is no database", damage=without_file),
+    "there is none": failed("file", "There is no database", damage=Path.unlink),
     "a folder": failed("file", "a folder", damage=as_folder),
     "a pipe": failed("file", "not a regular file", damage=as_pipe),
-    "a pipe beside it": failed("file", "journal is not a regular", damage=pipe_beside),
+    "a pipe beside it": failed(
+        "file", "journal is not a regular",
+        damage=lambda path: os.mkfifo(path.with_name("memory.db-journal")),
+    ),
     "two names": failed(
         "file", "has 2 names (hard links)",
         damage=lambda path: os.link(path, path.with_name("second.db")),
@@ -318,8 +304,13 @@ CASES: dict[str, Case] = {
         "index", "with rules other than", "UPDATE index_rules SET rules = 'others'",
     ),
     "a long log": warned("log", "MiB", damage=long_log, is_mended=True),
-    "rows from the future": warned("clock", "The newest row", damage=from_tomorrow),
-    "a file from the future": warned("clock", "later than now", damage=changed_tomorrow),
+    "rows from the future": warned(
+        "clock", "The newest row",
+        f"UPDATE sessions SET started_at = (unixepoch() + {DAY}) * {MICROS}",
+    ),
+    "a file from the future": warned(
+        "clock", "later than now", damage=lambda path: os.utime(path, 2 * (time.time() + DAY,)),
+    ),
     "an erasure that does not end": warned(
         "erasures", "still in the file after an hour: 1.",
         "INSERT INTO erasures (id, kind, project, observations, revisions, sessions, "

@@ -102,17 +102,12 @@ class State:
         )
 
     def sees(self, agent: AgentId, intent: IntentId) -> bool:
-        return (
-            self.directs(agent, intent)
-            or self.is_granted(agent, intent)
-            or any(
-                it.intent_id == intent and it.assigned_agent == agent for it in self.tasks.values()
-            )
-        )
+        return self.governs(agent, intent) or self.takes_part(agent, intent)
 
     def takes_part(self, agent: AgentId, intent: IntentId) -> bool:
+        held = self.intents.get(intent)
         return (
-            self.intents[intent].created_by == agent
+            (held is not None and held.created_by == agent)
             or self.coordinates(agent, intent)
             or self.is_granted(agent, intent)
             or any(
