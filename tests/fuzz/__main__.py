@@ -17,8 +17,7 @@ from pathlib import Path
 from ..support.callers import made_key
 from ..support.process import Program, served
 from ..support.vitals import resident
-from .aftermath import faults, held
-from .report import Report, counted, routes
+from .report import Report, counted, faults, held, routes
 from .tally import Tally, together
 from .worker import Order, work
 

@@ -1,12 +1,17 @@
-"""What a run has found, as one table."""
+"""What a run has found, as one table: in its answers, and in the files that it left."""
 
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import httpx
 
+from agentops_memory.sqlite.connection import connect
+
+from ..support.database import assert_index_is_whole
 from .tally import Tally
 
 COUNTED = re.compile(
@@ -14,6 +19,7 @@ COUNTED = re.compile(
 )
 ROUTES_OF_AGENTS = (("POST", "/mcp"), ("DELETE", "/mcp"), ("POST", "/mcp/{project}"),
                     ("DELETE", "/mcp/{project}"))  # fmt: skip
+TABLES = ("memories", "revisions", "sessions", "stores", "versions", "erasures", "done")
 GROWTH = 64  # MiB that a service may hold more after ten minutes of this than after a few seconds
 
 
@@ -83,3 +89,32 @@ def routes(http: httpx.Client) -> list[tuple[str, str]]:
     paths = http.get("/openapi.json").json()["paths"]
     described = [(how.upper(), path) for path, methods in paths.items() for how in methods]
     return [*described, *ROUTES_OF_AGENTS]
+
+
+def faults(database: Path) -> Iterator[str]:
+    """What is wrong with the file of each tenant."""
+    for path in files(database):
+        with closing(connect(path)) as opened:
+            for check in ("integrity_check", "foreign_key_check"):
+                found = opened.execute(f"PRAGMA {check}").fetchall()
+                if found not in ([], [("ok",)]):
+                    yield f"{path.name}: {check}: {found[:3]}"
+        try:
+            assert_index_is_whole(path)
+        except AssertionError as error:
+            yield f"{path.name}: the index is not exact: {error}"
+
+
+def held(database: Path) -> str:
+    """How much the files hold, in words."""
+    counts = dict.fromkeys(TABLES, 0)
+    for path in files(database):
+        with closing(connect(path)) as opened:
+            for table in TABLES:
+                counts[table] += opened.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    return ", ".join(f"{count:,} {table}" for table, count in counts.items())
+
+
+def files(database: Path) -> list[Path]:
+    """The file of each tenant, the default one first."""
+    return [database, *sorted(Path(f"{database}.tenants").glob("*.db"))]
