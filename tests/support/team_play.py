@@ -82,6 +82,9 @@ class Chance:
         role = Role.ADMIN if self.state.is_admin(agent) else Role.WRITER
         return replace(OPERATOR, role=role, coordinates=agent == LEAD)
 
+    def voice(self, agent: AgentId) -> tuple[Caller, Viewer]:
+        return self.caller(agent), self.viewer(agent)
+
     def is_rare(self, share: float = 0.1) -> bool:
         return self.chance.random() < share
 
@@ -246,16 +249,17 @@ class Memory(Chance):
         self.participants = Participants(engine=engine, audit=audit)
         self.events = Events(engine=engine)
         self.counts = Counter[str]()
+        self.deed = ""
         self.gone: list[AgentEntryId] = []
         self.sequence = 0
 
-    async def compare(self, deed: str) -> None:
+    async def compare(self) -> None:
         state, asked = self.state, self.asked()
         shown, self.sequence = await self.engine.read(
             OPERATOR, looked, state, self.agents, asked, self.sequence
         )
         found = differences(shown, expected(state, self.agents, asked))
-        assert not found, f"after {deed}:\n" + "\n".join(found)
+        assert not found, f"after {self.deed}:\n" + "\n".join(found)
         state.told.clear()
 
     def asked(self) -> Asked:
@@ -268,7 +272,7 @@ class Memory(Chance):
             coordinators=[*self.some(state.coordinators), CoordinatorId(UNKNOWN)],
         )
 
-    async def both(self, deed: str, asked: Awaitable[Any], due: Callable[[Any], Any]) -> None:
+    async def both(self, asked: Awaitable[Any], due: Callable[[Any], Any]) -> None:
         """Let the service and the model do the same: both refuse it alike, or both answer alike."""
         refused, done, saved = None, None, self.state.saved()
         rows = set(self.state.rows)
@@ -284,12 +288,12 @@ class Memory(Chance):
         self.gone += [it for it in rows if it not in self.state.rows]
         if refused is not None or isinstance(outcome, Refusal):
             kinds = type(refused).__name__, type(outcome).__name__
-            assert kinds[0] == kinds[1], (deed, kinds, done or refused, outcome)
-            self.counts[f"{deed}: {kinds[0]}"] += 1
+            assert kinds[0] == kinds[1], (self.deed, kinds, done or refused, outcome)
+            self.counts[f"{self.deed}: {kinds[0]}"] += 1
             return
-        self.counts[deed] += 1
+        self.counts[self.deed] += 1
         said = getattr(done, "value", done)
-        assert said == outcome, f"{deed}:\n  said {said}\n  due  {outcome}"
+        assert said == outcome, f"{self.deed}:\n  said {said}\n  due  {outcome}"
 
     # Entries.
 
@@ -297,9 +301,7 @@ class Memory(Chance):
         agent = self.agent()
         draft = self.draft(agent)
         asked = self.entries.create(OPERATOR, self.viewer(agent), draft)
-        await self.both(
-            "create", asked, lambda done: self.model.create(agent, draft, self.made(done))
-        )
+        await self.both(asked, lambda done: self.model.create(agent, draft, self.made(done)))
 
     async def amend(self) -> None:
         entry = self.entry()
@@ -309,9 +311,7 @@ class Memory(Chance):
         version = entry.version + self.is_rare()
         change = self.change()
         asked = self.entries.amend(OPERATOR, self.viewer(agent), entry.id, change, version)
-        await self.both(
-            "amend", asked, lambda _: self.model.amend(agent, self.row(entry), change, version)
-        )  # fmt: skip
+        await self.both(asked, lambda _: self.model.amend(agent, self.row(entry), change, version))
 
     async def delete(self) -> None:
         entry = self.entry()
@@ -320,9 +320,7 @@ class Memory(Chance):
         agent = self.one_of(entry.owner or LEAD)
         version = self.chance.choice([None, entry.version, entry.version + 1])
         asked = self.entries.delete(OPERATOR, self.viewer(agent), entry.id, version)
-        await self.both(
-            "delete", asked, lambda _: self.model.delete(agent, self.row(entry), version)
-        )
+        await self.both(asked, lambda _: self.model.delete(agent, self.row(entry), version))
 
     async def batch(self) -> None:
         agent = self.agent()
@@ -341,9 +339,7 @@ class Memory(Chance):
                 said = self.draft(agent).model_dump() | {"value": self.value()}
                 items.append(AgentBatchItem.model_validate(said))
         asked = self.entries.write_batch(OPERATOR, self.viewer(agent), items)
-        await self.both(
-            "batch", asked, lambda done: tuple(self.model.batch(agent, items, self.made(done)))
-        )
+        await self.both(asked, lambda done: tuple(self.model.batch(agent, items, self.made(done))))
 
     async def delete_batch(self) -> None:
         agent = self.agent()
@@ -351,9 +347,7 @@ class Memory(Chance):
         most = self.chance.choice([1, 2, 100])
 
         asked = self.entries.delete_batch(OPERATOR, self.viewer(agent), filter_, most)
-        await self.both(
-            "delete_batch", asked, lambda _: self.model.delete_batch(agent, filter_, most)
-        )
+        await self.both(asked, lambda _: self.model.delete_batch(agent, filter_, most))
 
     async def get(self) -> None:
         """A list that the agent asks for, which is access to what it owns."""
@@ -407,8 +401,9 @@ class Play(Memory):
             self.log, self.permit,
         ]  # fmt: skip
         deed = self.chance.choice(deeds) if len(self.state.intents) > 1 else self.make_intent
+        self.deed = deed.__name__
         await deed()
-        await self.compare(deed.__name__)
+        await self.compare()
 
     async def make_intent(self) -> None:
         agent = self.chance.choice([LEAD, self.agent()])
@@ -417,13 +412,11 @@ class Play(Memory):
             agent, id_ = self.chance.choice([ADA, BOB]), None
         may = agent == LEAD
         said: dict[str, Any] = {"id": id_}
-        asked = self.intents.create(
-            self.caller(agent), self.viewer(agent), IntentBody.model_construct(None, **said)
-        )
+        asked = self.intents.create(*self.voice(agent), IntentBody.model_construct(None, **said))
         await self.both(
-            "make_intent", asked,
+            asked,
             lambda done: self.work.create_intent(agent, _id(done), id_, may=may),
-        )  # fmt: skip
+        )
 
     async def make_task(self) -> None:
         intent = self.intent()
@@ -431,10 +424,8 @@ class Play(Memory):
         if len(self.state.tasks) >= MOST_TASKS:
             agent = self.agent()
         draft = self.task_draft(intent)
-        asked = self.tasks.create(self.caller(agent), self.viewer(agent), draft)
-        await self.both(
-            "make_task", asked, lambda done: self.work.create_task(agent, draft, _id(done))
-        )
+        asked = self.tasks.create(*self.voice(agent), draft)
+        await self.both(asked, lambda done: self.work.create_task(agent, draft, _id(done)))
 
     async def change_task(self) -> None:
         task = self.state.tasks.get(self.task())
@@ -444,10 +435,8 @@ class Play(Memory):
         agent = self.one_of(director, *[task.assigned_agent or director] * 3)
         version = task.version + self.is_rare()
         change = self.task_change(task, agent)
-        asked = self.tasks.amend(self.caller(agent), self.viewer(agent), task.id, change, version)
-        await self.both(
-            "change_task", asked, lambda _: self.work.amend_task(agent, task.id, change, version)
-        )
+        asked = self.tasks.amend(*self.voice(agent), task.id, change, version)
+        await self.both(asked, lambda _: self.work.amend_task(agent, task.id, change, version))
 
     async def coordinate(self) -> None:
         intent = self.intent()
@@ -468,18 +457,16 @@ class Play(Memory):
             )  # fmt: skip
             return self.work.coordinate(agent, record)
 
-        asked = self.participants.coordinate(self.caller(agent), self.viewer(agent), draft)
-        await self.both("coordinate", asked, due)
+        asked = self.participants.coordinate(*self.voice(agent), draft)
+        await self.both(asked, due)
 
     async def end_coordinator(self) -> None:
         if not self.state.coordinators:
             return
         held = self.chance.choice([*self.state.coordinators.values()])
         agent = self.chance.choice([held.agent_id, self.director(held.intent_id), self.agent()])
-        asked = self.participants.end_coordinator(self.caller(agent), self.viewer(agent), held.id)
-        await self.both(
-            "end_coordinator", asked, lambda _: self.work.end_coordinator(agent, held.id)
-        )
+        asked = self.participants.end_coordinator(*self.voice(agent), held.id)
+        await self.both(asked, lambda _: self.work.end_coordinator(agent, held.id))
 
     async def grant(self) -> None:
         intent = self.intent()
@@ -499,8 +486,8 @@ class Play(Memory):
             )  # fmt: skip
             return self.work.grant(agent, record)
 
-        asked = self.participants.grant(self.caller(agent), self.viewer(agent), intent, draft)
-        await self.both("grant", asked, due)
+        asked = self.participants.grant(*self.voice(agent), intent, draft)
+        await self.both(asked, due)
 
     async def revoke(self) -> None:
         if not self.state.grants:
@@ -508,21 +495,21 @@ class Play(Memory):
         held = self.chance.choice([*self.state.grants.values()])
         intent = self.chance.choice([held.intent, held.intent, self.intent()])
         agent = self.one_of(self.director(intent))
-        asked = self.participants.revoke(self.caller(agent), self.viewer(agent), intent, held.id)
-        await self.both("revoke", asked, lambda _: self.work.revoke(agent, intent, held.id))
+        asked = self.participants.revoke(*self.voice(agent), intent, held.id)
+        await self.both(asked, lambda _: self.work.revoke(agent, intent, held.id))
 
     async def log(self) -> None:
         agent, intent = self.agent(), self.intent()
         type_ = self.chance.choice(
             ["comment", "memory.archived", "task.completed", "agent_assigned", "nonsense"]
         )
-        asked = self.events.log(self.caller(agent), self.viewer(agent), intent, type_, '{"n":1}')
+        asked = self.events.log(*self.voice(agent), intent, type_, '{"n":1}')
 
         def due(done: Any) -> Any:
             self.work.log(agent, intent, type_, {"n": 1})
             return done.value
 
-        await self.both("log", asked, due)
+        await self.both(asked, due)
 
 
 def _id(done: Any) -> Any:
