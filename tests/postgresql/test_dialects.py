@@ -1,6 +1,7 @@
 """What one dialect of memory stores makes, the other reads, over HTTP."""
 
 import hashlib
+from typing import Any
 
 from agentops_memory.stores.anthropic import POLICY as ANTHROPIC
 from agentops_memory.stores.cloud import POLICY as SEED
@@ -15,52 +16,56 @@ from ..support.service import Service
 OTHERS = "/api/v1/cloud/memory_stores"
 
 
+def made(service: Service, base: str, **fields: object) -> str:
+    """The id of a new store."""
+    return str(service.http.post(base, json={"name": "n", **fields}).json()["id"])
+
+
+def put(service: Service, base: str, store: str, path: str, content: str) -> Any:
+    """A new memory of a store."""
+    body = {"path": path, "content": content}
+    return service.http.post(f"{base}/{store}/memories", json=body).json()
+
+
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @requirement("anthropic:both")
-def test_a_store_of_either_dialect_is_one_of_both(service: Service) -> None:
-    theirs = service.http.post(OTHERS, json={"name": "n", "metadata": {"a": "b"}}).json()
-    ours = service.http.post(STORES, json={"name": "o" * 255, "description": "d"}).json()
+def test_a_store_and_a_memory_of_either_dialect_is_one_of_both(service: Service) -> None:
+    http = service.http
+    theirs = made(service, OTHERS, metadata={"a": "b"})
+    ours = made(service, STORES, name="o" * 255, description="d")
+    first = put(service, STORES, ours, "/a/..b", "first")["id"]
+    second = put(service, OTHERS, ours, "c/d", "second")["id"]
 
-    seen = service.http.get(f"{STORES}/{theirs['id']}").json()
-    shown = service.http.get(f"{OTHERS}/{ours['id']}").json()
+    seen, shown = http.get(f"{STORES}/{theirs}").json(), http.get(f"{OTHERS}/{ours}").json()
+    of_ours = http.get(f"{OTHERS}/{ours}/memories/{first}").json()
+    of_theirs = http.get(f"{STORES}/{ours}/memories/{second}").json()
 
-    assert (seen["id"], seen["name"], seen["metadata"]) == (theirs["id"], "n", {"a": "b"})
+    assert (seen["id"], seen["name"], seen["metadata"]) == (theirs, "n", {"a": "b"})
     assert seen["archived_at"] is None
-    assert (shown["id"], shown["name"], shown["status"]) == (ours["id"], "o" * 255, "active")
-    assert (shown["entry_count"], shown["total_size"]) == (0, 0)
-    ids = [ours["id"], theirs["id"]]
-    assert [one["id"] for one in service.http.get(STORES).json()["data"]] == ids
-    assert [one["id"] for one in service.http.get(OTHERS).json()["data"]] == ids
+    assert (shown["id"], shown["name"], shown["status"]) == (ours, "o" * 255, "active")
+    assert (shown["entry_count"], shown["total_size"]) == (2, 11)
+    for base in (STORES, OTHERS):
+        assert [one["id"] for one in http.get(base).json()["data"]] == [ours, theirs]
+    assert (of_ours["path"], of_ours["content"], of_ours["version"]) == ("a/..b", "first", 1)
+    assert (of_ours["size"], of_ours["content_sha256"]) == (5, sha256("first"))
+    assert (of_theirs["path"], of_theirs["content"]) == ("/c/d", "second")
+    size = of_theirs["content_size_bytes"], of_theirs["content_sha256"]
+    assert size == (6, sha256("second"))
 
-
-@requirement("anthropic:both")
-def test_a_memory_has_one_path_with_and_without_its_slash(service: Service) -> None:
-    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
-    ours = service.http.post(
-        f"{STORES}/{store}/memories", json={"path": "/a/..b", "content": "first"}
-    ).json()
-    theirs = service.http.post(
-        f"{OTHERS}/{store}/memories", json={"path": "c/d", "content": "second"}
-    ).json()
-
-    shown = service.http.get(f"{OTHERS}/{store}/memories/{ours['id']}").json()
-    seen = service.http.get(f"{STORES}/{store}/memories/{theirs['id']}").json()
-
-    assert (shown["path"], shown["content"], shown["version"]) == ("a/..b", "first", 1)
-    assert (shown["size"], shown["content_sha256"]) == (5, sha256("first"))
-    assert (seen["path"], seen["content"]) == ("/c/d", "second")
-    assert (seen["content_size_bytes"], seen["content_sha256"]) == (6, sha256("second"))
+    http.post(f"{STORES}/{ours}/archive")
+    assert http.post(f"{OTHERS}/{ours}/archive").status_code == 409
+    assert http.get(f"{OTHERS}/{ours}").json()["status"] == "archived"
+    assert http.delete(f"{OTHERS}/{ours}").status_code == 204
+    assert http.get(f"{STORES}/{ours}").status_code == 404
 
 
 @requirement("anthropic:both")
 def test_a_conflict_between_the_dialects_is_one_in_each(service: Service) -> None:
-    store = service.http.post(OTHERS, json={"name": "n"}).json()["id"]
-    held = service.http.post(
-        f"{OTHERS}/{store}/memories", json={"path": "a/b", "content": "x"}
-    ).json()
+    store = made(service, OTHERS)
+    held = put(service, OTHERS, store, "a/b", "x")
 
     below = service.http.post(f"{STORES}/{store}/memories", json={"path": "/a/b/c", "content": "x"})
     same = service.http.post(f"{STORES}/{store}/memories", json={"path": "/a/b", "content": "x"})
@@ -77,27 +82,18 @@ def test_a_conflict_between_the_dialects_is_one_in_each(service: Service) -> Non
 
 @requirement("anthropic:both")
 def test_one_dialect_compares_with_what_the_other_wrote(service: Service) -> None:
-    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
-    held = service.http.post(
-        f"{STORES}/{store}/memories", json={"path": "/a", "content": "first"}
-    ).json()
+    store = made(service, STORES)
+    held = put(service, STORES, store, "/a", "first")
     ours, theirs = (f"{base}/{store}/memories/{held['id']}" for base in (STORES, OTHERS))
 
     second = service.http.put(theirs, json={"content": "second", "version": 1})
-    stale = service.http.post(
-        ours,
-        json={
+    stale, third = (
+        service.http.post(ours, json={
             "content": "third",
-            "precondition": {"type": "content_sha256", "content_sha256": sha256("first")},
-        },
-    )
-    third = service.http.post(
-        ours,
-        json={
-            "content": "third",
-            "precondition": {"type": "content_sha256", "content_sha256": sha256("second")},
-        },
-    )
+            "precondition": {"type": "content_sha256", "content_sha256": sha256(expected)},
+        })
+        for expected in ("first", "second")
+    )  # fmt: skip
     late = service.http.put(theirs, json={"content": "fourth", "version": 2})
 
     assert (second.status_code, second.json()["version"]) == (200, 2)
@@ -107,10 +103,8 @@ def test_one_dialect_compares_with_what_the_other_wrote(service: Service) -> Non
 
 @requirement("anthropic:both")
 def test_versions_and_their_redactions_are_told_by_both(service: Service) -> None:
-    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
-    held = service.http.post(
-        f"{STORES}/{store}/memories", json={"path": "/a", "content": "first"}
-    ).json()
+    store = made(service, STORES)
+    held = put(service, STORES, store, "/a", "first")
     service.http.put(f"{OTHERS}/{store}/memories/{held['id']}", json={"content": "second"})
     service.http.delete(f"{STORES}/{store}/memories/{held['id']}")
     ours = service.http.get(f"{STORES}/{store}/memory_versions").json()["data"]
@@ -131,32 +125,11 @@ def test_versions_and_their_redactions_are_told_by_both(service: Service) -> Non
     assert seen["redacted_at"] is not None
     assert (shown["redacted"], "content" in shown) == (True, False)
 
-
-@requirement("anthropic:both")
-def test_an_archived_and_a_deleted_store_are_so_for_both(service: Service) -> None:
-    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
-
-    service.http.post(f"{STORES}/{store}/archive")
-
-    again = service.http.post(f"{OTHERS}/{store}/archive")
-    assert again.status_code == 409
-    assert service.http.get(f"{OTHERS}/{store}").json()["status"] == "archived"
-    assert service.http.delete(f"{OTHERS}/{store}").status_code == 204
-    assert service.http.get(f"{STORES}/{store}").status_code == 404
-
-
-@requirement("anthropic:both")
-def test_a_current_version_that_the_other_redacted_is_told_as_redacted(service: Service) -> None:
-    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
-    held = service.http.post(
-        f"{STORES}/{store}/memories", json={"path": "/a", "content": "first"}
-    ).json()
+    held = put(service, STORES, store, "/a", "first")
     head = held["memory_version_id"]
     service.http.post(f"{OTHERS}/{store}/versions/{head}/redact")
-
     seen = service.http.get(f"{STORES}/{store}/memory_versions/{head}").json()
     memory = service.http.get(f"{STORES}/{store}/memories/{held['id']}").json()
-
     assert (seen["content"], seen["path"], seen["content_size_bytes"]) == (None, None, None)
     assert (memory["content"], memory["content_size_bytes"]) == ("first", 5)
     assert (memory["memory_version_id"], memory["path"]) == (head, "/a")
@@ -174,7 +147,7 @@ def test_the_dialects_differ_in_every_rule_that_a_policy_has() -> None:
 def test_a_path_that_its_placeholders_make_too_long_is_refused_and_never_cut(
     service: Service,
 ) -> None:
-    notes = service.http.post(STORES, json={"name": "notes"}).json()["id"]
+    notes = made(service, STORES)
     secrets = [f"AKIA{number:016}" for number in range(48)]
     path = "/" + ".".join(secrets[:24]) + "/" + ".".join(secrets[24:])
     assert len(path) <= 1024
@@ -190,11 +163,9 @@ def test_a_path_that_its_placeholders_make_too_long_is_refused_and_never_cut(
 
 
 def test_what_one_dialect_keeps_of_a_redacted_version_the_other_takes_out(service: Service) -> None:
-    store = service.http.post(STORES, json={"name": "n"}).json()["id"]
+    store = made(service, STORES)
     path = "xylograph/zanzibar"
-    held = service.http.post(
-        f"{OTHERS}/{store}/memories", json={"path": path, "content": "hidden"}
-    ).json()
+    held = put(service, OTHERS, store, path, "hidden")
     version = service.http.get(f"{OTHERS}/{store}/versions").json()["data"][0]["id"]
     theirs = f"{OTHERS}/{store}/versions/{version}"
     first = service.http.post(f"{theirs}/redact").json()

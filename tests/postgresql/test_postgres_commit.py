@@ -52,42 +52,26 @@ MAKING: dict[str, tuple[str, Any, str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.representative(5)
+@pytest.mark.parametrize("key", ["key-1", None])
 @pytest.mark.parametrize("when", Cut)
 @pytest.mark.parametrize("kind", MAKING)
-def test_what_is_sent_again_under_its_key_is_done_once(
-    cutting: Cutting, kind: str, when: Cut
+def test_what_is_sent_again_under_its_key_is_done_once_and_nothing_is_by_the_service_itself(
+    cutting: Cutting, kind: str, when: Cut, key: str | None
 ) -> None:
     path, body, table = MAKING[kind]
     cutting.way.cut(when)
 
-    refused = cutting.asked("POST", path, body, "key-1")
-    was_done = cutting.count(table)
-    again = [cutting.asked("POST", path, body, "key-1") for _ in range(2)]
+    refused = cutting.asked("POST", path, body, key)
 
     assert cutting.way.cuts == 1
     assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), refused.text
-    assert was_done == (when is Cut.AFTER)
-    assert {it.status_code for it in again} <= {200, 201}, [it.text for it in again]
-    assert cutting.count(table) == 1
-    assert cutting.count("done") == 1
-
-
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("when", Cut)
-@pytest.mark.parametrize("kind", MAKING)
-def test_what_has_no_key_is_never_run_again_by_the_service(
-    cutting: Cutting, kind: str, when: Cut
-) -> None:
-    path, body, table = MAKING[kind]
-    cutting.way.cut(when)
-
-    refused = cutting.asked("POST", path, body, None)
-
-    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), refused.text
     assert cutting.count(table) == (when is Cut.AFTER)
-    if kind == "a save":
+    if key is not None:
+        again = [cutting.asked("POST", path, body, key) for _ in range(2)]
+        assert {it.status_code for it in again} <= {200, 201}, [it.text for it in again]
+        assert (cutting.count(table), cutting.count("done")) == (1, 1)
+    elif kind == "a save":
         told = cutting.asked("POST", path, body, None).json()
         action = "deduplicated" if when is Cut.AFTER else "created"
         assert (told["action"], told["duplicate_count"]) == (action, 1 + (when is Cut.AFTER))

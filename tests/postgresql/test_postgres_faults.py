@@ -141,7 +141,7 @@ class KeyedLoad:
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_found(), reason=NOT_FOUND)]
 
-SAVES = 200  # acknowledged before a fault, and again after it
+SAVES = 100  # acknowledged before a fault, and again after it
 LEADS = "this process is now the leader"
 NO_ROOM = "No space is left in the database; nothing was stored."
 
@@ -248,10 +248,10 @@ def test_sessions_that_are_ended_under_load_again_and_again_lose_nothing(
     alone: Server, lost: Losses
 ) -> None:
     with both(alone.url) as (_, load):
-        for _ in range(20):
+        for _ in range(10):
             ended(alone.url)
-            load.reach(SAVES // 20)
-    assert_kept(lost, "the server ends all sessions", alone.url, load, "20 times")
+            load.reach(SAVES // 10)
+    assert_kept(lost, "the server ends all sessions", alone.url, load, "10 times")
 
 
 def ended(url: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
@@ -65,29 +66,69 @@ def one(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
         yield running
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Writes that wait together: how they differ, which status the fourth has, and the commits."""
+
+    kinds: tuple[str, ...] = tuple(KINDS)
+    lock: int | None = None
+    body: Callable[[int], dict[str, object]] = lambda _: {}
+    keys: tuple[str, ...] = ()
+    longest: timedelta | None = None
+    refused: int | None = None
+    commits: tuple[int, int]  # and the writes of all of them
+
+
+def fourth(**fields: object) -> Callable[[int], dict[str, object]]:
+    return lambda number: fields if number == 3 else {}
+
+
+OF_PROJECTS = ("of one project",)
+GROUPS = {
+    # The first of them had to wait for the stranger alone.
+    "share a commit": Group(commits=(2, WRITERS)),
+    "are of different projects": Group(  # two groups at a time: each waited for the stranger
+        kinds=OF_PROJECTS, lock=number_of(SCHEMA), body=lambda it: {"project": f"p{it}"},
+        commits=(3, WRITERS),
+    ),
+    "have no time for others": Group(longest=timedelta(0), commits=(WRITERS, WRITERS)),
+    "have one that is refused after it stored its session": Group(
+        kinds=OF_PROJECTS, body=fourth(supersedes=[99]), refused=404, commits=(2, WRITERS - 1)
+    ),
+    "have two under one key": Group(
+        keys=("first", "shared", "shared"), refused=409, commits=(2, WRITERS - 1)
+    ),
+    "have one that the database does not take": Group(
+        body=fourth(content="storks"), refused=409, commits=(WRITERS - 1, WRITERS - 1)
+    ),
+}  # fmt: skip
+
+
 @pytest.mark.heavy
-@pytest.mark.parametrize("kind", KINDS)
-def test_writes_that_wait_for_each_other_share_a_commit(one: Pods, kind: str) -> None:
-    its = KINDS[kind]
+@pytest.mark.parametrize(
+    ("name", "kind"), [(name, kind) for name, group in GROUPS.items() for kind in group.kinds]
+)
+def test_writes_that_wait_for_each_other_share_a_commit_and_are_answered_for_themselves(
+    one: Pods, name: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, its = GROUPS[name], KINDS[kind]
+    if group.longest is not None:
+        monkeypatch.setattr(transaction, "LONGEST", group.longest)
+    one.rows("ALTER TABLE memories ADD CHECK (content <> 'storks')")
+    bodies = [its.body(it) | group.body(it) for it in range(WRITERS)]
+    waited_for = its if group.lock is None else its._replace(lock=group.lock)
 
-    answers = waiting_together(one, its, [its.body(it) for it in range(WRITERS)])
+    answers = waiting_together(one, waited_for, bodies, keys=[*group.keys])
 
-    assert [it.status_code for it in answers] == [201] * WRITERS
-    assert commits(one) == (2, WRITERS)  # the first had to wait for the stranger alone
-    assert stored(one, its) == WRITERS
-    one.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-def test_writes_of_different_projects_share_a_commit(one: Pods) -> None:
-    its = KINDS["of one project"]._replace(lock=number_of(SCHEMA))
-    bodies = [its.body(it) | {"project": f"p{it}"} for it in range(WRITERS)]
-
-    answers = waiting_together(one, its, bodies)
-
-    assert [it.status_code for it in answers] == [201] * WRITERS
-    assert commits(one) == (3, WRITERS)  # two groups at a time: each waited for the stranger
-    assert stored(one, its) == WRITERS
+    refused = [] if group.refused is None else [group.refused]
+    statuses = [it.status_code for it in answers]
+    assert sorted(statuses) == [201] * (WRITERS - len(refused)) + refused
+    assert group.keys or [*filter(lambda it: it != 201, [statuses[3]])] == refused
+    assert group.body(3).get("content") or commits(one) == group.commits
+    assert stored(one, its) == WRITERS - len(refused)
+    if "supersedes" in group.body(3):
+        others = [(f"s{it}",) for it in range(WRITERS) if it != 3]
+        assert one.rows("SELECT id FROM sessions ORDER BY id") == others
     one.assert_index_is_whole()
 
 
@@ -104,65 +145,6 @@ def test_a_project_that_another_process_holds_delays_no_other(one: Pods) -> None
             assert [saving[it].result() for it in (0, 2, 3)] == [201] * 3
             assert not saving[1].done()
         assert saving[1].result() == 201
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", KINDS)
-def test_groups_that_have_no_time_for_all_leave_them_to_others(
-    one: Pods, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transaction, "LONGEST", timedelta(0))
-    its = KINDS[kind]
-
-    answers = waiting_together(one, its, [its.body(it) for it in range(WRITERS)])
-
-    assert [it.status_code for it in answers] == [201] * WRITERS
-    assert commits(one) == (WRITERS, WRITERS)
-    assert stored(one, its) == WRITERS
-
-
-@pytest.mark.heavy
-def test_what_is_refused_in_a_group_leaves_nothing(one: Pods) -> None:
-    """Its session was stored when it was refused."""
-    its = KINDS["of one project"]
-    bodies = [its.body(it) for it in range(WRITERS)]
-    bodies[3] = {**bodies[3], "supersedes": [99]}
-
-    answers = waiting_together(one, its, bodies)
-
-    assert [it.status_code for it in answers] == [201 if it != 3 else 404 for it in range(WRITERS)]
-    assert commits(one) == (2, WRITERS - 1)
-    assert one.rows("SELECT id FROM sessions ORDER BY id") == [
-        (f"s{it}",) for it in range(WRITERS) if it != 3
-    ]
-    one.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", KINDS)
-def test_of_two_requests_under_one_key_in_a_group_one_is_done(one: Pods, kind: str) -> None:
-    its = KINDS[kind]
-    bodies = [its.body(it) for it in range(WRITERS)]
-
-    answers = waiting_together(one, its, bodies, keys=["first", *["shared"] * 2])
-
-    assert sorted(it.status_code for it in answers) == [201] * (WRITERS - 1) + [409]
-    assert stored(one, its) == WRITERS - 1
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_that_the_database_does_not_take_harms_no_other(one: Pods, kind: str) -> None:
-    its = KINDS[kind]
-    one.rows("ALTER TABLE memories ADD CHECK (content <> 'storks')")
-    bodies = [its.body(it) for it in range(WRITERS)]
-    bodies[3] = {**bodies[3], "content": "storks"}
-
-    answers = waiting_together(one, its, bodies)
-
-    assert [it.status_code for it in answers] == [409 if it == 3 else 201 for it in range(WRITERS)]
-    assert stored(one, its) == WRITERS - 1
-    one.assert_index_is_whole()
 
 
 def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -> None:

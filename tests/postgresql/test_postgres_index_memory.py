@@ -1,10 +1,8 @@
 """The index in memory of two services on one database: never older than what a request sees."""
 
 import asyncio
-import random
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +21,6 @@ from ..support.histories import KEYS, History
 from ..support.pods import looked
 from ..support.process import until
 from ..support.service import Clock, Service, observation, serving
-
-WORDS = "apple banana cherry damson elder fig grape hazel iris juniper kiwi lemon mango".split()
 
 
 @pytest.fixture
@@ -45,25 +41,6 @@ def three(
             )
             for name, size in (("a", "32MiB"), ("b", "32MiB"), ("none", "0"))
         ]  # fmt: skip
-
-
-@pytest.mark.heavy
-def test_each_service_answers_as_the_database_is_now(three: list[Service]) -> None:
-    play, (one, other, plain) = random.Random(7), three  # noqa: S311 - a seed, to be played again
-    projects, ids = ["red", "green", "blue"], list[int]()
-    for number, (writer, reader) in zip(range(70), cycle([(one, other), (other, one)])):
-        project = play.choice(projects)
-        if ids and number % 5 == 4:
-            gone = ids.pop(play.randrange(len(ids)))
-            assert writer.http.delete(f"/observations/{gone}").status_code in (200, 204)
-        else:
-            said = " ".join(play.choices(WORDS, k=8))
-            scope = "global" if number % 17 == 0 else "project"
-            saved = writer.save(said, title=f"{number}", project=project, scope=scope)
-            ids.append(int(str(saved["id"])))
-        asked = {"project": play.choice(projects), "q": " ".join(play.choices(WORDS, k=3))}
-        answers = [it.http.get("/search", params=asked).text for it in (reader, writer, plain)]
-        assert answers[0] == answers[1] == answers[2], number
 
 
 @pytest.mark.heavy
@@ -103,15 +80,6 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Lookup, "__init__", counted)
     return areas
-
-
-@pytest.mark.slow
-def test_what_is_held_is_asked(three: list[Service], held: list[int]) -> None:
-    """Else the test above would be of the database alone."""
-    one = three[0]
-    for number in range(5):
-        one.save(f"apple {number}", project="red")
-    asked_until_held(one, held)
 
 
 def test_what_a_service_has_saved_itself_is_held_by_the_next_request(

@@ -46,40 +46,35 @@ def run(url: str, test: Test, **options: Any) -> None:
     asyncio.run(whole())
 
 
-def test_rows_of_an_import_are_stored_in_no_transaction_of_others(
-    postgresql: str, monkeypatch: pytest.MonkeyPatch
+def importing(tx: Transaction) -> object:
+    """All who shared its transaction would wait for it."""
+    tx.require_alone()
+    return saving("two")(tx)
+
+
+def fail(_: Transaction) -> None:
+    raise Busy("no")
+
+
+@pytest.mark.parametrize(
+    ("second", "expected", "sizes"),
+    [(importing, str, [1, 2, 1]), (saving("two", fail), Busy, [1, 1, 1])],
+    ids=["an import", "one that raises"],
+)
+def test_rows_of_an_import_and_of_what_raises_are_in_no_transaction_of_others(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch, second: Work, expected: type, sizes: list[int]
 ) -> None:
-    """All who share it would wait for them."""
     monkeypatch.setattr(transaction, "LONGEST", timedelta(seconds=SOON))
-    commits = list[int]()
-
-    def importing(tx: Transaction) -> object:
-        tx.require_alone()
-        return saving("two")(tx)
+    commits, left = list[int](), 3 if expected is str else 2
 
     async def test(engine: PostgresEngine) -> None:
-        works = [saving("one"), importing, saving("three")]
-        answers = await together(cast("SqliteEngine", engine), works)
-        assert answers == ["one", "two", "three"]
+        works = [saving("one"), second, saving("three")]
+        first, answer, last = await together(cast("SqliteEngine", engine), works)
+        assert (first, type(answer), last) == ("one", expected, "three")
+        assert await engine.read(OPERATOR, lambda tx: tx[MemoryTable].count(None)) == left
 
     run(postgresql, test, committed=lambda count, _: commits.append(count))
-    assert commits == [1, 2, 1]
-
-
-def test_what_raises_after_it_wrote_leaves_nothing_and_harms_no_other(postgresql: str) -> None:
-    commits = list[int]()
-
-    def fail(_: Transaction) -> None:
-        raise Busy("no")
-
-    async def test(engine: PostgresEngine) -> None:
-        works = [saving("one"), saving("two", fail), saving("three")]
-        first, error, last = await together(cast("SqliteEngine", engine), works)
-        assert (first, type(error), last) == ("one", Busy, "three")
-        assert await engine.read(OPERATOR, lambda tx: tx[MemoryTable].count(None)) == 2
-
-    run(postgresql, test, committed=lambda count, _: commits.append(count))
-    assert commits == [1, 1, 1]
+    assert commits == sizes
 
 
 def test_what_is_no_exception_is_raised_to_those_who_share_it(postgresql: str) -> None:

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import httpx
@@ -11,7 +10,6 @@ import pytest
 
 from ..support.openintent_agents import Agent, Json, ok
 from ..support.openintent_team import INTENTS
-from ..support.openwop_followers import Follower
 from ..support.openwop_hosts import Host
 from ..support.pods import TIMEOUT, Pods, pods
 from ..support.service import PLAIN
@@ -50,13 +48,6 @@ class Cursor(threading.Thread):
                 self.seen += page
 
 
-def patiently(ask: Callable[[], httpx.Response]) -> httpx.Response:
-    """What is answered, once others are not in the way any more."""
-    while (answer := ask()).status_code == 503:
-        pass
-    return answer
-
-
 @contextmanager
 def followed(two: Pods, page: Page) -> Iterator[Sequence[Cursor]]:
     """Inside, each pod is asked for what is new; afterwards that is all seen."""
@@ -70,36 +61,6 @@ def followed(two: Pods, page: Page) -> Iterator[Sequence[Cursor]]:
         is_over.set()
         for cursor in cursors:
             cursor.join(TIMEOUT)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(("writers", "writes"), SIZES)
-def test_no_event_of_an_agent_is_skipped_or_late_for_who_reads_on(
-    two: Pods, writers: int, writes: int
-) -> None:
-    def page(http: httpx.Client, after: int) -> list[Json]:
-        return Agent(http).events(after=after, limit=50)
-
-    def work(http: httpx.Client, number: int) -> int:
-        ada = Agent(http)
-        for turn in range(writes):
-            key = f"{number}-{turn}"
-            entry = ok(patiently(partial(ada.post, key=key)), 201)
-            if turn % 3 == 0:  # it may be evicted by then
-                change = partial(ada.patch, entry, value={"turn": turn})
-                assert patiently(change).status_code in (200, 404)
-        return writes
-
-    with followed(two, page) as cursors:
-        made = sum(two.racing(work, writers))
-
-    every = Agent(two.http).events(after=0, limit=1000)
-    while len(page_ := Agent(two.http).events(after=every[-1]["sequence"], limit=1000)) > 0:
-        every += page_
-    assert sum(it["type"] == "memory.created" for it in every) == made == writers * writes
-    assert [it["sequence"] for it in every] == sorted({it["sequence"] for it in every})
-    for cursor in cursors:
-        assert cursor.seen == every
 
 
 @pytest.mark.slow
@@ -128,38 +89,6 @@ def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
         assert sequences == sorted({*sequences})
         assert sorted(it["id"] for it in cursor.seen if it["type"] == "comment") == sorted(made)
     assert cursors[0].seen == cursors[1].seen
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(("writers", "writes"), SIZES)
-def test_hosts_events_have_an_order_that_stays_and_sequences_without_a_gap(
-    two: Pods, writers: int, writes: int
-) -> None:
-    for run in range(3):
-        Host(two.http).in_run(f"r{run}")
-    start, is_over = threading.Barrier(1), threading.Event()
-    followers = [Follower(it.url, start, is_over, limit=7) for it in two.services]
-    for follower in followers:
-        follower.start()
-
-    def work(http: httpx.Client, number: int) -> list[str]:
-        host = Host(http, f"mem://{number % 2}", f"r{number % 3}")
-        return [host.put(f"{number}, {turn}")["id"] for turn in range(writes)]
-
-    made = [it for each in two.racing(work, writers) for it in each]
-    is_over.set()
-    for follower in followers:
-        follower.join(TIMEOUT)
-
-    written = [
-        it["payload"]["memoryId"] for it in followers[0].events if it["type"] == "memory.written"
-    ]
-    assert sorted(written) == sorted(made)
-    assert followers[0].events == followers[1].events
-    for run in range(3):
-        told = [it["sequence"] for it in followers[0].events if it["runId"] == f"r{run}"]
-        assert told == [*range(len(told))]
-    two.assert_index_is_whole()
 
 
 @pytest.mark.slow

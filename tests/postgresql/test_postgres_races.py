@@ -1,26 +1,438 @@
 """Of requests that race over two services of one database, each unique thing is made once."""
 
 from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from ..support.pods import RACERS, Pods, two
-from ..support.service import observation
+from agentops_memory.errors import Refusal
+from agentops_memory.postgresql.keys import PostgresKeys
+
+from ..support.callers import OPERATOR, made_in
+from ..support.openintent_agents import NAMESPACES, Agent
+from ..support.openintent_team import INTENTS, TASKS
+from ..support.openwop_commitments import Intents
+from ..support.openwop_hosts import H, Host, Json, ok
+from ..support.openwop_passes import COMPACTED, UNDONE, ids, of_type
+from ..support.openwop_proposals import artifacts, listed, moved, proposed, told_of
+from ..support.pods import RACERS, Pods, pods, two
+from ..support.process import until
+from ..support.service import START, observation
+from ..support.stores import STORES, at, entry, entry_at, store, versions
 
 __all__ = ["two"]
 
 PINS = 20  # of a project, at most
+CAPACITY = 5  # entries of an agent
 KEY = {"Idempotency-Key": "the-key-of-all-racers"}
+MESSAGES = {"messages": [{"role": "user", "content": "Hi"}]}
+CHANGES = ({"pinned": True}, {"ttl": 9}, {"tags": ["a"]}, {"content": "said again"})
+Answers = list[httpx.Response]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """What racers ask, how they are answered, and what is stored afterwards."""
+
+    ask: Callable[[httpx.Client, int, Any], httpx.Response]
+    """By a client, the racer's number, and what was made for all of them."""
+    statuses: dict[int, int] | set[int]  # each with its number, or those that there may be
+    left: Callable[[Pods, Any, Answers], object]
+    expected: object
+    made: Callable[[Pods], Any] = lambda _: None
+    racers: int = RACERS
+    variables: dict[str, str] = field(default_factory=dict)
 
 
 def save(http: httpx.Client, content: str, **fields: object) -> httpx.Response:
     return http.post("/observations", json=observation(content, **fields))
 
 
-def stored(pods: Pods) -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = pods.http.get("/export").json()["observations"]
+def saved(two: Pods, content: str = "what was said") -> str:
+    """The path of a new memory."""
+    return f"/observations/{save(two.http, content).json()['id']}"
+
+
+def stored(two: Pods) -> list[Json]:
+    rows: list[Json] = two.http.get("/export").json()["observations"]
     return rows
+
+
+def numbers(answers: Answers, name: str, *statuses: int) -> list[Any]:
+    """A member of all answers, in order."""
+    return sorted(it.json()[name] for it in answers if it.status_code in (statuses or (200, 201)))
+
+
+def memories(two: Pods, count: int, content: str, **fields: object) -> None:
+    for number in range(count):
+        assert save(two.http, f"{content} {number}", **fields).status_code == 201
+
+
+def revisions(two: Pods, path: str) -> list[int]:
+    return [it["revision"] for it in two.http.get(f"{path}/history").json()]
+
+
+MEMORIES = {
+    "saves under one key in several sessions": Race(
+        ask=lambda http, it, _: http.post(
+            "/observations", headers=KEY,
+            json=observation("said once", session_id=f"s{it}", project=f"p{it}"),
+        ),
+        statuses={201: 1, 409: RACERS - 1},
+        left=lambda two, *_: [
+            two.rows(f"SELECT count(*) FROM {it}") for it in ("memories", "sessions")
+        ],
+        expected=[[(1,)], [(1,)]],
+    ),
+    "saves at one topic key": Race(
+        ask=lambda http, it, _: save(http, f"said by {it}", topic_key="k", session_id=f"s{it}"),
+        statuses={201: RACERS},
+        left=lambda two, _, answers: (
+            numbers(answers, "revision_count"),
+            [it["revision_count"] for it in stored(two)],
+            {it["content"] for it in two.http.get("/observations/1/history").json()},
+        ),
+        expected=([*range(1, RACERS + 1)], [RACERS], {f"said by {it}" for it in range(RACERS)}),
+    ),
+    "saves of the same words": Race(
+        ask=lambda http, it, _: save(http, "the same words", session_id=f"s{it}"),
+        statuses={201: RACERS},
+        left=lambda two, _, answers: (
+            numbers(answers, "action"), [it["duplicate_count"] for it in stored(two)],
+        ),
+        expected=(["created"] + ["deduplicated"] * (RACERS - 1), [RACERS]),
+    ),
+    "openings of a session by many projects": Race(
+        ask=lambda http, it, _: http.post("/sessions", json={"id": "s1", "project": f"p{it}"}),
+        statuses={201, 409},
+        left=lambda two, *_: two.rows("SELECT count(*) FROM sessions"),
+        expected=[(1,)],
+    ),
+    "messages of a session": Race(
+        made=lambda two: two.http.post("/sessions", json={"id": "s1", "project": "demo"}),
+        ask=lambda http, *_: http.post("/sessions/s1/messages", json=MESSAGES),
+        statuses={204: RACERS},
+        left=lambda two, *_: two.http.post("/sessions/s1/end").json()["message_count"],
+        expected=RACERS,
+    ),
+    "first saves of a project in several scopes": Race(
+        ask=lambda http, it, _: save(http, f"{it}", session_id=f"s{it}", scope=f"scope-{it % 4}"),
+        statuses={201: RACERS},
+        left=lambda two, *_: two.rows("SELECT count(DISTINCT area), count(*) FROM spaces"),
+        expected=[(1, 4)],
+    ),
+    "first saves of several projects": Race(
+        ask=lambda http, it, _: save(http, f"{it}", session_id=f"s{it}", project=f"p{it % 6}"),
+        statuses={201: RACERS},
+        left=lambda two, *_: two.rows(
+            "SELECT count(DISTINCT project), count(DISTINCT area), count(*) FROM spaces"
+        ),
+        expected=[(6, 6, 6)],
+    ),
+    "changes and a deletion": Race(
+        made=saved,
+        ask=lambda http, it, of: (
+            http.patch(of, json={"content": f"what {it} says"}) if it else http.delete(of)
+        ),
+        statuses={200, 204, 404},
+        left=lambda two, of, answers: (
+            numbers(answers, "revision_count", 200) == revisions(two, of)[-2:0:-1],
+            revisions(two, of) == sorted({*revisions(two, of)}, reverse=True),
+        ),
+        expected=(True, True),
+    ),
+    "changes of a life": Race(
+        made=saved, racers=5,
+        ask=lambda http, it, of: (
+            http.patch(of, json=CHANGES[it]) if it < 4 else http.post(f"{of}/confirm", json={})
+        ),
+        statuses={200: 5},
+        left=lambda two, of, _: [
+            bool(two.http.get(of).json().get(it))
+            for it in ("pinned", "confirmed_at", "expires_at", "tags")
+        ] + [two.http.get(of).json()["content"]],
+        expected=[True] * 4 + ["said again"],
+    ),
+    "pins up to their bound": Race(
+        made=lambda two: memories(two, PINS - 4, "pinned", pinned=True),
+        ask=lambda http, it, _: save(http, f"also {it}", session_id="x", pinned=True),
+        statuses={201: 4, 409: RACERS - 4},
+        left=lambda two, *_: two.rows("SELECT count(*) FROM lifecycles WHERE pinned_at > 0"),
+        expected=[(PINS,)],
+    ),
+    "imports of a document": Race(
+        ask=lambda http, *_: http.post("/import", json={"observations": [
+            observation(f"carried {it:02}", uid=f"01900000-0000-7000-8000-{it:012}")
+            | dict.fromkeys(("created_at", "updated_at", "last_seen_at"), "2029-05-06T07:08:09Z")
+            for it in range(20)
+        ]}),
+        statuses={200: RACERS},
+        left=lambda two, _, answers: (
+            sum(numbers(answers, "imported_observations")),
+            sorted(it["content"] for it in stored(two)),
+        ),
+        expected=(20, [f"carried {it:02}" for it in range(20)]),
+    ),
+    "saves and erasures of their project": Race(
+        made=lambda two: memories(two, 20, "before"), racers=2 * RACERS,
+        ask=lambda http, it, _: (
+            save(http, f"beside {it}", session_id=f"s{it}") if it % 4 != 3
+            else http.delete("/projects/demo?hard=true")
+        ),
+        statuses={200, 201, 404},
+        left=lambda two, *_: (
+            [it for it in stored(two) if it["content"].startswith("before")],
+            len(two.rows("SELECT DISTINCT area FROM spaces WHERE project = 'demo'")) <= 1,
+        ),
+        expected=([], True),
+    ),
+}  # fmt: skip
+
+
+def intent(two: Pods) -> str:
+    """The id of a new intent."""
+    return str(ok(Agent(two.http, "lead").ask("POST", INTENTS, {"title": "Invoices"}), 201)["id"])
+
+
+def events(two: Pods, of: str, *types: str) -> list[Json]:
+    """What is told of an intent."""
+    path, all_of_them = f"{INTENTS}/{of}/events", {"after": 0, "limit": 100}
+    told = ok(Agent(two.http, "lead").ask("GET", path, params=all_of_them))
+    return [it for it in told if it["type"] in types]
+
+
+def in_store(two: Pods) -> tuple[Json, Json]:
+    """A store, and an entry of it."""
+    home = store(two.http)
+    return home, entry(two.http, home, "a", "first")
+
+
+def task(two: Pods) -> tuple[str, Json]:
+    """An intent, and a task of it."""
+    of = intent(two)
+    body = {"intent_id": of, "name": "n", "assigned_agent": "ada"}
+    return of, ok(Agent(two.http, "lead").ask("POST", TASKS, body), 201)
+
+
+def told(two: Pods) -> Counter[str]:
+    """How many events of each type the agent has."""
+    return Counter(it for it, _ in Agent(two.http).told())
+
+
+def key_of_a_new_tenant(two: Pods) -> dict[str, str]:
+    """The header with a key that both services know, of a tenant that nothing was stored of."""
+    token = made_in(PostgresKeys(two.url), "admin", "new", ("*",))
+    bearer = {"Authorization": f"Bearer {token}"}
+    until(lambda: all(  # not asked for anything that is stored
+        it.http.get("/health/ready", headers=bearer).status_code != 401 for it in two.services
+    ))  # fmt: skip
+    return bearer
+
+
+AGENTS = {
+    "creates at one path of a store": Race(
+        made=lambda two: store(two.http),
+        ask=lambda http, it, home: http.post(
+            at(home, "memories"), json={"path": "a/b", "content": f"racer {it}"}
+        ),
+        statuses={201: 1, 409: RACERS - 1},
+        left=lambda two, home, _: len(versions(two.http, home)),
+        expected=1,
+    ),
+    "updates of one version of an entry": Race(
+        made=in_store,
+        ask=lambda http, it, of: http.put(
+            entry_at(*of), json={"content": f"racer {it}", "version": of[1]["version"]}
+        ),
+        statuses={200: 1, 409: RACERS - 1},
+        left=lambda two, of, answers: (numbers(answers, "version"), len(versions(two.http, of[0]))),
+        expected=([2], 2),
+    ),
+    "entries at one key of an agent": Race(
+        ask=lambda http, it, _: Agent(http).post(value={"racer": it}),
+        statuses={201: 1, 409: RACERS - 1},
+        left=lambda two, *_: (Agent(two.http).query()["total"], Agent(two.http).told()),
+        expected=(1, [("created", "apple")]),
+    ),
+    "changes of one version": Race(
+        made=lambda two: Agent(two.http).make(),
+        ask=lambda http, it, made: Agent(http).patch(made, value={"racer": it}),
+        statuses={200: 1, 409: RACERS - 1},
+        left=lambda two, *_: [it for it, _ in Agent(two.http).told()],
+        expected=["created", "updated"],
+    ),
+    "puts at one place of an agent": Race(
+        ask=lambda http, it, _: Agent(http).ask(
+            "PUT", "/api/v1/agents/ada/memory/notes/a", {"value": it}
+        ),
+        statuses={201: 1, 200: RACERS - 1},
+        left=lambda two, *_: [it["version"] for it in Agent(two.http).query()["entries"]],
+        expected=[RACERS],
+    ),
+    "entries up to the capacity of an agent": Race(
+        variables={"MEMORY_EPISODIC_CAPACITY": str(CAPACITY)}, racers=3 * RACERS,
+        ask=lambda http, it, _: Agent(http).post(key=f"{it}", pinned=it % 3 == 0),
+        statuses={201, 429},
+        left=lambda two, _, answers: (
+            Agent(two.http).query()["total"],
+            len(numbers(answers, "id", 201)) - told(two)["created"],
+            told(two)["created"] - told(two)["evicted"],
+        ),
+        expected=(CAPACITY, 0, CAPACITY),
+    ),
+    "permissions of a namespace": Race(
+        ask=lambda http, it, _: Agent(http).ask("PATCH", f"{NAMESPACES}/shared", {
+            "permissions": {"default": "read", "allow": [{"agent": f"a{it}", "access": "write"}]}
+        }),
+        statuses={200: RACERS},
+        left=lambda two, *_: [
+            two.rows(f"SELECT count(*) FROM {it}") for it in ("namespaces", "namespace_access")
+        ],
+        expected=[[(1,)], [(1,)]],
+    ),
+    "intents of one id": Race(
+        ask=lambda http, *_: Agent(http, "lead").ask("POST", INTENTS, {"id": "i", "title": "I"}),
+        statuses={201: 1, 409: RACERS - 1},
+        left=lambda two, *_: two.rows("SELECT count(*) FROM intents"),
+        expected=[(1,)],
+    ),
+    "changes of a task": Race(
+        made=task,
+        ask=lambda http, it, of: Agent(http, "ada").ask(
+            "PATCH", f"{TASKS}/{of[1]['id']}", {"status": ("completed", "failed")[it % 2]},
+            headers={"If-Match": f'"{of[1]["version"]}"'},
+        ),
+        statuses={200: 1, 409: RACERS - 1},
+        left=lambda two, of, _: len(events(two, of[0], "task.completed", "task.failed")),
+        expected=1,
+    ),
+    "first requests of a tenant": Race(
+        made=key_of_a_new_tenant,
+        ask=lambda http, it, bearer: http.post(
+            "/observations", json=observation(f"{it}", session_id=f"s{it}"), headers=bearer
+        ),
+        statuses={201: RACERS},
+        left=lambda two, bearer, _: (
+            two.rows("SELECT count(*) FROM agentops.tenants WHERE tenant = 'new'"),
+            two.http.get("/stats", headers=bearer).json()["total_observations"],
+        ),
+        expected=([(1,)], RACERS),
+    ),
+}  # fmt: skip
+
+
+def sources(two: Pods) -> list[str]:
+    return ids([Host(two.http).put(f"herons {it}") for it in range(4)])
+
+
+def compacted(two: Pods) -> tuple[list[str], str]:
+    """The sources of a pass, and its run."""
+    return sources(two), str(ok(Host(two.http).compact())["runId"])
+
+
+def proposal(two: Pods) -> tuple[str, int, int]:
+    """The state of the only proposal, and how often it was applied."""
+    host = Host(two.http)
+    (now,) = listed(host)
+    return now["state"], len(artifacts(host)), len(told_of(host, "proposal.activated"))
+
+
+HOSTS = {
+    "puts under one id": Race(
+        ask=lambda http, *_: Host(http).post("said once", id="entry-1"),
+        statuses={201: 1, 200: RACERS - 1},
+        left=lambda two, *_: len(Host(two.http).entries()),
+        expected=1,
+    ),
+    "runs of one id": Race(
+        ask=lambda http, *_: Host(http).ask("POST", "/runs", {"runId": "r1"}),
+        statuses={201: 1, 200: RACERS - 1},
+        left=lambda two, *_: two.rows("SELECT count(*) FROM runs"),
+        expected=[(1,)],
+    ),
+    "puts in a run": Race(
+        made=lambda two: Host(two.http).in_run("r1"), racers=2 * RACERS,
+        ask=lambda http, it, _: Host(http, run="r1").post(f"{it}"),
+        statuses={201: 2 * RACERS},
+        left=lambda two, *_: [it["sequence"] for it in Host(two.http, run="r1").told(limit=1000)],
+        expected=[*range(1 + 2 * RACERS)],
+    ),
+    "ends of a run": Race(
+        made=lambda two: Host(two.http).in_run("r1"),
+        ask=lambda http, it, _: Host(http).ask(
+            "POST", "/runs/r1/end", {"status": ("completed", "failed")[it % 2]}
+        ),
+        statuses={200, 409},
+        left=lambda two, *_: len(Host(two.http, run="r1").told()),
+        expected=2,
+    ),
+    "distillations of the same": Race(
+        made=sources,
+        ask=lambda http, *_: Host(http).distill(),
+        statuses={200, 409, 503},
+        left=lambda two, made, _: ids(Host(two.http).entries())
+        == [*{it["outputId"] for it in of_type(Host(two.http), COMPACTED)}, *made[::-1]],
+        expected=True,
+    ),
+    "undos of a pass": Race(
+        made=compacted,
+        ask=lambda http, _, made: Host(http).undo(made[1]),
+        statuses={200, 409, 503},
+        left=lambda two, made, _: (
+            len(of_type(Host(two.http), UNDONE)),
+            {*ids(Host(two.http).entries())} == {*made[0]},
+        ),
+        expected=(1, True),
+    ),
+    "moves of a proposal": Race(
+        made=lambda two: proposed(Host(two.http))["id"],
+        ask=lambda http, it, made: moved(Host(http), made, ("apply", "reject")[it % 2]),
+        statuses={200, 409},
+        left=lambda two, *_: proposal(two) in (("applied", 1, 1), ("rejected", 0, 0)),
+        expected=True,
+    ),
+}  # fmt: skip
+
+
+EACH_TIME = {
+    "saves under one key in several sessions", "entries at one key of an agent",
+    "changes of one version", "runs of one id", "ends of a run",
+}  # fmt: skip
+SLOW = {
+    "saves at one topic key", "openings of a session by many projects", "messages of a session",
+    "changes and a deletion", "creates at one path of a store",
+    "puts at one place of an agent", "puts under one id", "undos of a pass", "moves of a proposal",
+}  # fmt: skip
+
+
+def _cases() -> Iterator[object]:
+    for name, race in (MEMORIES | AGENTS | HOSTS).items():
+        mark = pytest.mark.slow if name in SLOW else pytest.mark.heavy
+        yield pytest.param(race, id=name, marks=() if name in EACH_TIME else (mark,))
+
+
+@pytest.mark.parametrize("race", [*_cases()])
+def test_of_racing_requests_each_is_done_as_if_it_were_alone(
+    tmp_path: Path, postgresql: str, race: Race
+) -> None:
+    with pods(tmp_path / "postgresql", postgresql, 2, **race.variables) as two:
+        made = race.made(two)
+
+        answers = two.racing(lambda http, it: race.ask(http, it, made), race.racers)
+
+        counts = Counter(it.status_code for it in answers)
+        if isinstance(race.statuses, dict):
+            assert counts == race.statuses, [it.text for it in answers]
+        else:
+            assert race.statuses >= counts.keys(), [it.text for it in answers]
+        assert race.left(two, made, answers) == race.expected
+        two.assert_index_is_whole()
 
 
 @pytest.mark.heavy
@@ -30,18 +442,18 @@ def stored(pods: Pods) -> list[dict[str, object]]:
     [
         ("POST", "/observations", observation("said once"), "memories"),
         ("POST", "/sessions", {"id": "s1", "project": "demo"}, "sessions"),
-        ("POST", "/sessions/s1/end?project=demo", {"messages": [{"role": "user", "content": "Hi"}]},
-         "sessions"),
-        ("POST", "/api/v1/cloud/memory_stores", {"name": "Notes"}, "stores"),
-        ("POST", "/v1/host/agentops-memory/memory",
-         {"memoryRef": "mem://notes", "content": "said once"}, "memories"),
-        ("POST", "/v1/host/agentops-memory/proposals",
-         {"kind": "automation", "artifact": {"workflowId": "harvest"},
-          "provenance": {"sourceRunIds": []}}, "proposals"),
-        ("POST", "/api/v1/intents", {"title": "Invoices"}, "intents"),
-        ("POST", "/api/v1/memory",
-         {"agent_id": "ada", "namespace": "notes", "key": "a", "value": {},
-          "memory_type": "episodic"}, "memories"),
+        ("POST", "/sessions/s1/end?project=demo", MESSAGES, "sessions"),
+        ("POST", STORES, {"name": "Notes"}, "stores"),
+        ("POST", f"{H}/memory", {"memoryRef": "mem://notes", "content": "said once"}, "memories"),
+        ("POST", f"{H}/proposals", {
+            "kind": "automation", "artifact": {"workflowId": "harvest"},
+            "provenance": {"sourceRunIds": []},
+        }, "proposals"),
+        ("POST", INTENTS, {"title": "Invoices"}, "intents"),
+        ("POST", "/api/v1/memory", {
+            "agent_id": "ada", "namespace": "notes", "key": "a", "value": {},
+            "memory_type": "episodic",
+        }, "memories"),
     ],
 )  # fmt: skip
 def test_racing_requests_under_one_key_are_done_once(
@@ -60,190 +472,47 @@ def test_racing_requests_under_one_key_are_done_once(
         assert two.rows("SELECT duplicates, revision FROM memories") == [(1, 1)]
 
 
-def test_racing_requests_under_one_key_in_several_sessions_are_done_once(two: Pods) -> None:
-    """The key is what they have in common: nothing else makes one wait for another."""
-    answers = two.racing(
-        lambda http, it: http.post(
-            "/observations",
-            json=observation("said once", session_id=f"s{it}", project=f"p{it}"),
-            headers=KEY,
-        )
-    )
-
-    done = [it for it in answers if it.status_code == 201]
-    assert len(done) == 1
-    assert {it.status_code for it in answers} - {201} == {409}, [it.text for it in answers]
-    assert two.rows("SELECT count(*) FROM memories") == [(1,)]
-    assert two.rows("SELECT count(*) FROM sessions") == [(1,)]
-
-
-@pytest.mark.slow
-def test_racing_saves_at_one_topic_key_are_one_memory_of_many_revisions(two: Pods) -> None:
-    answers = two.racing(
-        lambda http, it: save(http, f"said by {it}", topic_key="k", session_id=f"s{it}")
-    )
-
-    told = sorted(it.json()["revision_count"] for it in answers)
-    assert told == [*range(1, RACERS + 1)]
-    (found,) = stored(two)
-    assert found["revision_count"] == RACERS
-    history = two.http.get(f"/observations/{found['id']}/history").json()
-    assert {it["content"] for it in history} == {f"said by {it}" for it in range(RACERS)}
-    two.assert_index_is_whole()
-
-
 @pytest.mark.heavy
-def test_racing_saves_of_the_same_words_are_one_memory_and_counted(two: Pods) -> None:
-    answers = two.racing(lambda http, it: save(http, "the same words", session_id=f"s{it}"))
-
-    assert Counter(it.json()["action"] for it in answers) == {
-        "created": 1, "deduplicated": RACERS - 1,
-    }  # fmt: skip
-    (found,) = stored(two)
-    assert found["duplicate_count"] == RACERS
-    two.assert_index_is_whole()
-
-
-@pytest.mark.slow
-def test_a_session_that_many_open_is_of_one_project(two: Pods) -> None:
-    answers = two.racing(
-        lambda http, it: http.post("/sessions", json={"id": "s1", "project": f"p{it}"})
-    )
-
-    assert {it.status_code for it in answers} <= {201, 409}
-    assert two.rows("SELECT count(*) FROM sessions") == [(1,)]
-
-
-@pytest.mark.slow
-def test_racing_messages_of_a_session_are_all_counted(two: Pods) -> None:
-    two.http.post("/sessions", json={"id": "s1", "project": "demo"})
-
-    answers = two.racing(
-        lambda http, it: http.post(
-            "/sessions/s1/messages", json={"messages": [{"role": "user", "content": f"Say {it}"}]}
-        )
-    )
-
-    assert {it.status_code for it in answers} == {204}
-    ended = two.http.post("/sessions/s1/end").json()
-    assert ended["message_count"] == RACERS
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("scopes", [1, RACERS])
-def test_racing_first_saves_give_a_project_one_area(two: Pods, scopes: int) -> None:
-    answers = two.racing(
-        lambda http, it: save(
-            http, f"said by {it}", session_id=f"s{it}", scope=f"scope-{it % scopes}"
-        )
-    )
-
-    assert {it.status_code for it in answers} == {201}, [it.text for it in answers]
-    assert two.rows("SELECT count(DISTINCT area), count(*) FROM spaces") == [(1, scopes)]
-    two.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-def test_racing_first_saves_of_many_projects_give_each_an_area_of_its_own(two: Pods) -> None:
-    answers = two.racing(
-        lambda http, it: [
-            save(http, f"said by {it}", session_id=f"s{it}-{project}", project=f"p{project}")
-            for project in range(6)
-        ]
-    )
-
-    assert {it.status_code for each in answers for it in each} == {201}
-    areas = two.rows("SELECT project, area FROM spaces GROUP BY project, area")
-    assert len(areas) == len({area for _, area in areas}) == 6
-    two.assert_index_is_whole()
-
-
-@pytest.mark.slow
-def test_racing_changes_and_deletions_of_a_memory_are_each_a_revision(two: Pods) -> None:
-    memory = save(two.http, "what was said").json()["id"]
-    at = f"/observations/{memory}"
-
-    answers = two.racing(
-        lambda http, it: (
-            http.delete(at) if it == RACERS - 1
-            else http.patch(at, json={"content": f"what {it} says"})
-        )
-    )  # fmt: skip
-
-    changed = [it.json()["revision_count"] for it in answers if it.status_code == 200]
-    assert sorted(changed) == [*range(2, len(changed) + 2)]
-    assert {it.status_code for it in answers} <= {200, 204, 404}
-    history = two.http.get(f"{at}/history").json()
-    numbers = [it["revision"] for it in history]
-    assert numbers == sorted({*numbers}, reverse=True)
-    assert len(numbers) == len(changed) + 2
-    two.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-def test_of_racing_changes_of_a_life_none_is_lost(two: Pods) -> None:
-    changes = ({"pinned": True}, {"ttl": 9}, {"tags": ["a"]}, {"content": "said again"})
-    for number in range(4):
-        at = f"/observations/{save(two.http, f'said {number}').json()['id']}"
-
-        def work(http: httpx.Client, it: int, at: str = at) -> httpx.Response:
-            return (
-                http.patch(at, json=changes[it]) if it < 4 else http.post(f"{at}/confirm", json={})
-            )
-
-        answers = two.racing(work, 5)
-
-        assert {it.status_code for it in answers} == {200}, [it.text for it in answers]
-        shown = two.http.get(at).json()
-        given = ("pinned", "confirmed_at", "expires_at", "tags")
-        assert [it for it in given if not shown.get(it)] == []
-        assert shown["content"] == "said again"
-
-
-@pytest.mark.heavy
-def test_racing_pins_do_not_pass_their_bound(two: Pods) -> None:
-    for number in range(PINS - 4):
-        assert save(two.http, f"pinned {number}", pinned=True).status_code == 201
-
-    answers = two.racing(lambda http, it: save(http, f"also {it}", session_id="x", pinned=True))
-
-    assert Counter(it.status_code for it in answers)[201] == 4, [it.text for it in answers]
-    assert two.rows("SELECT count(*) FROM lifecycles WHERE pinned_at IS NOT NULL") == [(PINS,)]
-
-
-@pytest.mark.heavy
-def test_racing_imports_of_a_document_store_it_once(two: Pods) -> None:
-    rows = [
-        observation(
-            f"carried {it}", uid=f"01900000-0000-7000-8000-{it:012}",
-            created_at="2029-05-06T07:08:09Z", updated_at="2029-05-06T07:08:09Z",
-            last_seen_at="2029-05-06T07:08:09Z",
-        )
-        for it in range(20)
-    ]  # fmt: skip
-
-    answers = two.racing(lambda http, _: http.post("/import", json={"observations": rows}))
-
-    assert sum(it.json()["imported_observations"] for it in answers) == 20
-    assert sorted(str(it["content"]) for it in stored(two)) == sorted(
-        f"carried {it}" for it in range(20)
-    )
-    two.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-def test_saves_that_race_with_an_erasure_of_their_project_leave_all_or_nothing(two: Pods) -> None:
-    for number in range(20):
-        save(two.http, f"before {number}")
+def test_a_commitment_fires_once_whoever_looks_and_however_many_there_are(two: Pods) -> None:
+    host, tags = Host(two.http), [f"rain-{it}" for it in range(49)]
+    due = two.clock.now + timedelta(minutes=1)
+    for it in range(5):  # more than one transaction fires
+        Intents(host).at(host.put(f"{it}", tags=[f"when:{tag}" for tag in tags])["id"], due)
+    two.clock.advance(minutes=2)
 
     def work(http: httpx.Client, it: int) -> httpx.Response:
-        if it % 4 == 3:
-            return http.delete("/projects/demo?hard=true")
-        return save(http, f"beside {it}", session_id=f"s{it}")
+        if it % 2:
+            return Host(http).post("wet", tags=tags)
+        return Host(http).ask("GET", "/events?limit=1000")
 
     answers = two.racing(work, 2 * RACERS)
+    until(lambda: not two.rows("SELECT 1 FROM commitments WHERE state = 'armed'"))
 
-    assert {it.status_code for it in answers} <= {200, 201, 404}, [it.text for it in answers]
-    assert not [it for it in stored(two) if str(it["content"]).startswith("before")]
-    assert len(two.rows("SELECT DISTINCT area FROM spaces WHERE project = 'demo'")) <= 1
-    two.assert_index_is_whole()
+    assert all(it.is_success for it in answers)
+    told = [it["commitmentId"] for it in Intents(host).fired()]
+    assert sorted(told) == sorted(it["id"] for it in Intents(host).listed(limit=1000))
+    assert len(told) == 5 * (len(tags) + 1)
+
+
+@pytest.mark.slow
+def test_of_racing_keys_none_is_lost_and_one_revocation_is_audited(two: Pods) -> None:
+    keys = PostgresKeys(two.url)
+    with ThreadPoolExecutor(RACERS) as threads:
+        tokens = {*threads.map(lambda _: made_in(keys, "admin", "default", ("*",)), range(RACERS))}
+    ring = PostgresKeys(two.url).ring()
+    assert {token.split("_")[1] for token in tokens} == ring.keys.keys()
+    assert len(tokens) == RACERS
+
+    (first, *_) = ring.keys
+
+    def revoke(_: int) -> bool:
+        try:
+            PostgresKeys(two.url).revoke(first, at=START, by=OPERATOR)
+        except Refusal:
+            return False
+        return True
+
+    with ThreadPoolExecutor(RACERS) as threads:
+        assert sum(threads.map(revoke, range(RACERS))) >= 1
+    revoked = "SELECT count(*) FROM agentops.audit WHERE line LIKE '%revoked%'"
+    assert two.rows(revoked) == [(1,)]

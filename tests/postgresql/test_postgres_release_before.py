@@ -21,24 +21,43 @@ def history(pod: Pods) -> list[tuple[int, str, str | None]]:
     return [(it["revision"], it["action"], it.get("content")) for it in revisions]
 
 
-def test_the_first_text_is_kept_when_it_changes_a_memory_of_ours(pod: Pods) -> None:
-    pod.rows("UPDATE revisions SET type = 'kept' WHERE memory_id = 1 AND type IS NULL")
-    pod.rows("""UPDATE memories SET content = 'The second.', revision = 2,
-                                    updated_at = updated_at + 1000000""")
-    pod.rows("""INSERT INTO revisions (memory_id, number, deed, at)
-                SELECT id, 2, 'updated', updated_at FROM memories""")
+# What it does to the only memory: with a row of its revision, which it takes for there.
+OTHERS: dict[str, tuple[str, list[tuple[int, str, str | None]]]] = {
+    "amends it": (
+        """UPDATE revisions SET type = 'kept' WHERE memory_id = 1 AND type IS NULL;
+           UPDATE memories SET content = 'The second.', revision = 2,
+                               updated_at = updated_at + 1000000;
+           INSERT INTO revisions (memory_id, number, deed, at)
+           SELECT id, 2, 'updated', updated_at FROM memories""",
+        [(2, "updated", "The second."), (1, "created", "The first text.")],
+    ),
+    "deletes it": (
+        """UPDATE memories SET revision = 2, deleted_at = updated_at;
+           INSERT INTO revisions (memory_id, number, deed, at)
+           SELECT id, 2, 'deleted', deleted_at FROM memories""",
+        [(2, "deleted", None), (1, "created", "The first text.")],
+    ),
+    "imports an older state": (
+        """UPDATE revisions SET number = number + 1 WHERE memory_id = 1 AND number = 1;
+           UPDATE memories SET revision = revision + 1;
+           INSERT INTO revisions (memory_id, number, deed, at, type, title, content, tags)
+           SELECT id, 1, 'updated', updated_at - 1000000, type, title, 'Older.', tags
+             FROM memories""",
+        [(2, "created", "The first text."), (1, "updated", "Older.")],
+    ),
+}
 
-    assert history(pod) == [(2, "updated", "The second."), (1, "created", "The first text.")]
 
+@pytest.mark.parametrize(("change", "told"), OTHERS.values(), ids=OTHERS)
+def test_no_text_is_lost_when_it_changes_a_memory_of_ours(
+    pod: Pods, change: str, told: list[tuple[int, str, str | None]]
+) -> None:
+    assert pod.rows("SELECT count(*) FROM revisions") == [(0,)]
 
-def test_an_older_state_that_it_imports_precedes_the_text_of_a_memory_of_ours(pod: Pods) -> None:
-    pod.rows("UPDATE revisions SET number = number + 1 WHERE memory_id = 1 AND number = 1")
-    pod.rows("UPDATE memories SET revision = revision + 1")
-    pod.rows("""INSERT INTO revisions (memory_id, number, deed, at, type, title, content, tags)
-                SELECT id, 1, 'updated', updated_at - 1000000, type, title, 'Older.', tags
-                  FROM memories""")
+    for statement in change.split(";"):
+        pod.rows(statement)
 
-    assert history(pod) == [(2, "created", "The first text."), (1, "updated", "Older.")]
+    assert history(pod) == told
 
 
 def test_a_memory_that_we_change_has_each_revision_once(pod: Pods) -> None:

@@ -56,3 +56,18 @@ def test_a_text_that_only_looks_like_a_nul_is_a_text_as_any_other(
         assert answer.json()["imported_observations"] == imported
     (found,) = service.http.get("/search", params={"q": "herons", "tag": text}).json()
     assert found["topic_key"] == text
+
+
+@for_each("word", ["अ" * 20_000, f"a{'я' * 20_000}"])  # the index has 32,768 bytes of a word
+def test_a_word_that_the_index_cuts_within_a_letter_is_stored_and_found(
+    service: Service, word: str
+) -> None:
+    for number in range(12):  # more than there are threads of the database
+        service.save(f"{word} {number}")
+    service.save(f"plain words {len(word)}")
+
+    alike = service.http.post("/observations?similar=3", json=observation(f"{word} once more"))
+    found = service.http.get("/search", params={"q": f"plain {len(word)}", "project": "demo"})
+
+    assert alike.status_code == 201
+    assert found.json()[0]["content"] == f"plain words {len(word)}"

@@ -16,8 +16,7 @@ from agentops_memory.postgresql.migrate import brought_up_to_date, newest, tenan
 
 from ..support.callers import OPERATOR, calling
 from ..support.measures import key, measured
-from ..support.pods import Pods, looked, two
-from ..support.postgres import ordered
+from ..support.pods import Pods, two
 from ..support.process import program, until
 from ..support.service import START, Clock, Service, observation, serving
 from ..support.terminal import Terminal
@@ -73,40 +72,6 @@ def test_a_migration_that_meets_a_service_in_a_deadlock_begins_anew(postgresql: 
             newer.line('"serving on http')
             newer.line("deadlock during the migration; starting it again")
     assert versions(postgresql) == {newest() + 1}
-
-
-# What the release before writes at the first change of the only memory.
-AMENDED = """UPDATE memories
-                SET content = 'second', revision = 2, updated_at = updated_at + 1;
-             INSERT INTO revisions (memory_id, number, deed, at)
-             SELECT id, 2, 'updated', updated_at FROM memories"""
-DELETED = """UPDATE memories SET revision = 2, deleted_at = updated_at;
-             INSERT INTO revisions (memory_id, number, deed, at)
-             SELECT id, 2, 'deleted', deleted_at FROM memories"""
-IMPORTED = """UPDATE memories SET revision = 2;
-              INSERT INTO revisions
-                     (memory_id, number, deed, at, type, title, content, tags)
-              SELECT id, 1, 'updated', 0, type, title, 'earlier', '[]' FROM memories"""
-
-
-@pytest.mark.parametrize(
-    ("change", "texts"),
-    [(AMENDED, ["second", "first"]), (DELETED, [None, "first"]), (IMPORTED, ["first", "earlier"])],
-    ids=["amended", "deleted", "imported"],
-)
-def test_a_first_change_by_the_release_before_loses_no_text(
-    postgresql: str, change: str, texts: list[str | None]
-) -> None:
-    own = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DATABASE_URL": postgresql}
-    with program("serve", variables=own) as running, running.client() as http:
-        http.post("/observations", json=observation("first")).raise_for_status()
-        assert looked(postgresql, "SELECT count(*) FROM revisions") == [(0,)]
-
-        ordered(postgresql, f"SET search_path TO t_default; {change}")
-
-        history = http.get("/observations/1/history").json()
-    assert [it.get("content") for it in history] == texts
-    assert [it["revision"] for it in history] == [2, 1]
 
 
 def test_a_release_that_is_too_old_for_one_tenant_does_not_start(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -20,6 +21,7 @@ from agentops_memory.postgresql.transaction import number_of
 
 from ..support import postgres
 from ..support.engine import impatient
+from ..support.pods import looked
 from ..support.process import until
 from ..support.samples import for_each
 from ..support.service import Clock, Service, serving
@@ -37,29 +39,6 @@ def terminal(postgresql: str) -> Terminal:
 def service(postgresql: str, tmp_path: Path) -> Iterator[Service]:
     with ExitStack() as stack:
         yield stack.enter_context(serving(tmp_path / "memory.db", MEMORY_DATABASE_URL=postgresql))
-
-
-def rows(url: str, statement: str) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url) as connection:
-        return connection.execute(statement.encode()).fetchall()
-
-
-@pytest.mark.heavy
-def test_memories_are_saved_and_found_beside_a_service(
-    terminal: Terminal, service: Service
-) -> None:
-    service.save("Herons wade in shallow water.", project="birds")
-
-    assert "Saved as new #2" in terminal.say("save", "Owls", "They hunt.", "--project", "birds")
-    assert "Herons" in terminal.say("search", "herons")
-    assert {it["title"] for it in service.http.get("/search?q=owls").json()} == {"Owls"}
-    assert "They hunt." in terminal.say("history", 2)
-    assert terminal.say("stats").startswith("2 observations and 2 sessions")
-    assert "#2" in terminal.say("timeline", 2)
-    assert "birds" in terminal.say("sessions")
-    assert "Confirmed #2" in terminal.say("confirm", 2)
-    assert terminal.say("scan").endswith("no secrets found in texts\n")
-    assert "partition 1: exact" in terminal.say("index", "--check")
 
 
 @pytest.mark.slow
@@ -98,37 +77,25 @@ def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> No
     assert terminal.json("projects", "list") == []
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("kept", "until"), [("", "as long as those are kept"), ("14d", "for 14 days")]
-)
-def test_an_erasure_does_not_wait_for_bytes_and_says_where_they_are(
-    kept: str, until: str, postgresql: str
-) -> None:
-    terminal = Terminal({"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_RETENTION": kept})
+def test_an_erasure_says_where_bytes_are_until_tables_are_written_anew(postgresql: str) -> None:
+    terminal = Terminal({"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_RETENTION": "14d"})
     terminal.say("save", "Owls", "They hunt.", "--project", "birds")
     terminal.say("agents", "set", "coder", "--episodic-capacity", 3)
     where = (
         "The rows are gone. Their bytes stay in pages of the database until they are "
         "overwritten (`agentops-memory tenants rewrite default` does that at once), and "
-        f"{until} in its write-ahead log, replicas and backups."
+        "for 14 days in its write-ahead log, replicas and backups."
     )
-
     assert where in terminal.say("projects", "erase", "birds", "--yes")
     assert where in terminal.say("agents", "erase", "coder", "--yes")
-
-
-def test_tables_are_written_anew(terminal: Terminal, postgresql: str) -> None:
-    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
-    terminal.say("projects", "erase", "birds", "--yes")
     files = "SELECT relname, relfilenode FROM pg_class WHERE relname = 'memories'"
-    before = rows(postgresql, files)
+    before = looked(postgresql, files)
 
     told = terminal.say("tenants", "rewrite", "default")
 
     assert told == "No erased data is left in the schema t_default.\n"
-    assert rows(postgresql, files) != before
-    assert rows(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
+    assert looked(postgresql, files) != before
+    assert looked(postgresql, "SELECT pg_relation_size('t_default.memories')") == [(0,)]
 
 
 @pytest.mark.slow
@@ -156,10 +123,10 @@ def test_tables_are_not_written_anew_while_somebody_sees_or_erases(
         done = terminal.run("tenants", "rewrite", "default")
 
     assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
-    assert rows(postgresql, at) == [(True,)]
+    assert looked(postgresql, at) == [(True,)]
     monkeypatch.undo()
     terminal.say("tenants", "rewrite", "default")
-    assert rows(postgresql, at) == [(False,)]
+    assert looked(postgresql, at) == [(False,)]
 
 
 @pytest.mark.heavy
@@ -174,9 +141,9 @@ def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_
         first = erased(service, "one")
         terminal.say("tenants", "rewrite", "default")
         clock.advance(hours=23)
-        put(postgresql, OF_AN_AGENT)
+        looked(postgresql, OF_AN_AGENT)
         later = erased(service, "two")  # each has the service look at all receipts
-        until(lambda: not rows(postgresql, OF_AGENTS))  # of those nobody asks: it has looked
+        until(lambda: not looked(postgresql, OF_AGENTS))  # of those nobody asks: it has looked
         clock.advance(hours=2)
         erased(service, "three")
 
@@ -205,11 +172,6 @@ OF_AGENTS = "SELECT id FROM t_default.erasures WHERE kind = 'agent'"
 OF_AN_AGENT = """
     INSERT INTO t_default.erasures (id, kind, observations, revisions, sessions, erased_at)
     VALUES ('00000000-0000-7000-8000-000000000000', 'agent', 1, 0, 0, 0)"""
-
-
-def put(url: str, statement: str) -> None:
-    with psycopg.connect(url) as connection:
-        connection.execute(statement.encode())
 
 
 def erased(service: Service, said: str) -> str:
@@ -264,11 +226,11 @@ def test_a_tenant_is_a_schema_and_its_erasure_drops_it(
     erased = terminal.json("tenants", "erase", "acme", "--yes")
 
     assert (erased["observations"], erased["files"]) == (1, ["t_acme"])
-    assert {schema for schema, _ in rows(postgresql, TABLES)} == {"t_default"}
-    assert rows(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
+    assert {schema for schema, _ in looked(postgresql, TABLES)} == {"t_default"}
+    assert looked(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
     headers = {"X-API-Key": key["key"]}
     assert service.http.get("/stats", headers=headers).status_code == 401
-    assert {schema for schema, _ in rows(postgresql, TABLES)} == {"t_default"}
+    assert {schema for schema, _ in looked(postgresql, TABLES)} == {"t_default"}
 
 
 def test_an_erasure_that_meets_others_is_to_be_tried_again(
@@ -287,15 +249,7 @@ def test_an_erasure_that_meets_others_is_to_be_tried_again(
     done = terminal.run("tenants", "erase", "acme", "--yes")
 
     assert (done.exit_code, "were in conflict; try again." in done.stderr) == (1, True)
-    assert ("acme",) in rows(postgresql, "SELECT tenant FROM agentops.tenants")
-
-
-def test_the_default_tenant_is_not_erased(terminal: Terminal, postgresql: str) -> None:
-    assert (
-        "The default tenant is the service's own database."
-        in terminal.run("tenants", "erase", "default", "--yes").output
-    )
-    assert rows(postgresql, "SELECT tenant FROM agentops.tenants") == [("default",)]
+    assert ("acme",) in looked(postgresql, "SELECT tenant FROM agentops.tenants")
 
 
 @pytest.mark.heavy
@@ -315,36 +269,27 @@ def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, path: Path) -> N
     assert sum(it["rows"] for it in told[0]) > 2
 
 
-@pytest.mark.parametrize(
-    "command", [("backup", "--to", "archive"), ("restore", "archive"), ("migrate",)]
+BACKUPS = r".*pg_dump, or base backups with point-in-time recovery\."
+NAMED = r".*--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL"
+
+
+@for_each(
+    "command, said",
+    [
+        *((it, BACKUPS) for it in ("backup --to archive", "restore archive", "migrate")),
+        *((f"{it} --db file", NAMED) for it in ("stats", "projects list", "serve", "doctor")),
+        ("serve", "agentops-memory: MEMORY_BACKUP_DIR: this setting is for files;"),
+        ("tenants erase default --yes", ".*The default tenant is the service's own database."),
+    ],
 )
-def test_what_is_of_files_names_what_a_database_has(
-    command: tuple[str, ...], terminal: Terminal
+def test_what_is_of_files_is_refused_and_names_what_a_database_has(
+    command: str, said: str, postgresql: str, tmp_path: Path
 ) -> None:
-    done = terminal.run(*command)
+    backups = {"MEMORY_BACKUP_DIR": str(tmp_path)} if command == "serve" else {}
+    done = Terminal({"MEMORY_DATABASE_URL": postgresql, **backups}).run(*command.split())
 
     assert done.exit_code == 1
-    sentence = done.output.splitlines()[0]
-    assert "pg_dump, or base backups with point-in-time recovery." in sentence
-
-
-def test_a_folder_of_backups_is_refused_beside_a_database(postgresql: str, tmp_path: Path) -> None:
-    variables = {"MEMORY_DATABASE_URL": postgresql, "MEMORY_BACKUP_DIR": str(tmp_path)}
-
-    done = Terminal(variables).run("serve")
-
-    assert done.exit_code == 1
-    assert done.output.startswith("agentops-memory: MEMORY_BACKUP_DIR: this setting is for files;")
-
-
-@pytest.mark.parametrize("command", [("stats",), ("projects", "list"), ("serve",), ("doctor",)])
-def test_a_file_that_is_named_beside_a_database_is_refused(
-    command: tuple[str, ...], terminal: Terminal, path: Path
-) -> None:
-    done = terminal.run(*command, "--db", path)
-
-    assert done.exit_code == 1
-    assert "--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL" in done.output
+    assert re.match(said, done.output.replace("\n", " ")), done.output
 
 
 def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> None:
@@ -356,7 +301,7 @@ def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> N
     terminal.run("doctor")
 
     schemas = "SELECT 1 FROM pg_namespace WHERE nspname = 'agentops'"
-    assert rows(blank_database, schemas) == []
+    assert looked(blank_database, schemas) == []
     assert (
         "Creating the schema t_default."
         in terminal.run("save", "Owls", "They hunt.", "--project", "birds").output
@@ -369,20 +314,15 @@ def found(terminal: Terminal) -> dict[str, tuple[str, str]]:
     return {it["code"]: (it["status"], it["sentence"]) for it in findings}
 
 
-def test_the_doctor_finds_a_database_well(terminal: Terminal) -> None:
-    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
-
-    seen = found(terminal)
-
-    well = {code for code, (status, _) in seen.items() if status == "ok"}
-    assert {"database", "transactions", "format", "schema", "index", "size", "keys"} <= well
-    assert "files" not in seen and "served" not in seen  # noqa: PT018
-
-
 def test_the_doctor_tells_what_is_wrong_with_a_database(
     terminal: Terminal, postgresql: str
 ) -> None:
     terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    seen = found(terminal)
+    well = {code for code, (status, _) in seen.items() if status == "ok"}
+    assert {"database", "transactions", "format", "schema", "index", "size", "keys"} <= well
+    assert not {"files", "served"} & seen.keys()
+
     postgres.ordered(
         postgresql,
         "UPDATE t_default.areas SET memories = 7 WHERE area = 1",
@@ -390,9 +330,7 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
         "UPDATE pg_index SET indisvalid = false "
         "WHERE indexrelid = 't_default.memories_pkey'::regclass",
     )
-
     seen = found(terminal)
-
     assert seen["index"] == ("warning", "It differs from the memories in 6 rows.")
     assert seen["schema"][0] == "failed"
     assert "memories_pkey" in seen["schema"][1]
@@ -400,6 +338,12 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     assert seen["durability"][0] == "warning"
     terminal.say("index", "--rebuild")
     assert found(terminal)["index"][0] == "ok"
+
+    name = postgresql.partition("?")[0].rpartition("/")[2]
+    nowhere = Terminal({"MEMORY_DATABASE_URL": postgresql.replace(name, "nowhere")})
+    assert found(nowhere)["database"][0] == "failed"
+    assert "There is no such database" in found(nowhere)["database"][1]
+    assert nowhere.run("doctor").exit_code == 1
 
 
 @for_each(
@@ -417,17 +361,6 @@ def test_the_doctor_tells_what_a_commit_waits_for(waits: str, expected: tuple[st
     (finding,) = examination.check_durability(settings | {"synchronous_commit": waits})
 
     assert (finding.status, expected[1] in finding.sentence) == (expected[0], True)
-
-
-def test_the_doctor_tells_that_a_database_cannot_be_used(blank_database: str) -> None:
-    name = blank_database.partition("?")[0].rpartition("/")[2]
-    terminal = Terminal({"MEMORY_DATABASE_URL": blank_database.replace(name, "nowhere")})
-
-    seen = found(terminal)
-
-    assert seen["database"][0] == "failed"
-    assert "There is no such database" in seen["database"][1]
-    assert terminal.run("doctor").exit_code == 1
 
 
 def test_readiness_warns_while_no_standby_is_named(service: Service) -> None:

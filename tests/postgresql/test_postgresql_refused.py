@@ -1,12 +1,11 @@
 """A database that cannot be used: one sentence before anything is served, without the URL."""
 
 import os
-import re
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -66,101 +65,93 @@ def role(url: str, *grants: str) -> Iterator[str]:
         postgres.ordered(url, f"DROP OWNED BY {name}", f"DROP ROLE {name}")
 
 
-@contextmanager
-def database(url: str, options: str) -> Iterator[str]:
-    """The URL of a database that is made so."""
-    name = f"made_{os.getpid()}_{next(NUMBERS)}"
-    postgres.ordered(url, f"CREATE DATABASE {name} {options}")
-    try:
-        yield url_of(url, dbname=name)
-    finally:
-        postgres.ordered(url, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def test_a_host_that_nobody_listens_on(tmp_path: Path) -> None:
-    sentence = refused(f"postgresql://ada:{PASSWORD}@/memory?host={tmp_path}")
-
-    assert sentence.startswith("The database cannot be reached: check the host and the port")
-
-
-def test_a_host_that_has_no_address() -> None:
-    sentence = refused(f"postgresql://ada:{PASSWORD}@database.invalid/memory")
-
-    assert sentence.startswith("The database cannot be reached:")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [f"postgresql://ada:{PASSWORD}@[::1/memory", f"postgresql://ada:{PASSWORD}@host/m?nonsense=1"],
-)
+@for_each("url", [f"postgresql://ada:{PASSWORD}@[::1/memory",
+                  f"postgresql://ada:{PASSWORD}@host/m?nonsense=1"])  # fmt: skip
 def test_what_is_no_url(url: str) -> None:
     with pytest.raises(Refusal, match=r"^MEMORY_DATABASE_URL is not a PostgreSQL URL, such as"):
         started(url)
 
 
-def test_what_cannot_be_connected_to_is_told_in_a_sentence(blank_database: str) -> None:
-    sentence = refused(url_of(blank_database, dbname="nowhere"))
-
-    assert sentence.startswith("There is no such database: create it, or name another")
-
-    sentence = refused(url_of(blank_database, user="nobody_here"))
-
-    assert sentence.startswith("There is no such role: create it, or name another")
-
-    sentence = refused(url_of(blank_database, target_session_attrs="standby"))
-
-    assert sentence.startswith("MEMORY_DATABASE_URL asks for a standby")
-
-    with relayed(blank_database, lambda answer: answer) as url:
-        sentence = refused(url_of(url, sslmode="require"))
-
-    assert sentence.startswith("Encryption as in MEMORY_DATABASE_URL is not possible")
-
-    version = re.compile(rb"(server_version\0)\d\d")
-    with relayed(blank_database, lambda answer: version.sub(rb"\g<1>14", answer)) as url:
-        sentence = refused(url)
-
-    assert sentence == "The database is PostgreSQL 14; the oldest supported is 15."
-
-
-def test_a_role_without_the_rights_that_it_needs_is_told_which(blank_database: str) -> None:
-    with role(blank_database, "ALTER ROLE {} NOLOGIN") as url:
-        assert refused(url).startswith("The role may not log in")
-
-    with role(blank_database) as url:
-        assert refused(url).startswith("The role may not create a schema in the database")
-
-    name = conninfo_to_dict(blank_database)["dbname"]
-    with role(blank_database, f"REVOKE CONNECT ON DATABASE {name} FROM public") as url:
-        assert refused(url).startswith("The role may not connect to the database")
-
-
-def test_a_role_that_does_not_own_what_is_there(postgresql: str) -> None:
-    name = conninfo_to_dict(postgresql)["dbname"]
-    with role(postgresql, f"GRANT CREATE ON DATABASE {name} TO {{}}") as url:
-        assert refused(url).startswith("The schema agentops belongs to another role")
-
-
-def test_a_role_with_just_the_rights_that_it_needs_serves(blank_database: str) -> None:
-    name = conninfo_to_dict(blank_database)["dbname"]
-    with role(blank_database, f"GRANT CREATE ON DATABASE {name} TO {{}}") as url:
-        started(url)
-        assert Terminal({"MEMORY_DATABASE_URL": url}).say("tenants", "list").startswith("TENANT")
-
-
-def test_an_encoding_that_cannot_hold_all_texts(blank_database: str) -> None:
+def test_what_cannot_be_connected_to_is_told_in_a_sentence(
+    blank_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = f"postgresql://ada:{PASSWORD}@"
+    latin = f"latin_{os.getpid()}"
     options = "ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
-    with database(blank_database, options) as url:
-        assert refused(url).startswith("The database has the encoding LATIN1; make one with CREATE")
+    postgres.ordered(blank_database, f"CREATE DATABASE {latin} {options}")
+    told = {
+        f"{nobody}/memory?host={tmp_path}": "The database cannot be reached: check the host and",
+        f"{nobody}database.invalid/memory": "The database cannot be reached:",
+        url_of(blank_database, dbname="nowhere"): "There is no such database: create it, or name",
+        url_of(blank_database, user="nobody_here"): "There is no such role: create it, or name",
+        url_of(blank_database, target_session_attrs="standby"): (
+            "MEMORY_DATABASE_URL asks for a standby"
+        ),
+        url_of(blank_database, dbname=latin): "The database has the encoding LATIN1; make one with",
+    }
+    try:
+        for url, sentence in told.items():
+            assert refused(url).startswith(sentence)
+    finally:
+        postgres.ordered(blank_database, f"DROP DATABASE {latin} WITH (FORCE)")
+
+    with without_encryption() as port:
+        required = url_of(blank_database, host="127.0.0.1", port=f"{port}", sslmode="require")
+        assert refused(required).startswith("Encryption as in MEMORY_DATABASE_URL is not possible")
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", 140_000)
+    sentence = "The database is PostgreSQL 14; the oldest supported is 15."
+    assert refused(blank_database) == sentence
 
 
-def test_a_database_that_is_read_only(blank_database: str) -> None:
-    name = conninfo_to_dict(blank_database)["dbname"]
-    postgres.ordered(
-        blank_database, f"ALTER DATABASE {name} SET default_transaction_read_only = on"
-    )
+def test_a_role_without_the_rights_that_it_needs_is_told_which(
+    blank_database: str, postgresql: str
+) -> None:
+    name, used = (conninfo_to_dict(it)["dbname"] for it in (blank_database, postgresql))
+    may_create = f"GRANT CREATE ON DATABASE {name} TO {{}}"
+    none_left = "ALTER ROLE {} CONNECTION LIMIT 0"
+    for url, grants, sentence in (
+        (blank_database, ["ALTER ROLE {} NOLOGIN"], "The role may not log in"),
+        (blank_database, [], "The role may not create a schema in the database"),
+        (blank_database, [may_create, none_left], "It has no free connection: raise max_connect"),
+        (postgresql, [f"GRANT CREATE ON DATABASE {used} TO {{}}"],
+         "The schema agentops belongs to another role"),
+    ):  # fmt: skip
+        with role(url, *grants) as own:
+            assert refused(own).startswith(sentence)
 
-    assert refused(blank_database).startswith("The database is read-only, as a standby is")
+    with role(blank_database, may_create) as own:
+        started(own)
+        assert Terminal({"MEMORY_DATABASE_URL": own}).say("tenants", "list").startswith("TENANT")
+    with role(blank_database, f"REVOKE CONNECT ON DATABASE {name} FROM public") as own:
+        assert refused(own).startswith("The role may not connect to the database")
+
+
+HARMS = {
+    "UPDATE agentops.tenants SET version = 99": "newer",
+    "UPDATE agentops.control SET version = 99": "A newer version has upgraded the database",
+    "ALTER DATABASE {} SET default_transaction_read_only = on": (
+        "The database is read-only, as a standby is"
+    ),
+    "DROP SCHEMA t_acme CASCADE": (
+        "The schema of the tenant acme is gone: restore it from a backup"
+    ),
+}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_another_has_made_of_the_database_is_told_in_a_sentence(
+    postgresql: str, harm: str
+) -> None:
+    terminal = Terminal({"MEMORY_DATABASE_URL": postgresql})
+    terminal.say("tenants", "create", "acme")
+    postgres.ordered(postgresql, harm.format(conninfo_to_dict(postgresql)["dbname"]))
+
+    if "tenants SET version" in harm:  # of which a command without a tenant knows nothing
+        with pytest.raises(Refusal, match=HARMS[harm]):
+            started(postgresql)
+        assert "default has version 99" in terminal.run("stats").output
+    else:
+        assert refused(postgresql).startswith(HARMS[harm])
 
 
 def test_a_schema_of_our_name_that_another_program_made(blank_database: str) -> None:
@@ -174,31 +165,6 @@ def test_a_schema_of_our_name_that_another_program_made(blank_database: str) -> 
             "SELECT tablename FROM pg_tables WHERE schemaname = 'agentops'"
         ).fetchall()
     assert tables == [("tenants",)]
-
-
-def test_what_a_newer_version_of_the_program_made(postgresql: str) -> None:
-    postgres.ordered(postgresql, "UPDATE agentops.control SET version = 99")
-
-    assert refused(postgresql).startswith("A newer version has upgraded the database")
-
-
-def test_a_tenant_that_a_newer_version_of_the_program_has_migrated(postgresql: str) -> None:
-    postgres.ordered(postgresql, "UPDATE agentops.tenants SET version = 99")
-
-    with pytest.raises(Refusal, match=r"newer"):
-        started(postgresql)
-    done = Terminal({"MEMORY_DATABASE_URL": postgresql}).run("stats")
-    assert "The schema of the tenant default has version 99" in done.output
-
-
-def test_a_tenants_schema_that_is_gone(postgresql: str) -> None:
-    terminal = Terminal({"MEMORY_DATABASE_URL": postgresql})
-    terminal.say("tenants", "create", "acme")
-    postgres.ordered(postgresql, "DROP SCHEMA t_acme CASCADE")
-
-    assert refused(postgresql).startswith(
-        "The schema of the tenant acme is gone: restore it from a backup"
-    )
 
 
 @pytest.mark.heavy
@@ -215,14 +181,6 @@ def test_a_password_that_is_wrong_or_missing_and_a_role_that_no_rule_lets_in() -
     assert wrong == missing
     assert wrong.startswith("The database refuses the role or its password")
     assert rejected.startswith("The database admits no one from here")
-
-
-def test_a_database_without_a_connection_left(blank_database: str) -> None:
-    name = conninfo_to_dict(blank_database)["dbname"]
-    with role(blank_database, f"GRANT CREATE ON DATABASE {name} TO {{}}") as url:
-        user = conninfo_to_dict(url)["user"]
-        postgres.ordered(blank_database, f"ALTER ROLE {user} CONNECTION LIMIT 0")
-        assert refused(url).startswith("It has no free connection: raise max_connections")
 
 
 def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> None:
@@ -259,49 +217,23 @@ def test_no_command_takes_a_password_as_an_argument(argument: str) -> None:
 
 
 @contextmanager
-def relayed(url: str, changed: Callable[[bytes], bytes]) -> Iterator[str]:
-    """The URL of the same server, each of whose answers is changed before it arrives."""
-    given = conninfo_to_dict(url)
-    host, port = str(given.get("host", "127.0.0.1")), str(given.get("port", "5432"))
-
-    def relay(near: socket.socket) -> None:
-        with closing(near), closing(_connected(host, int(port))) as far:
-            back = threading.Thread(target=_pump, args=(far, near, changed))
-            back.start()
-            _pump(near, far, lambda asked: asked)
-            back.join()
+def without_encryption() -> Iterator[int]:
+    """The port of a server that has no encryption, as it tells whoever asks for it."""
 
     def accept() -> None:
-        while True:
-            try:
+        with suppress(OSError):  # the end
+            while True:
                 near, _ = listener.accept()
-            except OSError:  # the end
-                return
-            threading.Thread(target=relay, args=(near,)).start()
+                with near:
+                    near.recv(8)
+                    near.sendall(b"N")
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         accepting = threading.Thread(target=accept)
         accepting.start()
-        yield url_of(url, host="127.0.0.1", port=str(listener.getsockname()[1]))
+        yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
         accepting.join()
-
-
-def _connected(host: str, port: int) -> socket.socket:
-    if host.startswith("/"):
-        far = socket.socket(socket.AF_UNIX)
-        far.connect(f"{host}/.s.PGSQL.{port}")
-        return far
-    return socket.create_connection((host, port))
-
-
-def _pump(source: socket.socket, target: socket.socket, changed: Callable[[bytes], bytes]) -> None:
-    try:
-        while piece := source.recv(1 << 16):
-            target.sendall(changed(piece))
-        target.shutdown(socket.SHUT_WR)
-    except OSError:  # the other side has left
-        return
 
 
 @contextmanager
