@@ -1,7 +1,6 @@
 """Errors in batches: of one write, of its whole transaction, of the commit, of the writer."""
 
 import asyncio
-import random
 import sqlite3
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, NotFound, Unavailable
 from agentops_memory.memory import saves as changes
-from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine, writer
@@ -66,92 +64,43 @@ def dangling(tx: Transaction) -> None:
     statement(tx, "UPDATE memories SET session_id = 'nobody' WHERE content = 'guilty'")
 
 
-FAILURES: list[Work | None] = [
-    None, None, None, None, None, None,
-    raising(ValueError("no")), refused, not_unique, half_read,
-    rolling_back, interrupted,
-    lambda tx: statement(tx, "UPDATE no_such_table SET x = 1"),
-]  # fmt: skip
-
-
 RAISING: list[tuple[Work, type[BaseException]]] = [
     (raising(ValueError("no")), ValueError), (raising(Torn()), Torn),
-    (raising(MemoryError()), MemoryError),
     (raising(asyncio.CancelledError()), asyncio.CancelledError),
     (raising(StopIteration()), RuntimeError), (refused, NotFound), (not_unique, Conflict),
-    (half_read, ValueError),
+    (half_read, ValueError), (rolling_back, sqlite3.OperationalError), (interrupted, Unavailable),
 ]  # fmt: skip
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(5)
-@pytest.mark.parametrize(
-    ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
-)
-def test_a_write_that_raises_before_it_wrote_fails_alone_and_the_others_share_a_commit(
-    failure: Work, raised: type[BaseException], path: Path
-) -> None:
-    one, other = Seen("one"), Seen("other")
-
-    async def test(database: SqliteEngine) -> None:
-        await save(database, "before")
-        before = commits(path)
-        (first, error, last) = await together(database, [one, failure, other])
-        assert (first, last) == ("one", "other")
-        assert isinstance(error, raised)
-        assert commits(path) == before + 1
-        await save(database, "after")
-
-    run(path, test)
-    assert contents(path) == ["before", "one", "other", "after"]
-    assert one.alone == other.alone == [False]
-    assert_sound(path, live=4)
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(5)
-@pytest.mark.parametrize(
-    ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
-)
-def test_a_write_that_raises_after_it_wrote_is_undone_and_the_others_are_run_again(
-    failure: Work, raised: type[BaseException], path: Path
-) -> None:
-    one, other = Seen("one"), Seen("other")
-
-    async def test(database: SqliteEngine) -> None:
-        await save(database, "before")
-        before = commits(path)
-        (first, error, last) = await together(database, [one, saving("guilty", failure), other])
-        assert (first, last) == ("one", "other")
-        assert isinstance(error, raised)
-        assert commits(path) == before + 2
-        await save(database, "after")
-
-    run(path, test)
-    assert contents(path) == ["before", "one", "other", "after"]
-    assert (one.alone, other.alone) == ([False, True], [True])
-    assert_sound(path, live=4)
 
 
 @pytest.mark.slow
+@pytest.mark.representative(5)
+@pytest.mark.parametrize("has_written", [True, False])
 @pytest.mark.parametrize(
-    ("failure", "raised"), [(rolling_back, sqlite3.OperationalError), (interrupted, Unavailable)]
+    ("failure", "raised"), RAISING, ids=lambda value: getattr(value, "__name__", "")
 )
-def test_a_write_that_ends_the_transaction_is_refused_and_the_others_are_run_again(
-    failure: Work, raised: type[Exception], path: Path
+def test_a_write_that_raises_fails_alone_and_the_others_are_run_again_if_it_wrote(
+    failure: Work, raised: type[BaseException], has_written: bool, path: Path
 ) -> None:
     one, other = Seen("one"), Seen("other")
+    ends_it = failure in (rolling_back, interrupted)
 
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
-        (first, error, last) = await together(database, [one, saving("guilty", failure), other])
+        before = commits(path)
+        guilty = saving("guilty", failure) if has_written else failure
+        (first, error, last) = await together(database, [one, guilty, other])
         assert (first, last) == ("one", "other")
         assert isinstance(error, raised)
+        assert ends_it or commits(path) == before + 1 + has_written
+        await save(database, "after")
 
     run(path, test)
-    assert contents(path) == ["before", "one", "other"]
-    assert (one.alone, other.alone) == ([False, True], [True])
-    assert_sound(path, live=3)
+    assert contents(path) == ["before", "one", "other", "after"]
+    if has_written or ends_it:
+        assert (one.alone, other.alone) == ([False, True], [True])
+    else:
+        assert one.alone == other.alone == [False]
+    assert_sound(path, live=4)
 
 
 @pytest.mark.slow
@@ -205,36 +154,3 @@ def test_nobody_waits_for_ever_when_the_loop_of_the_writer_ends(path: Path) -> N
 
     with pytest.raises(Unavailable):  # the work that held the writer has lost its caller too
         run(path, test)
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("seed", range(4))
-def test_each_answer_tells_what_is_in_the_file_whatever_the_others_do(
-    seed: int, path: Path
-) -> None:
-    dice = random.Random(seed)  # noqa: S311 - no secret
-    plans = [[dice.choice(FAILURES) for _ in range(15)] for _ in range(20)]
-
-    async def caller(database: SqliteEngine, number: int) -> list[str]:
-        done = []
-        for turn, failure in enumerate(plans[number]):
-            name = f"{number} {turn}"
-            try:
-                await database.write(OPERATOR, saving(name, failure))
-            except (ValueError, NotFound, Conflict, Unavailable, sqlite3.OperationalError):
-                assert failure is not None
-            else:
-                assert failure is None
-                done.append(name)
-        return done
-
-    async def test(database: SqliteEngine) -> None:
-        await save(database, "before")
-        callers = (caller(database, number) for number in range(len(plans)))
-        for number, done in enumerate(await asyncio.gather(*callers)):
-            mine = [name for name in contents(path) if name.startswith(f"{number} ")]
-            assert mine == done
-
-    run(path, test)
-    assert_sound(path, live=1 + sum(plan.count(None) for plan in plans))

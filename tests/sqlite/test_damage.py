@@ -3,22 +3,19 @@
 import asyncio
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from agentops_memory.engine.maintenance import Condition, Maintenance
 from agentops_memory.errors import Damaged, StartRefused
 from agentops_memory.http import middleware as health
 from agentops_memory.jobs import schedule as jobs
-from agentops_memory.jobs.runner import WorkSignal, background
-from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, writer
-from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
 from ..support.database import assert_index_is_whole, put_in_index
@@ -84,65 +81,19 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
     assert_sound(service.path, live=4)
 
 
-def test_damage_that_is_met_while_no_caller_waits_is_mended(
-    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("saves", [0, 3], ids=["who only searches", "while no caller waits"])
+def test_a_damaged_index_that_is_met_otherwise_is_mended_too(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, saves: int
 ) -> None:
     monkeypatch.setattr(writer, "AT_ONCE", 3)
     with serving_with_a_damaged_index(path) as service:
-        for number in range(3):
+        for number in range(saves):
             service.save(f"pear {number}")
-        until(lambda: told(caplog, "index was damaged and has been rebuilt"))
-        assert_index_is_whole(service.path)
-
-
-def test_who_only_searches_lets_a_damaged_index_be_mended_too(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with serving_with_a_damaged_index(path) as service:
-        assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
+        if not saves:
+            assert titles(search(service, "apple 0", limit=2)) == ["n2", "n1"]
         until(lambda: told(caplog, "index was damaged and has been rebuilt"))
         assert titles(search(service, "apple 0", limit=1)) == ["n0"]
-
-
-async def test_what_stays_damaged_is_looked_at_again_without_a_bell() -> None:
-    looks, third = list[Caller](), asyncio.Event()
-
-    class Untouched:
-        async def repair(self, _: Caller) -> tuple[int, ...]:
-            return ()
-
-        async def check(self, caller: Caller, *, thorough: bool) -> Condition:
-            assert thorough
-            looks.append(caller)
-            if len(looks) == 3:
-                third.set()
-            return Condition(is_intact=third.is_set())
-
-    bell, maintenance = WorkSignal(), cast("Maintenance", Untouched())
-    async with asyncio.timeout(60), background(jobs.repair(maintenance, bell)):
-        bell.set(OPERATOR)
-        await third.wait()  # nobody else rings
-        await asyncio.sleep(0.05)  # ten pauses, in which it is left alone
-    assert looks == [OPERATOR] * 3
-
-
-async def test_what_cannot_be_mended_for_damage_is_looked_at_again_without_a_word(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    looks, third = list[Caller](), asyncio.Event()
-
-    class Broken:
-        async def repair(self, caller: Caller) -> tuple[int, ...]:
-            looks.append(caller)
-            if len(looks) == 3:
-                third.set()
-            raise Damaged(DAMAGED["error"])
-
-    bell, maintenance = WorkSignal(), cast("Maintenance", Broken())
-    async with asyncio.timeout(60), background(jobs.repair(maintenance, bell)):
-        bell.set(OPERATOR)
-        await third.wait()
-    assert caplog.records == []
+        assert_index_is_whole(service.path)
 
 
 def saved(service: Service, content: str) -> Any:
@@ -212,6 +163,7 @@ def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
         until(lambda: ready(service)[0] == 200)
         service.save("pear")
     assert told(caplog, "the database file is intact again") == 1
+    assert told(caplog, "the repair failed") == 0
     assert rows(service.path, "SELECT count(*) FROM memory_text") == [(2,)]
     assert_index_is_whole(service.path)  # it may have been made anew, and left pages to nobody
 
@@ -252,21 +204,20 @@ def bad_schema(path: Path) -> None:
 HARMS = (noise, cut, bad_header, bad_schema)
 
 
-@pytest.mark.parametrize("harm", HARMS)
-def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(
-    path: Path, harm: Callable[[Path], None]
-) -> None:
-    with serving(path) as service:
+def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with serving(tmp_path / "memory.db") as service:
         service.save("apple")
-    harm(path)
-    before = path.read_bytes()
+    for harm in HARMS:
+        path = Path(shutil.copy(service.path, tmp_path / f"{harm.__name__}.db"))
+        harm(path)
+        before = path.read_bytes()
 
-    with pytest.raises(StartRefused) as refused, serving(path):
-        pass
+        with pytest.raises(StartRefused) as refused, serving(path):
+            pass
 
-    assert str(path) in str(refused.value)
-    assert REMEDY in str(refused.value)
-    assert path.read_bytes() == before
+        assert str(path) in str(refused.value)
+        assert REMEDY in str(refused.value)
+        assert path.read_bytes() == before
 
 
 def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log_line(
@@ -307,14 +258,3 @@ def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(path: Pat
 
     asyncio.run(test())
     assert_sound(path, live=6)
-
-
-def test_what_leaves_the_schema_leaves_it_with_its_indexes_whatever_it_is_called() -> None:
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.execute("""CREATE TABLE "o'dd" (x UNIQUE, y)""")
-        database.execute("CREATE TABLE other (x)")
-        database.execute("""CREATE INDEX "it's" ON other (x)""")
-        for statement in drop_statements(["o'dd", "it's"]):
-            database.execute(statement)
-
-        assert database.execute("SELECT name FROM sqlite_schema").fetchall() == [("other",)]

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +16,10 @@ from agentops_memory.recall.query import understood
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import search as sqlite_search
 
-from ..support.database import imported
 from ..support.engine import run, save, slow_words
 from ..support.explaining import explained
 from ..support.recall import context, search, titles
-from ..support.service import Service, observation, serving
+from ..support.service import Service, serving
 
 OVER = timedelta(seconds=-1)
 PROMPT = "Where do the apples grow? And the pears?"
@@ -42,11 +40,32 @@ def hasty(
 
 
 @pytest.mark.slow
-def test_the_newest_stand_in_for_the_best(hasty: Service) -> None:
+def test_the_newest_stand_in_for_the_best_and_no_read_fails(hasty: Service) -> None:
     hits = search(hasty, PROMPT, project="demo", limit=3)
 
     assert titles(hits) == ["n4", "n3", "n2"]
     assert context(hasty, PROMPT, limit=3) == ["n4", "n3", "n2"]
+    for path, name in (("/search", "q"), ("/context", "query")):
+        answer = explained(hasty, path, **{name: PROMPT, "project": "demo"})
+        assert answer["explain"]["degraded"] is True
+    # A text without words is answered as ever.
+    assert (search(hasty, "?!"), context(hasty, "?!", limit=2)) == ([], ["n4", "n3"])
+    assert explained(hasty, "/context", query="?!", project="demo")["explain"]["degraded"] is False
+
+    hasty.save("secret", title="theirs", project="other")
+    hasty.save("apples", title="all", project="other", scope="global")
+    hasty.save("fix", title="fix", type="bugfix", tags=["core"])
+    assert "theirs" not in titles(search(hasty, PROMPT, project="demo"))
+    assert "theirs" not in context(hasty, PROMPT, limit=50)
+    assert titles(search(hasty, PROMPT, project="demo", type="bugfix")) == ["fix"]
+    assert context(hasty, PROMPT, tag="core") == ["fix"]
+    assert titles(search(hasty, PROMPT, scope="global")) == ["all"]
+    for text, narrowed in product(
+        (PROMPT, "applez", "a/b", "数据库", "the"), ({}, {"tag": "none"})
+    ):
+        for path, name in (("/search", "q"), ("/context", "query"), ("/stats", "x")):
+            asked = {name: text, "why_not": "1", **narrowed}
+            assert hasty.http.get(path, params=asked).status_code == 200, (path, asked)
 
 
 def test_words_leave_time_for_what_stands_in_for_them(
@@ -60,71 +79,6 @@ def test_words_leave_time_for_what_stands_in_for_them(
         service.save("newest", title="newest", session_id="s1")
 
         assert context(service, PROMPT, limit=1) == ["newest"]
-
-
-FILTERS: list[dict[str, str]] = [{}, {"project": "demo"}, {"scope": "global"}, {"tag": "none"}]
-WANTED: list[dict[str, str]] = [{}, {"explain": "true"}, {"why_not": "1"}]
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(3)
-@pytest.mark.parametrize("text", [PROMPT, "applez", "a/b", "数据库", "the", "?"])
-def test_no_read_fails(hasty: Service, text: str) -> None:
-    asked = product((("/search", "q"), ("/context", "query")), FILTERS, WANTED)
-
-    failed = [
-        (path, narrowed, wanted)
-        for (path, name), narrowed, wanted in asked
-        if hasty.http.get(path, params={name: text, **narrowed, **wanted}).status_code != 200
-    ]
-    assert failed == []
-
-
-@pytest.mark.slow
-def test_an_explained_answer_says_that_it_is_degraded(hasty: Service) -> None:
-    for path, name in (("/search", "q"), ("/context", "query")):
-        answer = explained(hasty, path, **{name: PROMPT, "project": "demo"})
-        assert answer["explain"]["degraded"] is True
-
-
-@pytest.mark.heavy
-def test_reads_that_follow_have_their_time(hasty: Service) -> None:
-    for _ in range(4):
-        search(hasty, PROMPT, project="demo")
-        context(hasty, PROMPT)
-        for path in ("/observations/recent", "/export", "/stats", "/timeline?observation_id=3"):
-            assert hasty.http.get(path).status_code == 200
-
-
-@pytest.mark.slow
-def test_a_text_without_words_is_answered_as_ever(hasty: Service) -> None:
-    assert context(hasty, "?!", limit=2) == ["n4", "n3"]
-    assert search(hasty, "?!") == []
-    assert explained(hasty, "/context", query="?!", project="demo")["explain"]["degraded"] is False
-
-
-@pytest.mark.heavy
-def test_filters_hold_for_what_stands_in(hasty: Service) -> None:
-    hasty.save("secret", title="theirs", project="other")
-    hasty.save("apples", title="all", project="other", scope="global")
-    hasty.save("fix", title="fix", type="bugfix", tags=["core"])
-
-    assert "theirs" not in titles(search(hasty, PROMPT, project="demo"))
-    assert "theirs" not in context(hasty, PROMPT, limit=50)
-    assert titles(search(hasty, PROMPT, project="demo", type="bugfix")) == ["fix"]
-    assert context(hasty, PROMPT, tag="core") == ["fix"]
-    assert titles(search(hasty, PROMPT, scope="global")) == ["all"]
-
-
-@pytest.mark.heavy
-def test_the_limit_ends_with_the_words_however_much_is_read_then(path: Path) -> None:
-    with serving(path, MEMORY_RECALL_LIMIT="0") as service:
-        imported(service, [observation(f"apple {number}") for number in range(2000)])
-        asked: dict[str, Any] = {"query": "zebra", "project": "demo", "limit": 1000}
-        for wanted in ({}, {"explain": "true"}):
-            answer = service.http.get("/context", params=asked | wanted)
-            assert answer.status_code == 200, answer.text
-            assert len(answer.json()["recent_observations"]) > 0
 
 
 def test_with_time_enough_the_best_are_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

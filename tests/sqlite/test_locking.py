@@ -62,16 +62,6 @@ def test_a_write_waits_for_another_process_then_is_refused_and_reads_go_on(
     assert service.save("after")["id"] == 2
 
 
-@pytest.mark.slow
-def test_a_write_that_gets_the_lock_in_time_is_served(service: Service) -> None:
-    with ThreadPoolExecutor() as threads:
-        with locked(service.path):
-            waiting = [threads.submit(save, service, str(number)) for number in range(4)]
-            assert service.http.get("/stats").json()["total_observations"] == 0
-
-        assert [answer.result().status_code for answer in waiting] == [201] * 4
-
-
 def test_writes_behind_one_lock_are_refused_together_and_not_one_after_another(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

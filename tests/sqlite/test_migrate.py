@@ -59,17 +59,6 @@ def test_every_tenant_is_brought_up_to_date(path: Path, terminal: Terminal) -> N
     assert terminal.say("migrate").count("there is nothing to do.") == 2
 
 
-def test_other_rules_make_the_index_anew(path: Path, terminal: Terminal) -> None:
-    terminal.say("migrate")
-    running("UPDATE index_rules SET rules = 'others'")(path)
-
-    told = terminal.say("migrate", "--dry-run")
-    terminal.say("migrate")
-
-    assert f"stays at format {NEWEST}, and its index is rebuilt." in told
-    assert terminal.say("migrate", "--dry-run").count("nothing to do") == 1
-
-
 def test_one_that_is_refused_stays_and_the_others_go_on(path: Path, terminal: Terminal) -> None:
     folder = path.with_name("memory.db.tenants")
     folder.mkdir()
@@ -100,43 +89,32 @@ def test_nothing_is_done_while_a_service_has_the_databases(path: Path, terminal:
     assert "is served by" in refused.stderr
 
 
-def test_nothing_is_done_without_room(
+def test_nothing_is_done_or_tried_without_room_and_other_rules_make_the_index_anew(
     path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     terminal.say("migrate")
     running("UPDATE index_rules SET rules = 'others'", "PRAGMA journal_mode = DELETE")(path)
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1, 1, 2**20))
-    before = path.read_bytes()
+    needed, before = planned(path, ALL).needed, path.read_bytes()
+    untried = "not tried: there is not enough space for a copy."
+    with monkeypatch.context() as small:
+        small.setattr(shutil, "disk_usage", lambda _: usage(1, 1, 2**20))
+        told, done = terminal.run("migrate", "--dry-run"), terminal.run("migrate")
+        assert (told.exit_code, done.exit_code) == (1, 1)
+        assert "1.0 MiB are free. That is not enough." in told.stdout
+        assert untried in told.stdout
+        assert path.read_bytes() == before
 
-    told, done = terminal.run("migrate", "--dry-run"), terminal.run("migrate")
-
-    assert (told.exit_code, done.exit_code) == (1, 1)
-    assert "1.0 MiB are free. That is not enough." in told.stdout
-    assert "not tried: there is not enough space for a copy." in told.stdout
-    assert path.read_bytes() == before
-
-
-def test_nothing_is_tried_without_room_for_a_copy(
-    path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal.say("migrate")
-    running("UPDATE index_rules SET rules = 'others'", "PRAGMA journal_mode = DELETE")(path)
-    usage = namedtuple("usage", "total used free")
-    needed = planned(path, ALL).needed
+    told = terminal.run("migrate", "--dry-run")
+    assert f"stays at format {NEWEST}, and its index is rebuilt." in told.stdout
+    assert untried not in told.stdout
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(1, 1, needed))
-
     told, done = terminal.run("migrate", "--dry-run"), terminal.run("migrate")
+    assert (told.exit_code, untried in told.stdout, done.exit_code) == (0, True, 0)
+    assert terminal.say("migrate", "--dry-run").count("nothing to do") == 1
 
-    assert (told.exit_code, done.exit_code) == (0, 0)
-    assert "not tried: there is not enough space for a copy." in told.stdout
-
-
-def test_without_a_database_there_is_nothing_to_migrate(tmp_path: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(tmp_path / "none" / "memory.db")})
-
-    done = terminal.run("migrate")
-
+    none = path.with_name("none") / "memory.db"
+    done = Terminal({"MEMORY_DB_PATH": str(none)}).run("migrate")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "There is no database at" in done.stderr
-    assert not (tmp_path / "none").exists()
+    assert not none.parent.exists()

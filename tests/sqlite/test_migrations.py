@@ -21,7 +21,7 @@ from agentops_memory.sqlite.migrate import MIGRATIONS, apply_migrations, migrate
 from agentops_memory.sqlite.partitions import Partitions
 
 from ..support.engines import rows
-from ..support.files import NEWEST, NOW, assert_sound, beside, disk, found, mounted, schema
+from ..support.files import NEWEST, NOW, assert_sound, beside, disk, found, mounted
 from ..support.openintent_agents import Agent
 from ..support.original import SCHEMA, filled, original, with_wal_left
 from ..support.process import program
@@ -57,48 +57,28 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 # A new file
 
 
-def test_a_new_file_is_ours_current_and_in_wal_mode(path: Path) -> None:
-    migrated(path, NOW)
-
-    assert rows(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
-    assert rows(path, "PRAGMA user_version") == [(NEWEST,)]
-    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_its_folder_is_made_when_it_is_missing(tmp_path: Path) -> None:
-    migrated(tmp_path / "some" / "folder" / "memory.db", NOW)
-
-    assert (tmp_path / "some" / "folder" / "memory.db").is_file()
-
-
-def test_an_empty_file_is_a_new_one_which_is_written_to_no_more_but_for_wal_mode(
-    path: Path,
+def test_a_new_file_and_an_empty_one_are_ours_and_written_to_no_more_but_for_wal_mode(
+    tmp_path: Path,
 ) -> None:
-    path.touch()
+    (empty := tmp_path / "empty.db").touch()
+    for path in (tmp_path / "some" / "folder" / "memory.db", empty):
+        migrated(path, NOW)
 
-    migrated(path, NOW)
+        assert rows(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
+        assert rows(path, "PRAGMA user_version") == [(NEWEST,)]
+        assert rows(path, "PRAGMA journal_mode") == [("wal",)]
+        assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+        assert "memories" in tables(path)
 
-    assert "memories" in tables(path)
+        migrated(path, NOW)
+        before = path.read_bytes()
+        migrated(path, NOW)
+        assert path.read_bytes() == before
 
-    migrated(path, NOW)
-    before = path.read_bytes()
-
-    migrated(path, NOW)
-
-    assert path.read_bytes() == before
-
-    migrated(path, NOW)
-    assert rows(path, "PRAGMA journal_mode = DELETE") == [("delete",)]
-
-    migrated(path, NOW)
-
-    assert rows(path, "PRAGMA journal_mode") == [("wal",)]
-
-
-def test_each_statement_of_a_migration_stands_alone() -> None:
+        assert rows(path, "PRAGMA journal_mode = DELETE") == [("delete",)]
+        migrated(path, NOW)
+        assert rows(path, "PRAGMA journal_mode") == [("wal",)]
     first = list(statements(1))
-
     assert all(sqlite3.complete_statement(statement) for statement in first)
     assert "".join(first).split() == (MIGRATIONS / "0001_memories.sql").read_text("utf-8").split()
 
@@ -106,121 +86,46 @@ def test_each_statement_of_a_migration_stands_alone() -> None:
 # Several processes
 
 
-def test_processes_that_start_at_once_on_a_new_file_make_it_once(path: Path) -> None:
+@pytest.mark.parametrize(
+    "old", [None, *(pytest.param(it, marks=pytest.mark.heavy) for it in ("DELETE", "WAL"))]
+)
+def test_processes_that_start_at_once_on_a_file_make_or_upgrade_it_once(
+    path: Path, old: str | None
+) -> None:
+    if old is not None:
+        filled(path, journal_mode=old, rows=1000)
+
     start_together(path)
 
+    if old is not None:
+        assert rows(path, "SELECT count(*), min(id), max(id) FROM memories") == [(1000, 1, 1000)]
+        assert rows(path, "SELECT count(*) FROM memories_fts_0('{content} : zebra')") == [(1000,)]
+    assert beside(path) == (["memory.db.before-upgrade"] if old else [])
     assert tables(path) == expected_tables(path)
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
-def test_processes_that_start_at_once_on_the_originals_file_upgrade_it_once(
-    path: Path, journal_mode: str
-) -> None:
-    filled(path, journal_mode=journal_mode, rows=1000)
-
-    start_together(path)
-
-    assert rows(path, "SELECT count(*), min(id), max(id) FROM memories") == [(1000, 1, 1000)]
-    assert rows(path, "SELECT count(*) FROM sessions") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM memories_fts_0('{content} : zebra')") == [(1000,)]
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-    assert beside(path) == ["memory.db.before-upgrade"]
-    assert tables(path) == expected_tables(path)
-
-
 # A migration that fails
 
 
-def test_a_migration_that_fails_leaves_nothing_of_a_new_file(path: Path, scripts: Path) -> None:
+def test_a_migration_that_fails_leaves_a_file_as_it_was(tmp_path: Path, scripts: Path) -> None:
+    new, ours, old = (tmp_path / f"{it}.db" for it in ("new", "ours", "old"))
+    migrated(ours, NOW)
+    filled(old)
+    before = ours.read_bytes(), old.read_bytes()
     add(scripts, "9999_broken.sql", "CREATE TABLE half (id);\nINSERT INTO nowhere VALUES (1);\n")
 
-    with pytest.raises(StartRefused, match="no such table: nowhere"):
-        migrated(path, NOW)
+    for path in (new, ours, old):
+        with pytest.raises(StartRefused, match="no such table: nowhere"):
+            migrated(path, NOW)
 
-    assert tables(path) == set()
-    assert rows(path, "PRAGMA user_version") == [(0,)]
-
-
-def test_a_migration_that_fails_leaves_an_older_file_as_it_was(path: Path, scripts: Path) -> None:
-    migrated(path, NOW)
-    before = path.read_bytes()
-    add(scripts, "9999_broken.sql", "DROP TABLE revisions;\nINSERT INTO nowhere VALUES (1);\n")
-
-    with pytest.raises(StartRefused, match="no such table: nowhere"):
-        migrated(path, NOW)
-
-    assert path.read_bytes() == before
-
-
-@pytest.mark.slow
-def test_a_migration_that_fails_leaves_the_originals_file_as_it_was(
-    path: Path, scripts: Path
-) -> None:
-    filled(path)
-    before = path.read_bytes()
-    add(scripts, "9999_broken.sql", "INSERT INTO nowhere VALUES (1);\n")
-
-    with pytest.raises(StartRefused, match="no such table: nowhere"):
-        migrated(path, NOW)
-
-    assert path.read_bytes() == before
-    assert rows(path, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
+    assert (ours.read_bytes(), old.read_bytes()) == before
+    assert (tables(new), rows(new, "PRAGMA user_version")) == (set(), [(0,)])
+    assert rows(old, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
 
 
 # Further migrations
-
-
-@pytest.mark.heavy
-def test_older_files_and_the_originals_end_with_the_schema_of_a_new_one(
-    path: Path, tmp_path: Path, scripts: Path
-) -> None:
-    migrated(path, NOW)
-    old = filled(tmp_path / "old.db")
-    new = tmp_path / "new.db"
-    add(
-        scripts,
-        "9999_pins.sql",
-        "-- A trigger's own semicolons end no statement.\n"
-        "CREATE TABLE pins (id INTEGER PRIMARY KEY);\n"
-        "CREATE TRIGGER pinned AFTER INSERT ON pins BEGIN\n"
-        "    SELECT 1;\n"
-        "    SELECT 2;\n"
-        "END;\n"
-        "CREATE INDEX pins_by_id ON pins (id)",
-    )
-
-    for file in (path, old, new):
-        migrated(file, NOW)
-
-    assert schema(path) == schema(old) == schema(new)
-    assert {"pins", "pinned", "pins_by_id"} <= tables(new)
-    assert rows(path, "PRAGMA user_version") == [(NEWEST + 1,)]
-
-
-@pytest.mark.heavy
-def test_what_three_migrations_held_survives_the_fourth(path: Path, scripts: Path) -> None:
-    make_older(path, scripts, 3, THREE)
-    before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
-
-    migrated(path, NOW)
-
-    assert_sound(path, live=1)
-    after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in KEPT]
-    assert after == before
-    with serving(path) as service:
-        assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
-        assert service.save("new")["id"] == 10  # the ninth was erased; its id is nobody's
-        assert [r["action"] for r in service.http.get("/observations/7/history").json()] == [
-            "updated",
-            "created",
-        ]
-        service.http.delete("/observations/7?hard=true")
-        assert service.http.get("/observations/7").status_code == 404
-    assert rows(path, "SELECT count(*) FROM revisions WHERE memory_id = 7") == [(0,)]
-    assert_sound(path, live=1)
 
 
 @pytest.mark.slow
@@ -258,20 +163,34 @@ def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts:
 
 
 @requirement("OI-95")
-def test_agents_memory_comes_to_a_file_and_changes_nothing_of_it(path: Path, scripts: Path) -> None:
-    make_older(path, scripts, 12, THREE)
-    kept = [*KEPT[:-1], ("id, hex(block)", "memories_fts_0_data")]
-    before = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
+def test_what_earlier_migrations_held_survives_the_later_ones(
+    tmp_path: Path, scripts: Path
+) -> None:
+    for newest in (3, 12):
+        path = tmp_path / f"{newest}" / "memory.db"
+        path.parent.mkdir()
+        make_older(path, scripts, newest, THREE)
+        kept = [*KEPT, *([("id, hex(block)", "memories_fts_0_data")] if newest == 12 else [])]
+        kept = [it for it in kept if newest == 3 or it[1] != "sqlite_sequence"]
+        before = [
+            rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept
+        ]
 
-    migrated(path, NOW)
+        migrated(path, NOW)
 
-    after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
-    assert after == before
-    assert_sound(path, live=1)
-    with serving(path) as service:
-        ada = Agent(service.http)
-        assert ada.get(ada.make()).json()["key"] == "apple"
-        assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
+        after = [rows(path, f"SELECT {columns} FROM {table} ORDER BY 1") for columns, table in kept]
+        assert after == before
+        assert_sound(path, live=1)
+        with serving(path) as service:
+            assert [hit["title"] for hit in service.http.get("/search?q=zebra").json()] == ["kept"]
+            assert service.save("new")["id"] == 10  # the ninth was erased; its id is nobody's
+            ada = Agent(service.http)
+            assert ada.get(ada.make()).json()["key"] == "apple"
+            history = service.http.get("/observations/7/history").json()
+            assert [it["action"] for it in history] == ["updated", "created"]
+            service.http.delete("/observations/7?hard=true")
+            assert service.http.get("/observations/7").status_code == 404
+        assert rows(path, "SELECT count(*) FROM revisions WHERE memory_id = 7") == [(0,)]
 
 
 def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
@@ -382,7 +301,7 @@ def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
 @for_each(
     "content", [b"This is a letter and no database.\n" * 99, b"xy", b"SQLite format 3\x00" * 64]
 )
-def test_a_file_that_is_no_database_is_refused_and_stays(path: Path, content: bytes) -> None:
+def test_what_is_no_database_is_refused_and_stays(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
     with pytest.raises(StartRefused, match=r"^The database .*memory\.db cannot be used: .*\.$"):
@@ -390,6 +309,10 @@ def test_a_file_that_is_no_database_is_refused_and_stays(path: Path, content: by
 
     assert path.read_bytes() == content
     assert beside(path) == []
+    with pytest.raises(StartRefused, match="cannot be used: "):  # a path below a file
+        migrated(path / "memory.db", NOW)
+    with pytest.raises(StartRefused, match="cannot be used: unable to open database file"):
+        migrated(path.parent, NOW)
 
 
 @pytest.mark.parametrize(
@@ -417,27 +340,6 @@ def test_a_database_of_another_program_is_refused_and_stays(
     assert beside(path) == []
 
 
-def test_a_folder_in_the_place_of_the_file_is_refused(path: Path) -> None:
-    path.mkdir()
-
-    with pytest.raises(StartRefused, match="cannot be used: unable to open database file"):
-        migrated(path, NOW)
-
-
-def test_a_path_below_a_file_is_refused(path: Path) -> None:
-    path.write_text("a file")
-
-    with pytest.raises(StartRefused, match="cannot be used: "):
-        migrated(path / "memory.db", NOW)
-
-    assert path.read_text() == "a file"
-
-
-def test_a_new_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path) -> None:
-    with pytest.raises(StartRefused, match="cannot be used: Read-only file system"):
-        migrated(read_only / "new.db", NOW)
-
-
 def test_a_new_file_is_for_its_owner_alone_and_one_that_is_there_keeps_its_mode(path: Path) -> None:
     modes = []
     for _ in range(2):
@@ -450,11 +352,14 @@ def test_a_new_file_is_for_its_owner_alone_and_one_that_is_there_keeps_its_mode(
     assert modes == [{"0o600"}, {"0o640"}]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["ours.db", "original.db", "log.db"])
-def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path, name: str) -> None:
-    with pytest.raises(StartRefused, match=r"cannot be used: .*(readonly|unable to open|[Rr]ead)"):
-        migrated(read_only / name, NOW)
+def test_a_file_in_a_folder_that_cannot_be_written_is_refused(read_only: Path) -> None:
+    with pytest.raises(StartRefused, match="cannot be used: Read-only file system"):
+        migrated(read_only / "new.db", NOW)
+    for name in ("ours.db", "original.db", "log.db"):
+        with pytest.raises(
+            StartRefused, match=r"cannot be used: .*(readonly|unable to open|[Rr]ead)"
+        ):
+            migrated(read_only / name, NOW)
 
 
 @pytest.mark.slow

@@ -1,32 +1,24 @@
 """Partitions of the index: damage that is mended, projects that move, how they are read."""
 
-from collections.abc import Callable
 from contextlib import closing
-from datetime import timedelta
 
 import pytest
 
-from agentops_memory.engine.maintenance import Tidied
-from agentops_memory.memory import saves
-from agentops_memory.memory import saves as memories
 from agentops_memory.memory import space as kinds
-from agentops_memory.memory.access import OPERATOR, Caller
-from agentops_memory.memory.memory import Change, MemoryId
+from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import IndexGroup
 from agentops_memory.recall import visibility as document
 from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.engine import SqliteMaintenance
-from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.database import assert_index_is_whole, put_in_index
-from ..support.engine import draft
 from ..support.engines import rows
 from ..support.partitions import found, inside, keeping, places, plan_of, swept
 from ..support.process import until
 from ..support.recall import search, titles
-from ..support.service import START, Service
-from ..support.stores import Object, at, entry, store
+from ..support.service import Service
+from ..support.stores import Object, at, store
 
 # Damage, and what mends it
 
@@ -76,71 +68,30 @@ def test_damage_is_seen_in_its_partition_and_mended_there_alone(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.heavy
-def test_a_sweep_rebuilds_what_has_drifted_and_nothing_else(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
-    for project in ("a", "b"):
-        service.save("apple", project=project)
-    swept(service.path)  # which merges segments
-    with closing(connect(service.path)) as database:
-        database.execute(f"DELETE FROM memories_fts_1_docsize WHERE id < {PRIOR}")
-    before = inside(service.path, 0)
-
-    assert swept(service.path) == Tidied(parts=2, drift=1, rebuilt=(1,), moved=0, is_damaged=False)
-
-    assert swept(service.path) == Tidied(parts=2, drift=0, rebuilt=(), moved=0, is_damaged=False)
-    assert inside(service.path, 0) == before
-    assert_index_is_whole(service.path)
-
-
 # Moving
 
 
-@pytest.mark.heavy
-def test_the_smallest_project_leaves_a_crowded_partition_and_all_is_found_as_before(
+@pytest.mark.slow
+def test_the_smallest_project_is_moved_to_a_partition_that_is_made_for_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(document, "MOST_MEMORIES", 4)
-    service.save("apple for all", title="all", scope="global", project="small")
-    for project, count in (("large", 1), ("small", 2), ("medium", 3), ("large", 6), ("last", 1)):
+    service.save("apple for all", title="all", scope="global")
+    for project, count in (("large", 5), ("medium", 3), ("small", 2)):
         for number in range(count):
             scope = "team" if number == 1 else "project"
-            service.save(f"apple {project} {number}", project=project, scope=scope)
-    assert places(service.path) == {"large": {0}, "small": {0}, "medium": {0}, "last": {1}}
-    asked = [
-        dict(zip(("project", "scope"), where, strict=False))
-        for where in [(), ("large",), ("small",), ("medium",), ("small", "team"), ("last",)]
-    ]
+            service.save(f"apple {number}", project=project, scope=scope)
+    asked = [{}, *({"project": it} for it in ("large", "medium", "small"))]
     before = [found(service, **narrowed) for narrowed in asked]
+    monkeypatch.setattr(document, "MOST_MEMORIES", 2)
+    monkeypatch.setattr(document, "OVERSIZED", 9)
 
-    monkeypatch.setattr(document, "OVERSIZED", 10)
     assert swept(service.path).moved == 1
 
-    assert places(service.path) == {"large": {0}, "small": {1}, "medium": {0}, "last": {1}}
+    assert places(service.path) == {"large": {0}, "medium": {0}, "small": {1}}
     assert [found(service, **narrowed) for narrowed in asked] == before
     assert_index_is_whole(service.path)
     service.save("walnut", project="small")
     assert titles(search(service, "walnut", project="small")) == ["walnut"]
-    assert_index_is_whole(service.path)
-
-
-@pytest.mark.slow
-def test_a_project_is_moved_to_a_partition_that_is_made_for_it(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.save("apple for all", title="all", scope="global")
-    for number in range(3):
-        service.save(f"apple {number}", project="large")
-    service.save("apple", project="small")
-    monkeypatch.setattr(document, "MOST_MEMORIES", 2)
-    monkeypatch.setattr(document, "OVERSIZED", 3)
-
-    assert swept(service.path).moved == 1
-
-    assert places(service.path) == {"large": {0}, "small": {1}}
-    assert found(service, project="small") == {1, 5}
     assert_index_is_whole(service.path)
 
 
@@ -193,56 +144,7 @@ def test_a_partition_that_stores_have_left_is_used_again(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.heavy
-def test_a_crowd_of_stores_does_not_keep_projects_from_moving(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(kinds.NUMBERS, IndexGroup.STORES, range(1024, 1025))
-    homes = [store(service.http) for _ in range(2)]
-    for number in range(2):
-        entry(service.http, homes[0], f"{number}.md", "apple")
-    entry(service.http, homes[1], "0.md", "apple")
-    for number in range(3):
-        service.save(f"apple {number}", project="large")
-    for number in range(2):
-        service.save(f"apple {number}", project="small")
-    monkeypatch.setattr(document, "OVERSIZED", 2)
-    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
-
-    assert swept(service.path).moved == 1
-
-    found_in = places(service.path)
-    assert (found_in["large"], found_in["small"]) == ({0}, {1})
-    assert_index_is_whole(service.path)
-
-
 # How it is read
-
-WRITES: dict[str, Callable[[SqliteTransaction], object]] = {
-    "save": lambda tx: memories.save(tx, draft("five"), timedelta()),
-    "amend": lambda tx: saves.amend(tx, MemoryId(1), Change(content="six")),
-    "forget": lambda tx: saves.forget(tx, MemoryId(1)),
-    "erase": lambda tx: saves.erase(tx, MemoryId(1)),
-}
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", WRITES)
-def test_a_write_reads_along_no_table(service: Service, name: str) -> None:
-    for content in ("one", "two", "three", "four"):
-        service.save(content, session_id="s")
-    statements: list[str] = []
-    with closing(connect(service.path)) as database:
-        database.execute("BEGIN")
-        tx = SqliteTransaction(database, START, OPERATOR)
-        database.set_trace_callback(statements.append)
-        WRITES[name](tx)
-        database.set_trace_callback(None)
-        plan = [step for statement in statements for step in plan_of(database, statement)]
-
-    assert any("INDEX memories_in_session" in step for step in plan), plan
-    scanned = [step for step in plan if step.startswith("SCAN") and "VIRTUAL" not in step]
-    assert {step.split()[1] for step in scanned}.isdisjoint({"s", "m", "n", "memories"}), plan
 
 
 def test_the_text_of_a_partition_is_read_along_its_spaces_alone(service: Service) -> None:

@@ -2,28 +2,27 @@
 
 import asyncio
 import logging
+import re
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from agentops_memory.engine.maintenance import Maintenance
-from agentops_memory.jobs.runner import WorkSignal, background, repeat
+from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.schedule import tidy
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.damage import REMEDY
-from agentops_memory.recall import visibility as document
 from agentops_memory.sqlite import partitions
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.telemetry import Metrics, Telemetry
 
 from ..support.damaged_values import damage as damage_row
 from ..support.database import assert_index_is_whole, put_in_index
-from ..support.engine import locked, opened
+from ..support.engine import impatient, locked, opened
 from ..support.otlp import Collector
 from ..support.process import run
 from ..support.process import until as until_so
@@ -34,12 +33,15 @@ from ..support.traced import each_collector
 __all__ = ["each_collector"]
 
 
-@pytest.mark.heavy
-def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
+@pytest.mark.slow
+def test_a_sweep_merges_segments_mends_what_is_out_of_line_and_shows_by_how_much(
     service: Service, each_collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service.save("apple")
-    service.save("banana")
+    for number in range(60):
+        service.save(f"apple {number}", session_id=f"{number}")
+        put_in_index(service.path)
+    before, hits = segments(service.path), search(service, "apple", limit=60)
+    assert before > 2
     damage(service.path)
     caplog.clear()
 
@@ -51,46 +53,14 @@ def test_a_sweep_mends_what_is_out_of_line_and_shows_by_how_much(
     assert [record.message for record in caplog.records] == [
         "index was inconsistent and has been rebuilt"
     ]
-    assert_index_is_whole(service.path)
+    service.save("apple at last")
+    service.http.delete("/observations/61", params={"hard": True})
 
     swept(service.path, each_collector, sweep_default)
 
     assert each_collector.gauges["memory_index_drift_rows"] == 0
-
-
-@pytest.mark.heavy
-def test_the_service_sweeps_again_and_again(service: Service, each_collector: Collector) -> None:
-    service.save("apple")
-    damage(service.path)
-
-    async def sweep_until_mended(maintenance: Maintenance, metrics: Metrics) -> None:
-        every, tidy_once = timedelta(milliseconds=1), partial(sweep_default, maintenance, metrics)
-        async with background(repeat(every, tidy_once)):
-            for _ in range(2):
-                await until(lambda: not is_damaged(service.path))
-                damage(service.path)
-            await until(lambda: not is_damaged(service.path))
-
-    swept(service.path, each_collector, sweep_until_mended)
-
-    assert_index_is_whole(service.path)
-
-
-@pytest.mark.slow
-def test_a_running_service_mends_its_index_by_itself(path: Path) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
-        service.save("apple")
-        service.save("banana")
-        damage(service.path)
-        until_so(lambda: not is_damaged(service.path))
-
-    assert_index_is_whole(service.path)
-
-
-def test_a_service_that_must_not_sweep_does_not(path: Path) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
-        service.save("apple")
-
+    assert segments(service.path) <= 2
+    assert search(service, "apple", limit=60) == hits
     assert_index_is_whole(service.path)
 
 
@@ -115,46 +85,21 @@ def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
 
 
 @pytest.mark.slow
-async def test_a_sweep_that_fails_does_not_end_the_others(
-    service: Service, caplog: pytest.LogCaptureFixture
+def test_a_running_service_mends_its_index_by_itself_also_after_a_sweep_that_failed(
+    path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service.save("apple")
-    damage(service.path)
-    caplog.clear()
+    impatient(monkeypatch, timedelta(milliseconds=50))
+    with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
+        service.save("apple")
+        service.save("banana")
+        with locked(service.path):
+            failed = "the sweep failed; the next one tries again"
+            until_so(lambda: failed in [it.message for it in caplog.records])
+        for _ in range(2):
+            damage(service.path)
+            until_so(lambda: not is_damaged(service.path))
 
-    with caplog.at_level(logging.WARNING):
-        async with asyncio.timeout(60), opened(service.path) as engine:
-            metrics, every = Telemetry.started(None).metrics, timedelta(milliseconds=1)
-            tidy_once = partial(sweep_default, engine.maintenance, metrics)
-            async with background(repeat(every, tidy_once)):
-                with locked(service.path):
-                    await until(lambda: bool(caplog.records))
-                await until(lambda: not is_damaged(service.path))
-
-    assert "the sweep failed; the next one tries again" in [it.message for it in caplog.records]
-
-
-@pytest.mark.heavy
-def test_projects_move_apart_when_they_have_grown(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(document, "OVERSIZED", 10)
-    with serving(path) as service:
-        for number in range(9):
-            service.save(f"apple {number}", project="large")
-        for number in range(3):
-            service.save(f"apple {number}", project="small", session_id="another")
-    monkeypatch.setattr(document, "MOST_MEMORIES", 12)
-
-    swept(service.path, None, sweep_default)
-
-    with closing(connect(service.path)) as database:
-        places = dict(database.execute("SELECT project, partition FROM spaces").fetchall())
-    assert places == {"large": 0, "small": 1}
     assert_index_is_whole(service.path)
-    with serving(service.path) as again:
-        assert len(again.http.get("/search?q=apple&project=small&limit=50").json()) == 3
-        assert len(again.http.get("/search?q=apple&limit=50").json()) == 12
 
 
 def test_the_index_command_looks_and_mends(service: Service) -> None:
@@ -183,41 +128,26 @@ def test_the_index_command_looks_and_mends(service: Service) -> None:
     assert_index_is_whole(service.path)
 
 
-def test_the_index_command_refuses_a_file_that_is_none(tmp_path: Path) -> None:
-    path = tmp_path / "letter.db"
-    path.write_bytes(b"Dear Ada, this is no database." * 9)
-
-    done = run("index", "--db", str(path))
-
-    assert done.returncode == 1
-    assert done.stderr.startswith("agentops-memory: The database ")
-
-
-def test_the_index_command_refuses_the_database_of_another_program(tmp_path: Path) -> None:
-    path = tmp_path / "customers.db"
-    with closing(sqlite3.connect(path)) as database:
-        database.execute("CREATE TABLE customers (id)")
-
-    done = run("index", "--db", str(path))
-
-    assert done.returncode == 1
-    assert done.stderr == f"agentops-memory: {path} is a database of another program.\n"
-
-
-@pytest.mark.slow
 def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> None:
+    letter, customers = tmp_path / "letter.db", tmp_path / "customers.db"
     missing = tmp_path / "nowhere" / "memory.db"
+    letter.write_bytes(b"Dear Ada, this is no database." * 9)
+    with closing(sqlite3.connect(customers)) as database:
+        database.execute("CREATE TABLE customers (id)")
     with serving(tmp_path / "other.db", MEMORY_RECALL_WITHOUT="context") as other:
         other.save("apple")
     before = other.path.read_bytes()
 
-    absent, differing = (run("index", "--db", str(it)) for it in (missing, other.path))
-
-    assert (absent.returncode, absent.stdout) == (1, "")
-    assert absent.stderr == f"agentops-memory: There is no database at {missing}.\n"
+    for path, said in (
+        (letter, "agentops-memory: The database .*"),
+        (customers, f"agentops-memory: {customers} is a database of another program."),
+        (missing, f"agentops-memory: There is no database at {missing}."),
+        (other.path, ".* its index was built with other rules.*"),
+    ):
+        done = run("index", "--db", str(path))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert re.fullmatch(said, done.stderr.partition("\n")[0]), done.stderr
     assert not missing.parent.exists()
-    assert (differing.returncode, differing.stdout) == (1, "")
-    assert "its index was built with other rules" in differing.stderr
     assert other.path.read_bytes() == before
 
 
@@ -273,29 +203,6 @@ def one_tenant() -> list[Caller]:
 
 async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
     await tidy(maintenance, one_tenant(), metrics, WorkSignal())
-
-
-@pytest.mark.heavy
-def test_a_sweep_merges_the_segments_of_the_index(
-    service: Service, each_collector: Collector
-) -> None:
-    for number in range(60):
-        service.save(f"apple {number}", session_id=f"{number}")
-        put_in_index(service.path)
-    before, hits = segments(service.path), search(service, "apple", limit=60)
-    assert before > 2
-
-    swept(service.path, each_collector, sweep_default)
-
-    assert segments(service.path) <= 2
-    assert search(service, "apple", limit=60) == hits
-    assert_index_is_whole(service.path)
-
-    service.save("apple at last")
-    service.http.delete("/observations/1", params={"hard": True})
-    swept(service.path, each_collector, sweep_default)
-
-    assert_index_is_whole(service.path)
 
 
 def segments(path: Path) -> int:

@@ -53,75 +53,47 @@ def test_damage_among_the_rows_is_refused_and_the_file_stays(path: Path) -> None
 
 
 @pytest.mark.slow
-def test_rows_that_only_the_log_holds_are_upgraded_and_copied(path: Path) -> None:
-    with_wal_left(path)
-    assert "only the log" not in path.read_bytes().decode("latin-1")
+def test_what_only_the_log_holds_is_upgraded_and_what_was_cut_off_is_rolled_back(
+    tmp_path: Path,
+) -> None:
+    logged, cut_off = tmp_path / "logged" / "memory.db", tmp_path / "cut" / "memory.db"
+    for path, left in ((logged, with_wal_left), (cut_off, with_hot_journal)):
+        path.parent.mkdir()
+        left(path)
+    assert "only the log" not in logged.read_bytes().decode("latin-1")
+    assert b"never committed" in cut_off.read_bytes()
 
-    migrated(path, NOW)
+    for path, live in ((logged, 2), (cut_off, 200)):
+        migrated(path, NOW)
 
-    assert found(path, "walrus") == [2]
-    assert_sound(path, live=2)
-    assert len(old_texts(copy_of(path))) == 2
-
-
-@pytest.mark.heavy
-def test_a_transaction_that_was_cut_off_is_rolled_back_first(path: Path) -> None:
-    with_hot_journal(path)
-    assert b"never committed" in path.read_bytes()
-
-    migrated(path, NOW)
-
-    assert rows(path, "SELECT DISTINCT title FROM memories") == [("A title",)]
-    assert_sound(path, live=200)
+        assert_sound(path, live=live)
+        assert len(old_texts(copy_of(path))) == live
+    assert found(logged, "walrus") == [2]
+    assert rows(cut_off, "SELECT DISTINCT title FROM memories") == [("A title",)]
 
 
 # The copy
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
-def test_a_copy_stays_that_the_original_can_use(path: Path, journal_mode: str) -> None:
-    filled(path, journal_mode=journal_mode)
-    path.chmod(0o600)
-    before = old_texts(path)
-
-    migrated(path, NOW)
-
-    assert beside(path) == ["memory.db.before-upgrade"]
-    copy = copy_of(path)
-    assert old_texts(copy) == before
-    assert rows(copy, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
-    assert rows(copy, "PRAGMA integrity_check") == [("ok",)]
-    assert rows(copy, "PRAGMA journal_mode") == [("delete",)]
-    assert copy.stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.heavy
-def test_a_file_of_that_name_is_never_overwritten(path: Path) -> None:
+@pytest.mark.slow
+def test_a_file_of_that_name_is_never_overwritten_but_half_a_copy(path: Path) -> None:
     filled(path)
     before = old_texts(path)
-    copy_of(path).write_text("precious")
+    killed_at(path, "_contents")
+    half = path.with_name("memory.db.before-upgrade.part")
+    assert half.exists()
+    half.write_text("half of it")
+    killed_at(path, "content_hash")
+    assert not half.exists()
+    assert old_texts(copy_of(path)) == before  # the state of then stays
+    with closing(sqlite3.connect(path, isolation_level=None)) as database:
+        Original(database).observation("saved by the original in between")
     path.with_name("memory.db.before-upgrade-2").mkdir()
 
     migrated(path, NOW)
 
-    assert copy_of(path).read_text() == "precious"
-    assert old_texts(path.with_name("memory.db.before-upgrade-3")) == before
-    assert_sound(path, live=200)
-
-
-@pytest.mark.heavy
-def test_a_copy_of_an_earlier_state_stays_beside_the_new_one(path: Path) -> None:
-    filled(path)
-    killed_at(path, "content_hash")
-    first = copy_of(path).read_bytes()
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        Original(database).observation("saved by the original in between")
-
-    migrated(path, NOW)
-
-    assert copy_of(path).read_bytes() == first
-    assert len(old_texts(path.with_name("memory.db.before-upgrade-2"))) == 201
+    assert old_texts(copy_of(path)) == before
+    assert len(old_texts(path.with_name("memory.db.before-upgrade-3"))) == 201
     assert_sound(path, live=201)
 
 
@@ -148,29 +120,6 @@ def test_a_process_killed_in_the_middle_leaves_a_file_that_the_next_start_upgrad
     assert_sound(path, live=ROWS)
 
 
-@pytest.mark.slow
-def test_a_process_killed_while_it_copies_leaves_nothing_behind_in_the_end(path: Path) -> None:
-    filled(path)
-    killed_at(path, "_contents")
-    assert path.with_name("memory.db.before-upgrade.part").exists()
-
-    migrated(path, NOW)
-
-    assert beside(path) == ["memory.db.before-upgrade"]
-    assert_sound(path, live=200)
-
-
-@pytest.mark.slow
-def test_half_a_copy_is_made_anew(path: Path) -> None:
-    filled(path)
-    path.with_name("memory.db.before-upgrade.part").write_text("half of it")
-
-    migrated(path, NOW)
-
-    assert beside(path) == ["memory.db.before-upgrade"]
-    assert len(old_texts(copy_of(path))) == 200
-
-
 @pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
 def test_too_little_space_is_refused_and_the_need_is_named(
     path: Path, journal_mode: str, monkeypatch: pytest.MonkeyPatch
@@ -188,15 +137,12 @@ def test_too_little_space_is_refused_and_the_need_is_named(
 
 
 @pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
-@pytest.mark.parametrize("sizes", [0.5, 1.3, 1.7])
+@pytest.mark.parametrize(("journal_mode", "sizes"), [("DELETE", 0.5), ("WAL", 1.7)])
 def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(
     tmp_path: Path, journal_mode: str, sizes: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = filled(tmp_path / "source.db", journal_mode=journal_mode, rows=2000)
-    before = old_texts(source)
-    size = source.stat().st_size
+    before, size = old_texts(source), source.stat().st_size
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**12))
     with disk(tmp_path / "disk", size=int(size * (1 + sizes))) as folder:
         path = folder / "memory.db"
@@ -216,6 +162,7 @@ def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     size = source.stat().st_size
     with closing(sqlite3.connect(source)) as database:
         needed = upgrade.needed(size, upgrade.SPACE_NEEDED, upgrade.projects_of(database))
+    assert upgrade.needed(size, 1, 2000) - upgrade.needed(size, 1, 8) > 64 * 1024 * 1024
     with disk(tmp_path / "disk", size=size + needed + 64 * 1024) as folder:
         path = folder / "memory.db"
         path.write_bytes(source.read_bytes())
@@ -223,12 +170,6 @@ def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
         migrated(path, NOW)
 
         assert_sound(path, live=2000)
-
-
-def test_the_space_for_the_index_of_many_small_projects_is_counted() -> None:
-    size = 6 * 1024 * 1024
-
-    assert upgrade.needed(size, 1, 2000) - upgrade.needed(size, 1, 8) > 64 * 1024 * 1024
 
 
 # Helpers

@@ -3,8 +3,7 @@
 import asyncio
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,32 +14,12 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import open_files as wal
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.transaction import READERS
 
 from ..support.engine import count, run, save, statement
 
 PAGE = 4096
 LONG = 200  # pages
 SAVES = 100
-SLOW = 0.02  # seconds of a read
-
-
-@pytest.mark.heavy
-def test_the_log_begins_again_while_reads_go_on_and_on(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(wal, "EVERY", 1)
-    monkeypatch.setattr(wal, "LONG", LONG)
-    outcomes = tried(monkeypatch)
-
-    async def write_among_readers(engine: SqliteEngine) -> None:
-        async with reading_all_the_time(engine):
-            for number in range(SAVES):
-                await save(engine, f"apple {number} " + "x" * 2 * PAGE)
-        assert await count(engine) == SAVES
-        assert outcomes.count(True) > 1  # not each time: a busy machine's reads take long
-
-    run(path, write_among_readers)
 
 
 def test_a_log_that_cannot_begin_again_holds_nothing_up(
@@ -102,22 +81,3 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
     monkeypatch.setattr(wal, "restarted", restarted)
     return outcomes
-
-
-@asynccontextmanager
-async def reading_all_the_time(engine: SqliteEngine) -> AsyncIterator[None]:
-    """Inside, each write finds a read that began before it."""
-    is_over = False
-
-    def read_slowly(tx: Transaction) -> None:
-        statement(tx, "SELECT count(*) FROM memories").fetchall()
-        threading.Event().wait(SLOW)
-
-    async def read_again_and_again() -> None:
-        while not is_over:
-            await engine.read(OPERATOR, read_slowly)
-
-    readers = [asyncio.create_task(read_again_and_again()) for _ in range(READERS)]
-    yield
-    is_over = True
-    await asyncio.gather(*readers)
