@@ -18,7 +18,7 @@ from agentops_memory.errors import StartRefused
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.operations import copying as tenants
 from agentops_memory.operations.copied_files import Files, Table
-from agentops_memory.operations.copying import WORDS, DatabaseRows
+from agentops_memory.operations.copying import DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql import transactions
 from agentops_memory.postgresql.engine import PostgresEngine
@@ -33,7 +33,6 @@ from ..support.files import schema
 from ..support.process import program, until
 from ..support.samples import sampled
 from ..support.service import START, Clock, Service, serving
-from ..support.stores import STORES
 from ..support.terminal import Terminal
 
 pytestmark = pytest.mark.sqlite_files
@@ -45,16 +44,6 @@ OF_FILES = {
     "partitions", "index_rules", "purges", "remains", "sqlite_sequence", "memory_stems",
     "database_state",
 }  # fmt: skip
-TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table'"
-TYPES = {
-    "bigint": "INTEGER", "boolean": "INTEGER", "text": "TEXT", "bytea": "BLOB",
-    "double precision": "REAL",
-}  # fmt: skip
-ASKED = (
-    "/export", "/stats", f"/search?q={planted.MARK}&explain=true", "/sessions/recent",
-    f"/context?project={planted.MARK}&query=content+1", STORES, f"{planted.HOSTS}/proposals",
-    f"{planted.AGENTS_MEMORY}?namespace={planted.MARK}", f"{planted.HOSTS}/runs/{planted.MARK}",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -121,11 +110,6 @@ def described(database: Database) -> list[Table]:
         return DatabaseRows(database, "t_default").tables
 
 
-def answers(service: Service) -> dict[str, str]:
-    service.http.headers["X-Agent-ID"] = planted.MARK
-    return {it: service.http.get(it).text for it in ASKED}
-
-
 async def assert_words_are_whole(url: str) -> None:
     def look(tx: Any) -> None:
         assert tx.index.drifts()
@@ -137,67 +121,9 @@ async def assert_words_are_whole(url: str) -> None:
 
 
 @pytest.mark.heavy
-def test_tables_and_columns_are_the_same_in_both_engines(path: Path, database: Database) -> None:
-    tables = {table.name: table for table in described(database)}
-    there = database.execute("SELECT tablename FROM pg_tables WHERE schemaname = 't_default'")
-
-    assert {it for (it,) in there} == {*tables, *WORDS}
-    with closing(connect(path)) as file:
-        names = file.execute(TABLES).fetchall()
-        assert {it for (it,) in names if "_fts_" not in it} == tables.keys() | OF_FILES
-        for name, table in tables.items():
-            columns = file.execute("SELECT * FROM pragma_table_info(?)", (name,)).fetchall()
-            assert [it for _, it, *_ in columns] == [*table.columns], name
-            assert [it for _, _, it, *_ in columns] == [TYPES[it] for it in table.types], name
-
-
-@pytest.mark.slow
-def test_each_table_comes_after_those_that_it_refers_to(path: Path, database: Database) -> None:
-    tables = [table.name for table in described(database)]
-    with closing(connect(path)) as file:
-        for place, name in enumerate(tables):
-            found = file.execute('SELECT "table" FROM pragma_foreign_key_list(?)', (name,))
-            assert {it for (it,) in found} <= set(tables[:place]), name
-
-
-@pytest.mark.heavy
-def test_all_goes_there_and_comes_back(
-    full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
-) -> None:
-    back = tmp_path / "further" / "back.db"
-
-    there = terminal.json("copy", "--to", "postgresql")
-    assert terminal.json("copy", "--to", back) == there
-
-    (tenant,) = there["tenants"]
-    assert (tenant["tenant"], tenant["was_there"]) == ("default", False)
-    assert {it["project"] for it in tenant["projects"]} == {None, planted.MARK, "other"}
-    assert [name for name, count in tenant["rows"].items() if not count] == []
-    assert rows(back) == rows(full)
-    assert schema(back) == schema(full)
-    assert_index_is_whole(back)
-    asyncio.run(assert_words_are_whole(blank_database))
-
-
-@pytest.mark.heavy
-def test_a_copy_answers_as_the_original_does(
+def test_what_is_there_already_is_left_alone_and_other_rows_are_refused(
     path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
-    (tmp_path / "back.db.seal").write_bytes((tmp_path / "memory.db.seal").read_bytes())
-    terminal.say("copy", "--to", "postgresql")
-    terminal.say("copy", "--to", tmp_path / "back.db")
-
-    with serving(path) as service:
-        expected, saved = answers(service), service.save("another")
-    assert len({*expected.values()}) == len(ASKED)
-    with serving(tmp_path / "back.db") as service:
-        assert (answers(service), service.save("another")) == (expected, saved)
-    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
-        assert (answers(service), service.save("another")) == (expected, saved)
-
-
-@pytest.mark.heavy
-def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path) -> None:
     first = terminal.json("copy", "--to", "postgresql")
     again = terminal.json("copy", "--to", "postgresql")
     terminal.say("copy", "--to", tmp_path / "back.db")
@@ -207,16 +133,8 @@ def test_what_is_there_already_is_left_alone(terminal: Terminal, tmp_path: Path)
     assert again["tenants"] == [first["tenants"][0] | {"was_there": True}]
     assert (tmp_path / "back.db").read_bytes() == before
 
-
-@pytest.mark.heavy
-def test_a_target_that_holds_something_else_is_refused(
-    path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
-) -> None:
-    terminal.say("copy", "--to", "postgresql")
-    terminal.say("copy", "--to", tmp_path / "back.db")
     with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
         service.save("something else")
-
     for target in ("postgresql", tmp_path / "back.db"):
         done = terminal.run("copy", "--to", target)
         assert done.exit_code == 1
@@ -279,36 +197,57 @@ def test_keys_that_are_others_are_refused(
     assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
 
 
-def test_a_copy_that_differs_is_not_kept(terminal: Terminal, database: Database) -> None:
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("DELETE FROM t_default.proposals", "The copy differs in the tables proposals; it was"),
+        ("PERFORM pg_terminate_backend(pg_backend_pid())", "The database cannot be reached now"),
+    ],
+    ids=["it differs", "the connection ends"],
+)
+def test_a_copy_that_fails_in_the_end_is_told_in_a_sentence_and_not_kept(
+    terminal: Terminal, database: Database, fault: str, told: str
+) -> None:
     described(database)
     database.execute(
-        """CREATE FUNCTION lose() RETURNS event_trigger LANGUAGE plpgsql
-               AS 'BEGIN DELETE FROM t_default.proposals; END'"""
+        f"""CREATE FUNCTION fail() RETURNS event_trigger LANGUAGE plpgsql
+               AS 'BEGIN {fault}; END'"""
     )
     database.execute(
-        """CREATE EVENT TRIGGER losing ON ddl_command_end WHEN TAG IN ('ALTER TABLE')
-               EXECUTE FUNCTION lose()"""
+        """CREATE EVENT TRIGGER failing ON ddl_command_end WHEN TAG IN ('ALTER TABLE')
+               EXECUTE FUNCTION fail()"""
     )
 
     done = terminal.run("copy", "--to", "postgresql")
 
     assert (done.exit_code, done.stdout) == (1, "")
-    assert "The copy differs in the tables proposals; it was discarded" in done.stderr
+    (sentence,) = done.stderr.splitlines()
+    assert sentence.startswith(f"agentops-memory: {told}")
     assert database.execute("SELECT count(*) FROM t_default.memories").fetchall() == [(0,)]
 
 
-@pytest.mark.parametrize(
-    ("version", "told"), [(16, "`agentops-memory migrate` upgrades it"), (99, "newer version")]
-)
-def test_a_file_of_another_format_is_refused(
-    path: Path, terminal: Terminal, version: int, told: str
+HARMS = {
+    "PRAGMA user_version = 16": "`agentops-memory migrate` upgrades it",
+    "PRAGMA user_version = 99": "newer version",
+    "UPDATE sessions SET summary = 'quoted' || char(0)": "agentops-memory doctor",
+    "UPDATE sessions SET summary = 'quoted' || CAST(X'ff' AS TEXT)": "agentops-memory doctor",
+}
+
+
+def test_a_file_of_another_format_or_with_a_damaged_text_is_refused_and_not_quoted(
+    path: Path, blank_database: str, database: Database, tmp_path: Path
 ) -> None:
-    with closing(connect(path)) as file:
-        file.execute(f"PRAGMA user_version = {version}")
+    for number, (harm, told) in enumerate(HARMS.items()):
+        harmed = Path(shutil.copy(path, tmp_path / f"{number}.db"))
+        with closing(connect(harmed)) as file:
+            file.execute(harm)
+        terminal = Terminal({"MEMORY_DB_PATH": str(harmed), "MEMORY_DATABASE_URL": blank_database})
 
-    done = terminal.run("copy", "--to", "postgresql")
+        done = terminal.run("copy", "--to", "postgresql")
 
-    assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+        assert (done.exit_code, told in done.stderr) == (1, True), done.stderr
+        assert "quoted" not in done.stderr
+    assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
 
 
 @pytest.mark.slow
@@ -396,20 +335,6 @@ def test_a_schema_of_another_version_is_refused(
     assert not (tmp_path / "back.db").exists()
 
 
-@pytest.mark.parametrize("value", ["char(0)", "CAST(X'ff' AS TEXT)"])
-def test_a_damaged_text_is_refused_and_not_quoted(
-    path: Path, terminal: Terminal, database: Database, value: str
-) -> None:
-    with closing(connect(path)) as file:
-        file.execute(f"UPDATE sessions SET summary = 'quoted' || {value}")
-
-    done = terminal.run("copy", "--to", "postgresql")
-
-    assert (done.exit_code, "agentops-memory doctor" in done.stderr) == (1, True)
-    assert "quoted" not in done.stderr
-    assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
-
-
 @pytest.mark.heavy
 def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
     without = (
@@ -485,34 +410,11 @@ def test_a_copy_that_is_killed_is_gone_on_with(
     assert "acme: is copied" in told
 
 
-def test_a_connection_that_ends_is_told_in_one_sentence(
-    terminal: Terminal, database: Database
-) -> None:
-    described(database)
-    database.execute(
-        """CREATE FUNCTION fail() RETURNS event_trigger LANGUAGE plpgsql
-               AS 'BEGIN PERFORM pg_terminate_backend(pg_backend_pid()); END'"""
-    )
-    database.execute(
-        """CREATE EVENT TRIGGER failing ON ddl_command_end WHEN TAG IN ('ALTER TABLE')
-               EXECUTE FUNCTION fail()"""
-    )
-
-    done = terminal.run("copy", "--to", "postgresql")
-
-    (told,) = done.stderr.splitlines()
-    assert (
-        done.exit_code,
-        told.startswith("agentops-memory: The database cannot be reached now"),
-    ) == (1, True)
-    assert database.execute("SELECT count(*) FROM t_default.memories").fetchall() == [(0,)]
-
-
 @pytest.mark.slow
-def test_a_file_is_there_whole_or_not_at_all(
-    terminal: Terminal, path: Path, tmp_path: Path
+def test_all_goes_there_and_comes_back_whole_or_not_at_all(
+    full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
-    terminal.say("copy", "--to", "postgresql")
+    there = terminal.json("copy", "--to", "postgresql")
     folder = tmp_path / "folder"
 
     with program("copy", "--to", str(folder / "back.db"), variables=terminal.variables) as copying:
@@ -520,7 +422,15 @@ def test_a_file_is_there_whole_or_not_at_all(
         copying.send(signal.SIGKILL)
         copying.wait()
 
-    assert not (folder / "back.db").exists()
-    terminal.say("copy", "--to", folder / "back.db")
-    assert rows(folder / "back.db") == rows(path)
+    back = folder / "back.db"
+    assert not back.exists()
+    assert terminal.json("copy", "--to", back) == there
+    (tenant,) = there["tenants"]
+    assert (tenant["tenant"], tenant["was_there"]) == ("default", False)
+    assert {it["project"] for it in tenant["projects"]} == {None, planted.MARK, "other"}
+    assert [name for name, count in tenant["rows"].items() if not count] == []
+    assert rows(back) == rows(full)
+    assert schema(back) == schema(full)
+    assert_index_is_whole(back)
+    asyncio.run(assert_words_are_whole(blank_database))
     assert [it for it in folder.iterdir() if it.is_dir()] == []

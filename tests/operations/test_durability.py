@@ -1,12 +1,10 @@
 """What was acknowledged is there after a crash, and what was refused is not."""
 
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import httpx
 import pytest
 
 from agentops_memory.local import LocalService
@@ -15,7 +13,7 @@ from agentops_memory.sqlite.connection import connect
 from ..support.another import another
 from ..support.engines import rows
 from ..support.files import assert_sound
-from ..support.process import Load, served, stored, until
+from ..support.process import Load, served, stored
 from ..support.service import observation, serving
 
 
@@ -47,31 +45,6 @@ def test_a_deletion_that_was_acknowledged_survives_kill_9(path: Path) -> None:
     assert stored(path) == {"memory 2": 3}
     assert rows(path, "SELECT id FROM memories ORDER BY id") == [(1,), (3,)]
     assert_sound(path, live=1)
-
-
-@pytest.mark.heavy
-def test_an_import_that_is_killed_half_way_is_completed_by_its_repetition(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    log = tmp_path / "memory.db-wal"
-    then = {"created_at": "2026-01-01T00:00:00Z"}
-    rows_ = [observation(f"row {n} " + "x" * 500) | then for n in range(10_000)]
-    document = {"observations": rows_}
-    with served(path) as (program, http), ThreadPoolExecutor() as threads:
-        http.post("/observations", json=observation("before"))
-        size = log.stat().st_size
-        importing = threads.submit(http.post, "/import", json=document)
-        until(lambda: log.stat().st_size > size + 6_000_000)
-        program.send(signal.SIGKILL)
-        with pytest.raises(httpx.TransportError):
-            importing.result()
-
-    found = len(stored(path)) - 1
-    assert 0 < found < 10_000
-    assert_sound(path, live=1 + found)
-    with served(path) as (_, http):
-        answer = http.post("/import", json=document, timeout=120).json()
-    assert answer["imported_observations"] == 10_000 - found
-    assert_sound(path, live=10_001)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ broken
 """
 
 
-def test_the_kind_is_that_of_the_longest_mount_point_and_of_the_latest_mount_there() -> None:
+def test_the_kind_is_that_of_the_longest_mount_point_and_tells_whether_machines_share_it() -> None:
     kinds = {
         "/": "ext4", "/home/ada/memory.db": "ext4", "/database": "ext4",
         "/data/memory.db": "overlay", "/data/team share": "nfs4",
@@ -38,15 +38,11 @@ def test_the_kind_is_that_of_the_longest_mount_point_and_of_the_latest_mount_the
         "/data/team share/fast/memory.db": "xfs", "/mnt/auto/memory.db": "cifs",
         "/mnt/back\\slash/memory.db": "fuse.sshfs", "/mnt/no-kind/memory.db": "ext4",
     }  # fmt: skip
-
-    assert {place: kind_at(Path(place), MOUNTS) for place in kinds} == kinds
-    assert kind_at(Path("/data"), "") is None
-
-
-def test_what_several_machines_may_use_at_once_is_told_from_what_is_a_machines_own() -> None:
     shared = "nfs nfs4 cifs smb3 ceph lustre 9p virtiofs fuse fuse.sshfs fuse.s3fs fuse.unheard-of"
     own = "ext4 xfs btrfs zfs tmpfs overlay f2fs apfs fuseblk fuse.mergerfs fuseless"
 
+    assert {place: kind_at(Path(place), MOUNTS) for place in kinds} == kinds
+    assert kind_at(Path("/data"), "") is None
     assert [kind for kind in shared.split() if not is_network(kind)] == []
     assert [kind for kind in own.split() if is_network(kind)] == []
 

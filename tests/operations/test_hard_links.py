@@ -19,7 +19,7 @@ from ..support.service import serving
 LONG = 120.0  # seconds
 COMMANDS: list[Sequence[str]] = [
     ("serve", "--listen", "127.0.0.1:0"), ("save", "Title", "Content", "--project", "shop"),
-    ("stats",), ("stats", "--storage"), ("index",), ("scan",), ("migrate",),
+    ("stats", "--storage"), ("index",), ("scan",), ("migrate",),
     ("projects", "erase", "shop", "--yes"), ("tenants", "export", "default", "--to", "-"),
     ("backup", "--to", "memory.zip"),
 ]  # fmt: skip
@@ -31,50 +31,6 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "memory.db"
     at(path).say("save", "Apple", "about apple", "--project", "shop")
     return path
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(7)
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_database_under_two_names_is_opened_by_no_command(
-    path: Path, tmp_path: Path, command: Sequence[str]
-) -> None:
-    os.link(path, tmp_path / "second.db")
-    before = sorted(it.name for it in tmp_path.iterdir())
-
-    done = run(*command, "--db", str(tmp_path / "second.db"), cwd=tmp_path)
-
-    assert done.returncode == 1
-    told = done.stderr + done.stdout
-    assert f"{tmp_path / 'second.db'} has 2 names (hard links)." in told
-    assert "remove all but one" in told
-    made = {"second.db.lock"} if command[0] in ("serve", "migrate") else set()
-    assert {it.name for it in tmp_path.iterdir()} - made == set(before)
-
-
-def test_a_service_under_another_name_is_not_joined_by_a_second_one(
-    path: Path, tmp_path: Path
-) -> None:
-    with served(path) as (_, http):
-        os.link(path, tmp_path / "second.db")
-
-        done = run("serve", variables={"MEMORY_DB_PATH": str(tmp_path / "second.db"), **ANY_PORT})
-
-        assert (done.returncode, "has 2 names" in done.stderr) == (1, True)
-        (tmp_path / "second.db").unlink()
-        assert http.get("/health/ready").status_code == 200
-
-
-@pytest.mark.slow
-def test_a_tenant_is_not_erased_under_one_of_two_names(path: Path, tmp_path: Path) -> None:
-    at(path).say("tenants", "create", "acme")
-    file = tmp_path / "memory.db.tenants" / "acme.db"
-    os.link(file, tmp_path / "second.db")
-
-    done = at(path).run("tenants", "erase", "acme", "--yes")
-
-    assert (done.exit_code, "has 2 names" in done.stderr) == (1, True)
-    assert file.exists()
 
 
 @pytest.mark.slow
@@ -101,34 +57,49 @@ def test_a_restore_killed_at_any_line_leaves_no_second_name(
 
 
 @pytest.mark.slow
-def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
-    path: Path, tmp_path: Path
-) -> None:
-    shutil.copy(path, tmp_path / "memory.db.before-restore")
-    os.link(path, tmp_path / "memory.db.before-restore-2")
+def test_a_database_under_two_names_is_opened_by_no_command(path: Path, tmp_path: Path) -> None:
+    at(path).say("tenants", "create", "acme")
+    acme = tmp_path / "memory.db.tenants" / "acme.db"
+    os.link(acme, tmp_path / "acme.db")
+    os.link(path, tmp_path / "second.db")
+    before = {it.name for it in tmp_path.iterdir()}
 
-    with serving(path):
-        pass
+    for command in COMMANDS:
+        done = run(*command, "--db", str(tmp_path / "second.db"), cwd=tmp_path)
+        assert done.returncode == 1
+        told = done.stderr + done.stdout
+        assert f"{tmp_path / 'second.db'} has 2 names (hard links)." in told
+        assert "remove all but one" in told
+    erasure = at(path).run("tenants", "erase", "acme", "--yes")
 
-    assert beside(path) == ["memory.db.before-restore"]
-    assert path.stat().st_nlink == 1
-    assert set(stored(path)) == {"about apple"}
+    assert {it.name for it in tmp_path.iterdir()} - before == {"second.db.lock"}
+    assert (erasure.exit_code, "has 2 names" in erasure.stderr) == (1, True)
+    assert acme.exists()
+    (tmp_path / "second.db").unlink()
+    with served(path) as (_, http):
+        os.link(path, tmp_path / "second.db")
+        done = run("serve", variables={"MEMORY_DB_PATH": str(tmp_path / "second.db"), **ANY_PORT})
+        assert (done.returncode, "has 2 names" in done.stderr) == (1, True)
+        (tmp_path / "second.db").unlink()
+        assert http.get("/health/ready").status_code == 200
 
 
 @pytest.mark.slow
-def test_a_second_name_is_removed_beside_the_file_that_a_symbolic_link_leads_to(
+def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
     path: Path, tmp_path: Path
 ) -> None:
-    link = tmp_path / "elsewhere" / "link.db"
-    link.parent.mkdir()
+    (link := tmp_path / "elsewhere" / "link.db").parent.mkdir()
     link.symlink_to(path)
-    os.link(path, tmp_path / "memory.db.before-restore")
+    shutil.copy(path, tmp_path / "memory.db.before-restore")
+    for through in (path, link):  # of which the latter leads to where the second name is
+        os.link(path, tmp_path / "memory.db.before-restore-2")
 
-    with serving(link):
-        pass
+        with serving(through):
+            pass
 
-    assert path.stat().st_nlink == 1
-    assert set(stored(path)) == {"about apple"}
+        assert beside(path) == ["elsewhere", "memory.db.before-restore"]
+        assert path.stat().st_nlink == 1
+        assert set(stored(path)) == {"about apple"}
 
 
 def test_a_folder_has_no_second_name(tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from agentops_memory.operations.files.audit import AuditFile, record
 from agentops_memory.operations.files.keys import KeysLost
 
 from ..support.archives import at, backed_up
-from ..support.callers import OPERATOR, audit, calling, key_file, made_key, revoke
+from ..support.callers import OPERATOR, audit, calling, key_file, made_key
 from ..support.process import ANY_PORT, run
 from ..support.service import START, serving
 
-AUTH = ["", "none", "keys"]  # MEMORY_AUTH
 Loss = Callable[[Path], object]
 
 
@@ -41,25 +40,6 @@ def assert_closed(path: Path, auth: str = "") -> None:
         pass
     for said in (str(keys(path)), "Put it back", "keys create", "keys reset --open"):
         assert said in str(refused.value)
-
-
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("auth", AUTH)
-def test_a_start_is_refused_however_open_it_may_be(path: Path, auth: str) -> None:
-    keys(path).unlink()
-
-    assert_closed(path, auth)
-
-
-def test_the_program_says_so_in_a_sentence(path: Path) -> None:
-    keys(path).unlink()
-
-    done = run("serve", variables={"MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none", **ANY_PORT})
-
-    assert done.returncode == 1
-    assert done.stderr.startswith(
-        f"agentops-memory: Keys were created, but the key file {keys(path)}"
-    )
 
 
 def all_revoked(path: Path) -> None:
@@ -107,10 +87,29 @@ def without_a_note(path: Path) -> None:
         with_the_audit, without_a_note,
     ],
 )  # fmt: skip
-def test_however_they_were_lost(path: Path, loss: Loss) -> None:
+def test_however_they_were_lost_no_service_starts(path: Path, loss: Loss) -> None:
     loss(path)
 
     assert_closed(path)
+
+
+def test_no_setting_opens_it_and_the_file_put_back_lets_in_its_keys_alone(path: Path) -> None:
+    kept = keys(path).read_bytes()
+    keys(path).unlink()
+    for auth in ("", "none", "keys"):
+        assert_closed(path, auth)
+    done = run("serve", variables={"MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none", **ANY_PORT})
+    assert done.returncode == 1
+    assert done.stderr.startswith(
+        f"agentops-memory: Keys were created, but the key file {keys(path)}"
+    )
+
+    keys(path).write_bytes(kept)
+    for key in (None, *key_file(path).ring().keys):
+        if key is not None:
+            key_file(path).revoke(key, at=START, by=OPERATOR)
+        with serving(path, MEMORY_AUTH="none") as service:
+            assert service.http.get("/stats").status_code == 401
 
 
 def test_keys_that_were_made_elsewhere_are_remembered_by_the_service(tmp_path: Path) -> None:
@@ -123,17 +122,6 @@ def test_keys_that_were_made_elsewhere_are_remembered_by_the_service(tmp_path: P
 
     with pytest.raises(KeysLost), mount():
         pass
-
-
-def test_the_file_put_back_lets_in_its_keys_and_nobody_else(path: Path) -> None:
-    kept = keys(path).read_bytes()
-    keys(path).unlink()
-    assert_closed(path)
-
-    keys(path).write_bytes(kept)
-
-    with serving(path) as service:
-        assert service.http.get("/stats").status_code == 401
 
 
 def test_a_reset_says_that_it_may_be_open_and_is_audited(path: Path) -> None:
@@ -165,6 +153,10 @@ def test_a_service_whose_key_file_vanishes_lets_nobody_in_until_there_are_keys(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "memory.db"
+    at(path).say("tenants", "create", "acme")
+    with serving(path):
+        pass
+    assert not Path(f"{path}.closed").exists()
     with serving(path, MEMORY_AUTH="none") as service:
         assert service.http.get("/stats").status_code == 200
         with calling(service, made_key(path)) as http:
@@ -175,17 +167,6 @@ def test_a_service_whose_key_file_vanishes_lets_nobody_in_until_there_are_keys(
         with calling(service, made_key(path)) as http:
             assert http.get("/stats").status_code == 200
             assert service.http.get("/stats").status_code == 401
-
-
-def test_a_service_that_never_had_keys_stays_open(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    at(path).say("tenants", "create", "acme")
-    for _ in range(2):
-        with serving(path) as service:
-            assert service.http.get("/stats").status_code == 200
-
-    assert not Path(f"{path}.closed").exists()
-    assert at(path).run("keys", "list").exit_code == 0
 
 
 def test_a_restore_that_brings_no_keys_says_that_no_service_starts(
@@ -209,13 +190,3 @@ def test_an_audit_that_cannot_be_read_opens_nothing(path: Path) -> None:
 
     with pytest.raises(Refusal, match=r"The audit file .* cannot be read"), serving(path):
         pass
-
-
-def test_what_was_revoked_does_not_open_it_either(path: Path) -> None:
-    token = made_key(path)
-    revoke(path, token)
-    for key in list(key_file(path).ring().keys):
-        key_file(path).revoke(key, at=START, by=OPERATOR)
-
-    with serving(path, MEMORY_AUTH="none") as service:
-        assert service.http.get("/stats").status_code == 401

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -54,10 +54,8 @@ def linked(file: Path) -> None:
 
 HARMS: list[tuple[str, Harm, str]] = [
     (WAL, removed, LOG_GONE), (WAL, linked, LOG_GONE), (SHM, removed, LOG_GONE),
-    (SHM, linked, LOG_GONE), (FILE, linked, LINKED),
-]  # fmt: skip
-REPLACED: list[tuple[str, Harm, str]] = [
-    (WAL, replaced, LOG_GONE), (SHM, replaced, LOG_GONE), (FILE, replaced, GONE),
+    (SHM, linked, LOG_GONE), (FILE, linked, LINKED), (WAL, replaced, LOG_GONE),
+    (SHM, replaced, LOG_GONE), (FILE, replaced, GONE),
 ]  # fmt: skip
 
 
@@ -90,9 +88,18 @@ def assert_refused(http: httpx.Client, told: str) -> None:
     assert found.json()["checks"]["database"]["status"] == "failed"
 
 
-def killed(program: Program) -> None:
-    program.send(signal.SIGKILL)
-    program.wait()
+@contextmanager
+def surviving(
+    path: Path, end: signal.Signals = signal.SIGKILL
+) -> Iterator[tuple[Program, httpx.Client, set[str]]]:
+    """A service, and its saves: all of them are in the file after its end, with what is added."""
+    with served(path) as (program, http):
+        contents = saved(http)
+        yield program, http, contents
+        program.send(end)
+        assert program.wait() == (0 if end is signal.SIGINT else -end)
+    assert set(stored(path)) == contents
+    assert_sound(path, live=len(contents))
 
 
 @pytest.mark.heavy
@@ -106,37 +113,19 @@ def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
         harm(of(path, kind))
 
         assert_refused(http, told)
-        assert http.get("/stats").json()["total_observations"] == len(contents)
-        killed(program)
+        if harm is not replaced:
+            assert http.get("/stats").json()["total_observations"] == len(contents)
+        if kind != FILE and harm is not linked:
+            named = f"open-files (default): A process has memory.db{kind} open after"
+            assert f"failed     {named}" in run("doctor", "--db", str(path)).stdout
+        program.send(signal.SIGKILL)
+        program.wait()
     (tmp_path / "second").unlink(missing_ok=True)
 
     with served(path) as (_, http):
-        assert set(stored(path)) == contents
+        assert harm is replaced or set(stored(path)) == contents
         assert http.post("/observations", json=observation("And on.")).status_code == 201
-    assert_sound(path, live=len(contents) + 1)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(("kind", "harm", "told"), REPLACED)
-def test_what_another_file_has_the_place_of_is_refused(
-    service: Service, kind: str, harm: Harm, told: str
-) -> None:
-    saved(service.http)
-
-    harm(of(service.path, kind))
-
-    assert_refused(service.http, told)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("kind", [WAL, SHM])
-def test_what_was_removed_unnoticed_is_no_loss_at_the_end(path: Path, kind: str) -> None:
-    with serving(path) as service:
-        contents = saved(service.http)
-        of(path, kind).unlink()
-
-    assert set(stored(path)) == contents
-    assert_sound(path, live=len(contents))
+    assert_sound(path, live=len(stored(path)))
 
 
 @pytest.mark.heavy
@@ -164,110 +153,66 @@ def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
 
 
 def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(path: Path) -> None:
-    with served(path) as (program, http):
-        contents = saved(http, 1)
+    with surviving(path) as (program, http, contents):
         with closing(connect(path)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM memories").fetchone()
-            contents |= saved(http)
+            contents.update(saved(http, 20))
             of(path, WAL).unlink()
             assert_refused(http, LOG_GONE)
 
         assert_refused(http, LOG_GONE)
         program.line("all commits were copied")  # which follows the refusal
-        killed(program)
-
-    assert set(stored(path)) == contents
-    assert_sound(path, live=len(contents))
 
 
 def test_what_was_saved_after_one_harm_is_rescued_from_the_next(path: Path) -> None:
-    with served(path) as (program, http):
-        contents = saved(http)
+    with surviving(path) as (program, http, contents):
         linked(path)
-        refused = http.post("/observations", json=observation("This is refused."))
+        assert_refused(http, LINKED)
         path.with_name("second").unlink()
-        contents |= {"And on."}
+        assert http.get("/health/ready").status_code == 200
+        contents.add("And on.")
         assert http.post("/observations", json=observation("And on.")).status_code == 201
         of(path, WAL).unlink()
 
-        assert refused.json() == {"error": LINKED}
         assert_refused(http, LOG_GONE)
         program.line("all commits were copied")  # which follows the refusal
-        killed(program)
-
-    assert set(stored(path)) == contents
-    assert_sound(path, live=len(contents))
 
 
-def test_a_second_name_that_goes_again_was_no_harm(service: Service) -> None:
-    linked(service.path)
-    assert_refused(service.http, LINKED)
-
-    service.path.with_name("second").unlink()
-
-    service.save("And on.")
-    assert service.http.get("/health/ready").status_code == 200
-
-
-def test_a_commit_by_another_log_outlives_the_service(tmp_path: Path) -> None:
-    """Where SQLite's own end would write over it."""
-    path = tmp_path / "memory.db"
-    with served(path) as (program, http):
-        contents = saved(http)
-        of(path, SHM).unlink()
+@pytest.mark.parametrize("kind", [SHM, WAL])
+def test_a_commit_by_another_log_outlives_the_service(path: Path, kind: str) -> None:
+    """Where SQLite's own end would write over it, or a page of a removed log."""
+    with surviving(path, signal.SIGINT) as (_, http, _):
+        if kind == WAL:  # so that the log may restart
+            with closing(connect(path)) as other:
+                other.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        of(path, kind).unlink()
         with closing(connect(path)) as other:
             commit_by(other)
+            if kind == WAL:
+                assert_refused(http, LOG_GONE)
+                other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
-        assert_refused(http, LOG_GONE)
-        answer = http.get("/stats")
-        assert (answer.status_code, answer.json()) == (503, {"error": LOG_GONE})
-        program.send(signal.SIGINT)
-        assert program.wait() == 0
-
-    assert_commit(path)
-    assert set(stored(path)) == contents
-    assert_sound(path, live=len(contents))
-
-
-def test_no_page_of_a_removed_log_is_copied_over_a_commit_by_another(path: Path) -> None:
-    with served(path) as (program, http):
-        contents = saved(http)
-        with closing(connect(path)) as other:
-            other.execute(
-                "PRAGMA wal_checkpoint(PASSIVE)"
-            ).fetchone()  # so that the log may restart
-        of(path, WAL).unlink()
-        with closing(connect(path)) as other:
-            commit_by(other)
+        if kind == SHM:
             assert_refused(http, LOG_GONE)
-            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-        program.send(signal.SIGINT)
-        assert program.wait() == 0
-
+            answer = http.get("/stats")
+            assert (answer.status_code, answer.json()) == (503, {"error": LOG_GONE})
     assert_commit(path)
-    assert set(stored(path)) == contents
-    assert_sound(path, live=len(contents))
 
 
 def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(path: Path) -> None:
-    with served(path) as (program, http):
-        contents = saved(http)
+    with surviving(path, signal.SIGINT) as (program, http, contents):
         of(path, WAL).unlink()
         assert_refused(http, LOG_GONE)
         program.line("all commits were copied into the database file")
-        another = saved_by_another(path)
-        assert http.get("/stats").json()["total_observations"] == len(contents) + 1
+        contents.update(saved_by_another(path))
+        assert http.get("/stats").json()["total_observations"] == len(contents)
 
-        with closing(connect(path)) as other:
-            commit_by(other)
-            assert http.get("/stats").status_code == 503
-            program.send(signal.SIGINT)
-            assert program.wait() == 0
-        assert_commit(path)
-
-    assert set(stored(path)) == contents | another
-    assert_sound(path, live=len(contents) + 1)
+        other = connect(path)
+        commit_by(other)
+        assert http.get("/stats").status_code == 503
+    other.close()
+    assert_commit(path)
 
 
 def commit_by(other: sqlite3.Connection) -> None:
@@ -305,24 +250,6 @@ def test_whoever_opens_and_closes_the_file_meanwhile_is_no_alarm(
         service.save(f"after {mode}")
 
     assert service.http.get("/health/ready").status_code == 200
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("harm", [removed, replaced])
-@pytest.mark.parametrize("kind", [WAL, SHM])
-def test_the_doctor_names_what_a_service_has_open_that_is_gone(
-    service: Service, kind: str, harm: Harm
-) -> None:
-    contents = saved(service.http)
-    harm(of(service.path, kind))
-
-    done = run("doctor", "--db", str(service.path))
-
-    told = f"failed     open-files (default): A process has memory.db{kind} open after"
-    assert told in done.stdout
-    assert done.returncode == 1
-    answer = service.http.get("/stats")
-    assert answer.status_code == 503 or answer.json()["total_observations"] == len(contents)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from agentops_memory.sqlite.tenants import tenant_file
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke
-from ..support.damaged_values import damage, damages, fill
+from ..support.damaged_values import damage
 from ..support.damages import CASES
 from ..support.erasing import erased
 from ..support.process import stored
@@ -36,6 +36,7 @@ from ..support.service import serving
 
 Members = dict[str, bytes]
 Manifest = dict[str, Any]
+Change = Callable[[Members, Manifest], None]
 
 
 @pytest.fixture(scope="module")
@@ -88,26 +89,55 @@ def test_it_puts_everything_where_nothing_was(path: Path, tmp_path: Path) -> Non
         assert service.http.get("/stats").json()["total_observations"] == 2
 
 
-@pytest.mark.heavy
-def test_what_is_there_is_replaced_by_force_alone_and_kept(path: Path, tmp_path: Path) -> None:
-    archive = backed_up(path, tmp_path)
+@pytest.mark.slow
+def test_what_is_there_is_replaced_by_force_alone_and_kept_also_behind_a_link(
+    path: Path, tmp_path: Path
+) -> None:
+    archive, expected = backed_up(path, tmp_path), all_rows(path)
     save(path, "late")
     path.chmod(0o640)
+    (tmp_path / "links").mkdir()
+    (link := tmp_path / "links" / "memory.db").symlink_to(path)
 
     refused = at(path).run("restore", archive)
     assert (refused.exit_code, "--force" in refused.stderr) == (1, True)
     assert words(path) == {"apple", "pear", "late"}
     assert "3 observations, changed" in refused.stdout
 
-    for kept in ("memory.db.before-restore", "memory.db.before-restore-2"):
-        at(path).say("restore", archive, "--force")
-        assert words(path) == {"apple", "pear"}
+    for through, kept in ((path, "memory.db.before-restore"), (link, "memory.db.before-restore-2")):
+        at(through).say("restore", archive, "--force")
+        assert all_rows(path) == expected
         assert words(tmp_path / kept) == {"apple", "pear", "late"}
         assert stat.S_IMODE(path.stat().st_mode) == 0o640
         save(path, "late")
+    assert link.is_symlink()
     assert [copy.name for copy in copies_of(path)] == [
         "memory.db.before-restore", "memory.db.before-restore-2",
     ]  # fmt: skip
+
+
+@pytest.mark.heavy
+def test_what_is_damaged_or_was_left_behind_is_kept_aside_and_not_read(
+    path: Path, tmp_path: Path
+) -> None:
+    archive, expected = backed_up(path, tmp_path), all_rows(path)
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("UPDATE memories SET title = 'of another'")
+        shutil.copy(f"{path}-wal", tmp_path / "wal")
+
+    path.write_bytes(b"no database at all" * 500)
+    Path(f"{path}-wal").write_bytes(b"a log of another")
+    assert "unreadable data" in at(path).say("restore", archive, "--force")
+    assert (tmp_path / "memory.db.before-restore").read_bytes().startswith(b"no database")
+    assert not Path(f"{path}-wal").exists()
+    assert all_rows(path) == expected
+
+    path.unlink()
+    shutil.move(tmp_path / "wal", f"{path}-wal")
+    at(path).say("restore", archive, "--force")
+    assert all_rows(path) == expected
+    assert [*tmp_path.glob("memory.db.before-restore*-lost-wal")]
 
 
 @pytest.mark.slow
@@ -167,37 +197,6 @@ def test_an_archive_of_some_tenants_touches_nothing_of_the_others(
     assert [line["action"] for line in audit(path)] == ["archive.restored"]
 
 
-@pytest.mark.heavy
-def test_a_link_stays_one_and_what_it_leads_to_is_replaced(path: Path, tmp_path: Path) -> None:
-    archive, expected = backed_up(path, tmp_path), all_rows(path)
-    save(path, "late")
-    (tmp_path / "links").mkdir()
-    link = tmp_path / "links" / "memory.db"
-    link.symlink_to(path)
-
-    at(link).say("restore", archive, "--force")
-
-    assert link.is_symlink()
-    assert all_rows(path) == expected
-    assert words(tmp_path / "memory.db.before-restore") == {"apple", "pear", "late"}
-
-
-@pytest.mark.heavy
-def test_a_database_that_is_damaged_is_replaced_and_kept_as_it_is(
-    path: Path, tmp_path: Path
-) -> None:
-    archive, expected = backed_up(path, tmp_path), all_rows(path)
-    path.write_bytes(b"no database at all" * 500)
-    Path(f"{path}-wal").write_bytes(b"a log of another")
-
-    printed = at(path).say("restore", archive, "--force")
-
-    assert "unreadable data" in printed
-    assert (tmp_path / "memory.db.before-restore").read_bytes().startswith(b"no database")
-    assert not Path(f"{path}-wal").exists()
-    assert all_rows(path) == expected
-
-
 @pytest.mark.parametrize("name", sampled(CASES, 6))
 def test_whatever_is_there_is_replaced_or_refused_with_a_sentence(
     name: str, path: Path, tmp_path: Path
@@ -232,38 +231,6 @@ def test_an_archive_of_the_version_before_counts_the_revisions_that_are_stored(
     at(path).say("restore", archive, "--force")
 
     assert words(path) == {"apple", "pear"}
-
-
-@pytest.mark.heavy
-def test_of_values_that_are_damaged_none_is_needed(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    fill(path)
-    archive, expected = backed_up(path, tmp_path), all_rows(path)
-    for it in {(it.table, it.column): it for it in damages()}.values():
-        damage(path, it.table, it.column, it.value)
-
-    at(path).say("restore", archive, "--dry-run")
-    at(path).say("restore", archive, "--force", "--without-receipts")
-
-    assert all_rows(path) == expected
-
-
-@pytest.mark.heavy
-def test_a_log_that_its_database_has_left_is_not_read_into_the_new_one(
-    path: Path, tmp_path: Path
-) -> None:
-    archive, expected = backed_up(path, tmp_path), all_rows(path)
-    with closing(connect(path)) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("UPDATE memories SET title = 'of another'")
-        shutil.copy(f"{path}-wal", tmp_path / "wal")
-    path.unlink()
-    shutil.move(tmp_path / "wal", f"{path}-wal")
-
-    at(path).say("restore", archive, "--force")
-
-    assert all_rows(path) == expected
-    assert (tmp_path / "memory.db.before-restore-lost-wal").exists()
 
 
 @pytest.mark.heavy
@@ -310,8 +277,10 @@ def _within_largest(archive: Path) -> int:
     return largest.header_offset + largest.compress_size // 2
 
 
-@pytest.mark.heavy
-def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_archives_that_are_not_whole_or_not_ours_change_nothing(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     archive, before = backed_up(path, tmp_path / "a.zip"), all_rows(path)
     data, within = archive.read_bytes(), _within_largest(archive)
     after = within + 64  # one bit alone may choose among zeros, and change nothing
@@ -324,12 +293,22 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
     }  # fmt: skip
     for name, content in spoiled.items():
         bad.write_bytes(content)
-        _assert_refused(path, bad, name)
-    for name, change in CHANGES.items():
-        _assert_refused(path, repacked(archive, bad, change), name)
-    _assert_refused(path, repacked(archive, bad, lambda *_: None, packed=zipfile.ZIP_LZMA), "lzma")
-    _assert_refused(path, tmp_path / "none.zip", "missing")
-    _assert_refused(path, tmp_path, "a folder")
+        is_changed = name in ("cut", "comment")
+        reason = "its manifest was changed" if is_changed else "it is incomplete"
+        _assert_refused(path, bad, reason)
+    for change, reason in CHANGES:
+        _assert_refused(path, repacked(archive, bad, change), reason)
+    repacked(archive, bad, lambda *_: None, packed=zipfile.ZIP_LZMA)
+    _assert_refused(path, bad, "is packed in a way this program never uses")
+    _assert_refused(path, tmp_path / "none.zip", "No such file")
+    _assert_refused(path, tmp_path, "it is not a file")
+    os.mkfifo(pipe := tmp_path / "pipe")
+    both_ends = os.open(pipe, os.O_RDWR)  # so that nobody waits for the other one
+    _assert_refused(path, pipe, "it is not a file")
+    os.close(both_ends)
+    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    _assert_refused(path, archive, "bytes free in")
 
     at(tmp_path / "deep" / "new.db").run("restore", tmp_path / "none.zip")
     assert not (tmp_path / "deep").exists()
@@ -338,66 +317,12 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(path: Path, tmp_
     assert not (tmp_path.parent / "evil.db").exists()
 
 
-REASONS = {
-    "cut": "its manifest was changed", "half": "it is incomplete",
-    "empty": "it is incomplete", "text": "it is incomplete", "flipped": "it is incomplete",
-    "comment": "its manifest was changed",
-    "lzma": "is packed in a way this program never uses", "missing": "No such file",
-    "a folder": "it is not a file", "_newer": "this version reads formats up to",
-    "_unknown": "its files are not those that its manifest names",
-    "_elsewhere": "a database of it has another tenant's name",
-    "_of_another": "a field of it is missing or invalid",
-    "_bomb": "does not have the size its manifest gives",
-    "_miscounted": "does not match what the archive's manifest says",
-    "_no_database": "is damaged", "_swapped": "audit.jsonl in it was changed",
-    "_of_another_program": "is damaged", "_huge": "does not have the size its manifest gives",
-    "_of_another_format": "it has format 2, from another version of this program",
-    "_with_keys_that_are_none": "The keys in the archive cannot be used",
-}  # fmt: skip
-
-
-def test_a_pipe_is_no_archive(path: Path, tmp_path: Path) -> None:
-    os.mkfifo(pipe := tmp_path / "pipe")
-    both_ends = os.open(pipe, os.O_RDWR)  # so that nobody waits for the other one
-
-    refused = at(path).run("restore", pipe, "--force")
-
-    os.close(both_ends)
-    assert (refused.exit_code, "it is not a file" in refused.stderr) == (1, True)
-
-
-def _assert_refused(path: Path, archive: Path, name: str) -> None:
-    options = ["--keys"] if "keys" in name else []
+def _assert_refused(path: Path, archive: Path, reason: str) -> None:
+    options = ["--keys"] if "keys" in reason else []
     done = at(path).run("restore", archive, "--force", *options)
-    assert done.exit_code == 1, (name, done.output)
-    assert REASONS[name] in done.stderr, (name, done.stderr)
-    assert done.stderr.startswith("agentops-memory: "), name
-    assert done.stdout == "", name
-
-
-def _newer(_: Members, manifest: Manifest) -> None:
-    manifest["tenants"][0]["format"] = 99
-
-
-def _unknown(members: Members, _: Manifest) -> None:
-    members["../evil.db"] = b"x"
-
-
-def _elsewhere(members: Members, manifest: Manifest) -> None:
-    members["../evil.db"] = members.pop("default.db")
-    manifest["tenants"][0]["member"] = "../evil.db"
-
-
-def _of_another(_: Members, manifest: Manifest) -> None:
-    manifest["tenants"][0]["tenant"] = "../evil"
-
-
-def _bomb(members: Members, _: Manifest) -> None:
-    members["default.db"] = bytes(50_000_000)
-
-
-def _miscounted(_: Members, manifest: Manifest) -> None:
-    manifest["tenants"][0]["counts"]["observations"] = 7
+    assert (done.exit_code, done.stdout) == (1, ""), (reason, done.output)
+    assert done.stderr.startswith("agentops-memory: "), reason
+    assert reason in done.stderr, (reason, done.stderr)
 
 
 def _no_database(members: Members, manifest: Manifest) -> None:
@@ -413,138 +338,135 @@ def _of_another_program(members: Members, manifest: Manifest) -> None:
     told_truly(members, manifest)
 
 
-def _swapped(members: Members, _: Manifest) -> None:
-    members["audit.jsonl"] = members["audit.jsonl"].replace(b"acme", b"acne")
-
-
-def _huge(_: Members, manifest: Manifest) -> None:
-    manifest["tenants"][0]["bytes"] = 1 << 60
-
-
-def _of_another_format(_: Members, manifest: Manifest) -> None:
-    manifest["format"] = 2
-
-
 def _with_keys_that_are_none(members: Members, manifest: Manifest) -> None:
     members["keys.json"] = b"{}"
     manifest["members"].append({"member": "keys.json", "bytes": 2, "sha256": "0" * 64})
     told_truly(members, manifest)
 
 
-CHANGES = {
-    change.__name__: change
-    for change in (
-        _newer, _unknown, _elsewhere, _of_another, _bomb, _miscounted, _no_database, _swapped,
-        _of_another_program, _huge, _of_another_format, _with_keys_that_are_none,
-    )
-}  # fmt: skip
+def _of_tenant(**fields: object) -> Change:
+    return lambda _, manifest: manifest["tenants"][0].update(fields)
 
 
-@pytest.mark.heavy
-def test_keys_that_were_revoked_or_changed_never_come_back(path: Path, tmp_path: Path) -> None:
-    kept, gone, rotated, acme = (made_key(path, tenant=it) for it in ("default",) * 3 + ("acme",))
-    archive = backed_up(path, tmp_path, "--keys")
-    revoke(path, gone)
-    at(path).say("keys", "rotate", rotated.split("_")[1])
-    now = key_file(path).ring()
-
-    at(path).say("restore", archive, "--force", "--keys")
-    assert key_file(path).ring() == now
-
-    Path(f"{path}.keys").unlink()  # and the audit still tells
-    printed = at(path).json("restore", archive, "--force", "--keys")
-
-    back = {id_ for id_, key in key_file(path).ring().keys.items() if key.revoked_at is None}
-    assert back == {kept.split("_")[1], acme.split("_")[1]}
-    assert set(printed["keys"]["staying_away"]) == {gone.split("_")[1], rotated.split("_")[1]}
-    assert printed["audit_reaches_back"]
-
-    at(path).say("keys", "reset", "--open")
-    assert not at(path).json("restore", archive, "--force", "--keys")["keys"]["opening"]
-    assert not key_file(path).ring().keys
+def _elsewhere(members: Members, manifest: Manifest) -> None:
+    members["../evil.db"] = members.pop("default.db")
+    manifest["tenants"][0]["member"] = "../evil.db"
 
 
-@pytest.mark.heavy
-def test_keys_stay_as_they_are_unless_they_are_asked_for(path: Path, tmp_path: Path) -> None:
-    made_key(path)
-    archive = backed_up(path, tmp_path / "a.zip", "--keys")
+def _swapped(members: Members, _: Manifest) -> None:
+    members["audit.jsonl"] = members["audit.jsonl"].replace(b"acme", b"acne")
+
+
+WRONG_SIZE = "does not have the size its manifest gives"
+CHANGES: list[tuple[Change, str]] = [
+    (_of_tenant(format=99), "this version reads formats up to"),
+    (_of_tenant(tenant="../evil"), "a field of it is missing or invalid"),
+    (_of_tenant(bytes=1 << 60), WRONG_SIZE),
+    (lambda members, _: members.update({"default.db": bytes(50_000_000)}), WRONG_SIZE),
+    (
+        lambda members, _: members.update({"../evil.db": b"x"}),
+        "its files are not those that its manifest names",
+    ),
+    (_elsewhere, "a database of it has another tenant's name"),
+    (
+        lambda _, manifest: manifest["tenants"][0]["counts"].update(observations=7),
+        "does not match what the archive's manifest says",
+    ),
+    (_no_database, "is damaged"), (_of_another_program, "is damaged"),
+    (_swapped, "audit.jsonl in it was changed"),
+    (
+        lambda _, manifest: manifest.update(format=2),
+        "it has format 2, from another version of this program",
+    ),
+    (_with_keys_that_are_none, "The keys in the archive cannot be used"),
+]  # fmt: skip
+
+
+def erased_with_its_tenant(path: Path, _: str) -> None:
     Path(f"{path}.keys").unlink()
-
-    at(path).say("restore", archive, "--force")
-    without = backed_up(path, tmp_path / "b.zip")
-    refused = at(path).run("restore", without, "--force", "--keys")
-
-    assert not Path(f"{path}.keys").exists()
-    assert (refused.exit_code, "has no keys" in refused.stderr) == (1, True)
+    at(path).say("tenants", "erase", "acme", "--yes")
 
 
-@pytest.mark.heavy
-def test_where_nobody_can_know_it_says_so_also_the_second_time(path: Path, tmp_path: Path) -> None:
-    token = made_key(path)
-    archive, new = backed_up(path, tmp_path, "--keys"), tmp_path / "new.db"
-    at(new).say("restore", archive)
+def revoked_by_an_erasure_that_was_killed(path: Path, _: str) -> None:
+    key_file(path).revoke_all(TenantId("acme"), at=datetime.now(UTC), by={})
 
-    printed = at(new).say("restore", archive, "--keys")
 
-    assert "it is unknown" in printed
-    assert f"({token.split('_')[1]}) opens the tenant default again" in printed
+def rotated(path: Path, token: str) -> None:
+    at(path).say("keys", "rotate", token.split("_")[1])
+
+
+def reset(path: Path, _: str) -> None:
+    at(path).say("keys", "reset", "--open")
 
 
 @pytest.mark.slow
-def test_a_key_of_a_tenant_without_a_database_comes_back_too(path: Path, tmp_path: Path) -> None:
-    token = made_key(path, tenant="later")
+@pytest.mark.parametrize(
+    ("tenant", "change", "opens"),
+    [
+        ("default", None, True), ("later", None, True),  # which has no database
+        ("default", revoke, False), ("default", rotated, False), ("default", reset, False),
+        ("acme", erased_with_its_tenant, False),
+        ("acme", revoked_by_an_erasure_that_was_killed, False),
+    ],
+)  # fmt: skip
+def test_a_key_comes_back_unless_it_was_changed_since(
+    path: Path, tmp_path: Path, tenant: str, change: Callable[[Path, str], None] | None,
+    opens: bool,
+) -> None:  # fmt: skip
+    token = made_key(path, tenant=tenant)
     archive = backed_up(path, tmp_path, "--keys")
+    if change is not None:
+        change(path, token)
+    now = key_file(path).ring() if Path(f"{path}.keys").exists() else None
+    if now is not None:
+        at(path).say("restore", archive, "--force", "--keys")
+        assert key_file(path).ring() == now
+        Path(f"{path}.keys").unlink()  # and the audit still tells
 
-    restored = at(tmp_path / "new.db").json("restore", archive, "--keys")
+    printed = at(path).json("restore", archive, "--force", "--keys")
 
-    assert restored["keys"]["opening"] == [token.split("_")[1]]
-    assert list(key_file(tmp_path / "new.db").ring().keys) == [token.split("_")[1]]
+    back = [token.split("_")[1]] if opens else []
+    assert (printed["keys"]["opening"], printed["audit_reaches_back"]) == (back, True)
+    assert printed["left_out"] == (["acme"] if change is erased_with_its_tenant else [])
+    ring = key_file(path).ring().keys
+    assert [it for it, key in ring.items() if key.revoked_at is None] == back
+
+
+@pytest.mark.slow
+def test_keys_stay_away_unless_they_are_asked_for_and_it_says_where_nobody_can_know_of_changes(
+    path: Path, tmp_path: Path
+) -> None:
+    token = made_key(path)
+    archive, new = backed_up(path, tmp_path / "a.zip", "--keys"), tmp_path / "new.db"
+
+    at(new).say("restore", archive)
+    without = backed_up(path, tmp_path / "b.zip")
+    refused = at(new).run("restore", without, "--force", "--keys")
+    assert not Path(f"{new}.keys").exists()
+    assert (refused.exit_code, "has no keys" in refused.stderr) == (1, True)
+
+    printed = at(new).say("restore", archive, "--keys")
+    assert "it is unknown" in printed
+    assert f"({token.split('_')[1]}) gives access to the tenant default again" in printed
 
 
 @pytest.mark.heavy
 def test_what_had_ended_before_the_backup_has_not_ended_since(path: Path, tmp_path: Path) -> None:
     made_key(path)
-    at(path).say("keys", "reset", "--open")
-    at(path).say("tenants", "erase", "acme", "--yes")
-    at(path).say("tenants", "create", "acme")
+    for command in ("keys reset --open", "tenants erase acme --yes", "tenants create acme"):
+        at(path).say(*command.split())
     of_acme = made_key(path, tenant="acme").split("_")[1]
     at(path).say("keys", "rotate", of_acme)
-    of_all = backed_up(path, tmp_path / "all.zip", "--keys")
-    of_one = backed_up(path, tmp_path / "one.zip", "--keys", "--tenant", "acme")
+    archives = [
+        backed_up(path, tmp_path / "all.zip", "--keys"),
+        backed_up(path, tmp_path / "one.zip", "--keys", "--tenant", "acme"),
+    ]
     Path(f"{path}.keys").unlink()
 
-    for archive in (of_all, of_one):
+    for archive in archives:
         printed = at(path).json("restore", archive, "--keys", "--dry-run")
         assert (printed["keys"]["opening"], printed["left_out"]) == ([of_acme], [])
         assert printed["audit_reaches_back"]
-
-
-@pytest.mark.heavy
-def test_a_key_of_a_tenant_that_was_erased_while_it_was_lost_stays_away(
-    path: Path, tmp_path: Path
-) -> None:
-    made_key(path, tenant="acme")
-    archive = backed_up(path, tmp_path, "--keys")
-    Path(f"{path}.keys").unlink()
-    at(path).say("tenants", "erase", "acme", "--yes")
-
-    printed = at(path).json("restore", archive, "--force", "--keys")
-
-    assert (printed["keys"]["opening"], printed["left_out"]) == ([], ["acme"])
-
-
-@pytest.mark.slow
-def test_a_key_that_an_erasure_revoked_before_it_was_killed_stays_away(
-    path: Path, tmp_path: Path
-) -> None:
-    made_key(path, tenant="acme")
-    archive = backed_up(path, tmp_path, "--keys")
-    key_file(path).revoke_all(TenantId("acme"), at=datetime.now(UTC), by={})
-    Path(f"{path}.keys").unlink()
-
-    printed = at(path).json("restore", archive, "--force", "--keys")
-
-    assert (printed["keys"]["opening"], printed["left_out"]) == ([], [])
 
 
 @pytest.mark.slow
@@ -609,8 +531,9 @@ def test_a_tenant_that_was_erased_stays_erased_and_its_file_can_be_taken_from_el
 
 
 @pytest.mark.heavy
-def test_what_was_erased_since_is_told(tmp_path: Path) -> None:
+def test_what_was_erased_since_is_told_and_where_nobody_can_know_it_says_so(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
+    at(path).say("tenants", "create", "acme")
     with serving(path) as service:
         for number in range(3):
             service.save(f"about {number}", project=f"p{number}", session_id=f"s{number}")
@@ -620,28 +543,20 @@ def test_what_was_erased_since_is_told(tmp_path: Path) -> None:
     at(path).say("projects", "erase", "p1", "--yes")
 
     lines = at(path).say("restore", archive, "--dry-run").splitlines()
-
-    told = [
-        line for line in lines if line.startswith("Erased after the archive was made, from default")
-    ]
+    since = "Erased after the archive was made, from default"
+    told = [line for line in lines if line.startswith(since)]
     assert len(told) == 2
     assert "#1" in str(told)
     assert "agentops-memory projects erase p1 --tenant default" in str(told)
 
-
-@pytest.mark.heavy
-def test_where_nobody_can_know_what_was_erased_since_it_says_so(path: Path, tmp_path: Path) -> None:
-    archive = backed_up(path, tmp_path)
     at(path).say("tenants", "erase", "acme", "--yes")
     path.write_bytes(b"no database at all" * 500)
     known = at(path).say("restore", archive, "--dry-run")
-
     Path(f"{path}.audit").unlink()
     unknown = at(path).say("restore", archive, "--dry-run")
-
-    of_acme = "it is unknown which of these tenants were erased since: acme."
     at(path).say("tenants", "create", "acme")
     there = at(path).say("restore", archive, "--dry-run")
+    of_acme = "it is unknown which of these tenants were erased since: acme."
     assert (of_acme in known, of_acme in unknown, of_acme in there) == (False, True, False)
     assert "The database of default cannot be read, so it is unknown what was erased" in known
 
@@ -676,14 +591,3 @@ def test_over_a_damaged_receipt_it_goes_on_only_without_receipts(
     told = "Receipts of erasures in the database of default are damaged, so it is unknown all"
     assert (refused.exit_code, told in refused.output) == (1, True)
     assert [it["knows_all_erased_since"] for it in forced["tenants"]] == [False]
-
-
-def test_a_disk_that_is_small_is_told(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = backed_up(path, tmp_path)
-    usage = shutil.disk_usage(tmp_path)._replace(free=1000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    small = at(path).run("restore", archive, "--force")
-
-    assert (small.exit_code, "bytes free in" in small.stderr) == (1, True)

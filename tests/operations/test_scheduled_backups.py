@@ -46,13 +46,16 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.heavy
-def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(folder: Path) -> None:
+@pytest.mark.slow
+def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     clock = Clock()
     with backed_up(folder, clock, MEMORY_BACKUP_KEEP="2") as service:
-        service.save("apple")
         until(lambda: check(service) == WELL)
+        service.save("apple")
         assert names(folder) == ["memory-20300101T120000Z.zip"]
+        assert observations(folder / "memory-20300101T120000Z.zip") == 0
     clock.advance(hours=23)
     with backed_up(folder, clock, MEMORY_BACKUP_KEEP="2") as service:
         until(lambda: figure(service, LAST) == START.timestamp())
@@ -65,55 +68,15 @@ def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(folder:
         size = figure(service, "memory_backup_bytes")
         assert (figure(service, MADE), figure(service, FAILED)) == (2, 0)
 
-    assert names(folder) == ["memory-20300102T120000Z.zip", "memory-20300103T120000Z.zip"]
-    assert size == (folder / "memory-20300103T120000Z.zip").stat().st_size
+    kept = ["memory-20300102T120000Z.zip", "memory-20300103T120000Z.zip"]
+    assert names(folder) == kept
+    assert [observations(folder / name) for name in kept] == [1, 1]
+    assert size == (folder / kept[1]).stat().st_size
     assert list(folder.glob(".*")) == []
+    assert (
+        "backups are on the same disk as the database and would be lost with it" in caplog.messages
+    )
 
-
-@pytest.mark.slow
-def test_what_was_saved_is_in_the_next_backup(folder: Path) -> None:
-    clock = Clock()
-    with backed_up(folder, clock) as service:
-        until(lambda: names(folder))
-        for number in range(3):
-            service.save(f"apple {number}")
-        clock.advance(days=1)
-        until(lambda: len(names(folder)) == 2)
-
-    assert [observations(folder / name) for name in names(folder)] == [0, 3]
-
-
-@pytest.mark.heavy
-def test_a_folder_that_is_away_is_told_of_once_and_used_when_it_is_back(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folder.rmdir()
-    with backed_up(folder) as service, caplog.at_level(logging.INFO):
-        until(lambda: figure(service, FAILED) >= 3)
-        service.save("apple")
-        assert service.http.get("/health/ready").status_code == 200
-        assert check(service) == {
-            "status": "warning", "detail": "The last backup failed; the log says why."
-        }  # fmt: skip
-        assert not folder.exists()
-        folder.mkdir()
-        until(lambda: check(service) == WELL)
-        assert figure(service, MADE) == 1
-
-    told = [record for record in caplog.records if record.name == backing_up.__name__]
-    assert [record.message for record in told] == [
-        "backups cannot be made now", "the backup failed and will be retried", "backed up",
-    ]  # fmt: skip
-    assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
-
-
-@pytest.mark.heavy
-def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock()
-    with backed_up(folder, clock):
-        until(lambda: names(folder))
     monkeypatch.setattr(backing_up, "LOOK_AT_FOLDER", timedelta(hours=1))
     with backed_up(folder, clock) as service:
         until(lambda: check(service) == WELL)
@@ -123,6 +86,46 @@ def test_a_backup_that_is_too_old_or_not_there_is_a_warning(
         assert check(service) == {"status": "warning", "detail": "The newest backup is too old."}
     with backed_up(folder.parent) as service:
         assert check(service) == {"status": "warning", "detail": "There is no backup yet."}
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_away_or_full_is_told_of_once_and_used_when_it_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    with disk(tmp_path / "disk", size=4 << 20) as volume:
+        folder, ballast = volume / "backups", volume / "ballast"
+        with serving(
+            tmp_path / "memory.db", clock=clock, MEMORY_BACKUP_DIR=str(folder)
+        ) as service, caplog.at_level(logging.INFO):  # fmt: skip
+            until(lambda: figure(service, FAILED) >= 3)
+            service.save("apple")
+            assert service.http.get("/health/ready").status_code == 200
+            assert check(service) == {
+                "status": "warning", "detail": "The last backup failed; the log says why."
+            }  # fmt: skip
+            assert not folder.exists()
+            folder.mkdir()
+            until(lambda: check(service) == WELL)
+            assert figure(service, MADE) == 1
+            until(lambda: "backed up" in caplog.messages)
+            told = [record for record in caplog.records if record.name == backing_up.__name__]
+
+            ballast.write_bytes(bytes((4 << 20) - (128 << 10)))
+            failed = figure(service, FAILED)
+            clock.advance(days=1)
+            until(lambda: figure(service, FAILED) > failed)
+            service.save("banana")
+            assert names(folder) == ["memory-20300101T120000Z.zip"]
+            ballast.unlink()
+            until(lambda: check(service) == WELL)
+        assert names(folder) == ["memory-20300101T120000Z.zip", "memory-20300102T120000Z.zip"]
+        assert [it for it in caplog.messages if "same disk as the database" in it] == []
+
+    assert [record.message for record in told] == [
+        "backups cannot be made now", "the backup failed and will be retried", "backed up",
+    ]  # fmt: skip
+    assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
 
 
 @pytest.mark.heavy
@@ -148,38 +151,6 @@ def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
     assert names(folder) == [*sound, "memory-20300103T120000Z.zip"]
     told = [it for it in caplog.records if it.message == "the backup has damaged values"]
     assert [it.__dict__["values"] for it in told] == 2 * [["default, memories 1: content"]]
-
-
-@pytest.mark.heavy
-def test_a_full_disk_leaves_what_was_there_and_nothing_half_made(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock()
-    with disk(tmp_path / "backups", size=4 << 20) as folder:
-        with backed_up(folder, clock) as service:
-            service.save("apple")
-            until(lambda: names(folder))
-            (folder / "ballast").write_bytes(bytes((4 << 20) - (128 << 10)))
-            clock.advance(days=1)
-            until(lambda: figure(service, FAILED) > 0)
-            service.save("banana")
-            assert names(folder) == ["ballast", "memory-20300101T120000Z.zip"]
-            (folder / "ballast").unlink()
-            until(lambda: check(service) == WELL)
-        assert names(folder) == ["memory-20300101T120000Z.zip", "memory-20300102T120000Z.zip"]
-        assert [it for it in caplog.messages if "same disk as the database" in it] == []
-
-
-@pytest.mark.slow
-def test_backups_beside_the_database_are_warned_of(
-    folder: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with backed_up(folder):
-        until(lambda: names(folder))
-
-    assert (
-        "backups are on the same disk as the database and would be lost with it" in caplog.messages
-    )
 
 
 @pytest.mark.slow
@@ -263,37 +234,25 @@ def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
     assert names(folder) == []
 
 
+NO_FOLDER = "MEMORY_BACKUP_DIR must be set to the folder for backups."
+
+
 @for_each(
     "variables, refused",
     [
-        (
-            {"MEMORY_BACKUP_KEEP": "3"},
-            "MEMORY_BACKUP_KEEP: MEMORY_BACKUP_DIR must be set to the folder for backups.",
-        ),
-        (
-            {"MEMORY_BACKUP_EVERY": "6h"},
-            "MEMORY_BACKUP_EVERY: MEMORY_BACKUP_DIR must be set to the folder for backups.",
-        ),
-        (
-            {"MEMORY_BACKUP_DIR": "/backup", "MEMORY_BACKUP_EVERY": "30s"},
-            "MEMORY_BACKUP_EVERY: '30s' is less than a minute.",
-        ),
-        (
-            {"MEMORY_BACKUP_DIR": "/backup", "MEMORY_BACKUP_KEEP": "0"},
-            "MEMORY_BACKUP_KEEP: '0' is not a number from 1 to 10000.",
-        ),
+        ("MEMORY_BACKUP_KEEP=3", f"MEMORY_BACKUP_KEEP: {NO_FOLDER}"),
+        ("MEMORY_BACKUP_EVERY=6h", f"MEMORY_BACKUP_EVERY: {NO_FOLDER}"),
+        ("MEMORY_BACKUP_DIR=/backup MEMORY_BACKUP_EVERY=30s",
+         "MEMORY_BACKUP_EVERY: '30s' is less than a minute."),
+        ("MEMORY_BACKUP_DIR=/backup MEMORY_BACKUP_KEEP=0",
+         "MEMORY_BACKUP_KEEP: '0' is not a number from 1 to 10000."),
     ],
-)
-def test_settings_that_would_make_no_backups_are_refused(
-    variables: dict[str, str], refused: str
-) -> None:
+)  # fmt: skip
+def test_settings_that_would_make_no_backups_are_refused(variables: str, refused: str) -> None:
     with pytest.raises(SettingRefused) as refusal:
-        settings(variables)
+        settings(dict(it.split("=") for it in variables.split()))
 
     assert str(refusal.value) == refused
-
-
-def test_no_interval_needs_no_folder() -> None:
     assert settings({"MEMORY_BACKUP_EVERY": "0"}).backup_dir is None
     assert settings({}, {"backup_dir": "b"}).backup_dir == Path(os.getcwd()) / "b"  # noqa: PTH109
 

@@ -13,12 +13,10 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
-from agentops_memory.jobs.retention import scrub_all
 from agentops_memory.jobs.schedule import counted
 from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.saves import erase, save
+from agentops_memory.memory.saves import save
 from agentops_memory.sqlite import SqliteEngine, tenants
 from agentops_memory.sqlite.tenants import Engines, TenantsEngine, remove, tenant_file
 
@@ -41,6 +39,26 @@ async def opened(
 ) -> AsyncIterator[TenantsEngine]:  # fmt: skip
     async with TenantsEngine.opened(path, engines, has_key=has_key, most=most, idle=idle) as engine:
         yield engine
+
+
+class Slow:
+    """A read that takes as long as a test wants it to."""
+
+    def __init__(self) -> None:
+        self._began, self._goes_on = threading.Event(), threading.Event()
+
+    def _read(self, tx: Transaction) -> int:
+        self._began.set()
+        assert self._goes_on.wait(60)
+        return tx[MemoryTable].count(None)
+
+    @asynccontextmanager
+    async def reading(self, engine: TenantsEngine, caller: Caller) -> AsyncIterator[None]:
+        task = asyncio.create_task(engine.read(caller, self._read))
+        await asyncio.to_thread(self._began.wait)
+        yield
+        self._goes_on.set()
+        assert isinstance(await task, int)
 
 
 async def saved(engine: TenantsEngine, caller: Caller, content: str = "apple") -> None:
@@ -87,32 +105,16 @@ def test_the_tenant_is_the_keys_whatever_a_request_says(path: Path) -> None:
             assert client.get("/stats").json()["total_observations"] == 1
 
 
-@pytest.mark.heavy
-async def test_a_database_that_nobody_uses_is_closed(tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_database_is_closed_once_nobody_uses_it(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
         await saved(engine, ACME)
+        async with Slow().reading(engine, ACME):
+            assert await count(engine, ACME) == 1
+            assert "acme.db" in held_open(tmp_path)
         await until(lambda: held_open(tmp_path) == ["memory.db"])
         assert await count(engine, ACME) == 1
     assert held_open(tmp_path) == []
-
-
-@pytest.mark.slow
-async def test_a_database_stays_open_while_it_is_used(tmp_path: Path) -> None:
-    going_on, held = threading.Event(), threading.Event()
-
-    def slow(tx: Transaction) -> int:
-        held.set()
-        assert going_on.wait(60)
-        return tx[MemoryTable].count(None)
-
-    async with opened(tmp_path / "memory.db", idle=timedelta()) as engine:
-        await saved(engine, ACME)
-        reading = asyncio.create_task(engine.read(ACME, slow))
-        await asyncio.to_thread(held.wait)
-        assert await count(engine, ACME) == 1
-        assert "acme.db" in held_open(tmp_path)
-        going_on.set()
-        assert await reading == 1
 
 
 @pytest.mark.heavy
@@ -158,49 +160,23 @@ def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(p
     assert [task.result() for task in asked] == [0, 0]
 
 
-@pytest.mark.slow
-async def test_a_database_is_made_only_while_the_tenant_has_a_key(tmp_path: Path) -> None:
-    keys = {ACME.tenant}
-    path = tmp_path / "memory.db"
+async def test_a_database_is_made_only_while_the_tenant_has_a_key(path: Path) -> None:
+    keys = {ACME.tenant, OTHER.tenant}
 
-    async with opened(path, has_key=keys.__contains__) as engine:
+    async with opened(path, has_key=keys.__contains__, most=1) as engine:
         await saved(engine, ACME)
-        keys.clear()
         remove(tenant_file(path, ACME.tenant))
+        async with Slow().reading(engine, OTHER):
+            waiting = asyncio.create_task(saved(engine, ACME))  # for a place
+            await asyncio.sleep(0)
+            keys.remove(ACME.tenant)
+        with pytest.raises(NotFound):
+            await waiting
         with pytest.raises(NotFound):
             await saved(engine, ACME)
         assert not tenant_file(path, ACME.tenant).exists()
-
-
-@pytest.mark.heavy
-async def test_a_database_whose_tenant_has_no_key_any_more_is_still_looked_after(
-    path: Path,
-) -> None:
-    async with opened(path) as engine:
-        await saved(engine, ACME)
-    async with opened(path, has_key=lambda _: False) as engine:
-        assert await count(engine, Caller(tenant=ACME.tenant)) == 1
-
-
-async def test_a_tenant_that_is_erased_while_it_waits_for_a_place_stays_erased(path: Path) -> None:
-    keys = {ACME.tenant, OTHER.tenant}
-    going_on, held = threading.Event(), threading.Event()
-
-    def slow(_: Transaction) -> bool:
-        held.set()
-        return going_on.wait(60)
-
-    async with opened(path, has_key=keys.__contains__, most=1) as engine:
-        reading = asyncio.create_task(engine.read(OTHER, slow))
-        await asyncio.to_thread(held.wait)
-        waiting = asyncio.create_task(saved(engine, ACME))
-        await asyncio.sleep(0)
-        keys.remove(ACME.tenant)
-        going_on.set()
-        assert await reading
-        with pytest.raises(NotFound):
-            await waiting
-    assert not tenant_file(path, ACME.tenant).exists()
+        keys.clear()
+        assert await count(engine, Caller(tenant=OTHER.tenant)) == 0  # it is still looked after
 
 
 @pytest.mark.heavy
@@ -211,51 +187,25 @@ async def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(
         for caller in (ACME, OTHER, ACME, THIRD):
             await saved(engine, caller)
         assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
-
-
-@pytest.mark.heavy
-async def test_one_that_was_just_opened_keeps_its_place(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db", most=2) as engine:
-        await saved(engine, ACME)
-        leaving = asyncio.create_task(count(engine, OTHER))
+        leaving = asyncio.create_task(count(engine, OTHER))  # which keeps its place all the same
         await asyncio.sleep(0)
         leaving.cancel()
         await until(lambda: TenantId("other") in {it.tenant for it in engine.callers()})
-        await saved(engine, THIRD)
-        assert held_open(tmp_path) == ["memory.db", "other.db", "third.db"]
+        await saved(engine, ACME)
+        assert held_open(tmp_path) == ["acme.db", "memory.db", "other.db"]
 
 
 @pytest.mark.heavy
 async def test_one_that_finds_no_place_in_time_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    going_on, held = threading.Event(), threading.Event()
-
-    def slow(_: Transaction) -> bool:
-        held.set()
-        return going_on.wait(60)
-
     async with opened(path, most=1) as engine:
-        reading = asyncio.create_task(engine.read(ACME, slow))
-        await asyncio.to_thread(held.wait)
-        with monkeypatch.context() as hurried:
-            hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
-            with pytest.raises(Busy):
-                await count(engine, OTHER)
-        going_on.set()
-        assert await reading
+        async with Slow().reading(engine, ACME):
+            with monkeypatch.context() as hurried:
+                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
+                with pytest.raises(Busy):
+                    await count(engine, OTHER)
         assert await count(engine, OTHER) == 0
-
-
-@pytest.mark.heavy
-async def test_a_tenant_whose_file_is_gone_begins_anew(path: Path) -> None:
-    async with opened(path) as engine:
-        await saved(engine, ACME)
-        for file in (path.parent / "memory.db.tenants").iterdir():
-            file.unlink()
-        assert await count(engine, ACME) == 0
-        await saved(engine, ACME)
-        assert await count(engine, ACME) == 1
 
 
 @pytest.mark.heavy
@@ -284,26 +234,6 @@ async def test_one_who_leaves_stops_nobody_elses_opening(path: Path) -> None:
         await asyncio.sleep(0)
         leaving.cancel()
         assert await staying == 0
-
-
-@pytest.mark.heavy
-async def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
-        for _ in range(3):
-            await saved(engine, ACME)
-            erasure = await engine.write(ACME, erase, MemoryId(1))
-            assert erasure is not None
-            await scrub_all(engine, ACME)
-            for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
-                file.unlink()
-        assert await count(engine, ACME) == 0
-        await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
-    assert held_open(tmp_path) == []
-
-
-def gone_but_open(folder: Path) -> list[str]:
-    targets = (_target(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
-    return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]
 
 
 @pytest.mark.slow
