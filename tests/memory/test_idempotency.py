@@ -535,8 +535,7 @@ def test_the_rate_of_a_key_counts_replays(path: Path) -> None:
 # What is no key
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("key", ["k", "~" * 255, '"quoted"', "!", "a,b"])
+@for_each("key", ["k", "~" * 255, '"quoted"', "!", "a,b"])
 def test_a_key_is_any_visible_ascii(service: Service, key: str) -> None:
     assert [is_replay(saving(service.http, "a pear", key)) for _ in range(2)] == [False, True]
 

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from agentops_memory.recall.query import STOPWORDS, understood
 from agentops_memory.recall.text import BASE_FORMS, indexed
 
@@ -12,9 +10,8 @@ from ..support.samples import for_each
 from ..support.service import Service, serving
 
 
-@pytest.mark.representative(4)
-@pytest.mark.parametrize(
-    ("saved", "asked"),
+@for_each(
+    "saved, asked",
     [
         ("Ada went to the sea", "where has she gone?"), ("they go", "WENT"),
         ("the children sang", "a child's singing"), ("It was bought by_then", "buying"),
@@ -23,9 +20,9 @@ from ..support.service import Service, serving
     ],
 )  # fmt: skip
 def test_a_form_finds_the_others(service: Service, saved: str, asked: str) -> None:
-    service.save(saved, title="-")
+    service.save(saved, title="-", project=saved)
 
-    assert len(search(service, asked)) == 1
+    assert len(search(service, asked, project=saved)) == 1
 
 
 def test_a_form_in_tags_and_in_a_borrowed_context_finds_the_others(service: Service) -> None:
