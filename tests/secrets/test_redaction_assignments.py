@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentops_memory.secrets.redaction import Redacted, redacted
 
 from ..support.samples import examples, for_each
-from .test_redaction_rules import FALSE_FRIENDS, SAMPLES, UUID, hexed, mixed, plain
+from .test_redaction_rules import FALSE_FRIENDS, UUID, hexed, mixed, plain
 
 EXAMPLES = examples(300)
 
@@ -138,26 +138,6 @@ def test_a_password_with_a_dot_is_taken_out_of_connections_and_sentences(text: s
     assert re.sub(r"\[REDACTED:[a-z-]+\]", "{v}", left) == text
 
 
-# What the kinds with a prefix of their own look like in a file, a command or an address.
-TOKENS = [
-    (kind, secret)
-    for kind, samples in SAMPLES.items()
-    for before, secret, after in samples
-    if not before + after and kind not in ("private", "private-key")
-]
-
-
-@pytest.mark.heavy
-@for_each("spelling", SPELLINGS)
-@for_each("name", ["X", "API_KEY", "access_token"])
-def test_a_token_is_taken_out_in_each_spelling(name: str, spelling: str) -> None:
-    for kind, secret in TOKENS:
-        left = redacted(written(spelling, name, secret)).text
-
-        assert secret not in left
-        assert re.sub(r"\[REDACTED:[a-z-]+\]", "*", left) == written(spelling, name, "*"), kind
-
-
 # labels, and values that look made by chance
 CHANCE = {
     "API_KEY": mixed(32), "apiKey": hexed(32), "ENCRYPTION_KEY": mixed(43) + "=",
@@ -200,7 +180,7 @@ def is_mixed(token: str) -> bool:
 
 
 @pytest.mark.slow
-@for_each("length", [16, 18, 20, 24, 32, 40])
+@for_each("length", [16, 24, 40])
 @for_each("alphabet", ALPHABETS)
 def test_a_token_of_sixteen_characters_is_taken_out_beside_its_label(
     alphabet: str, length: int
