@@ -377,7 +377,13 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 """
 
 
-@pytest.mark.parametrize("code", [PROGRAM, UNWOKEN], ids=["plain", "unwoken"])
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(PROGRAM, id="plain", marks=pytest.mark.slow),
+        pytest.param(UNWOKEN, id="unwoken"),
+    ],
+)
 def test_sigterm_ends_an_import_whose_pipe_is_silent_with_one_line_and_leaves_no_file(
     tmp_path: Path, code: str
 ) -> None:

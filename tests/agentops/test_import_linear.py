@@ -61,6 +61,9 @@ SHAPES: dict[str, Callable[[int], dict[str, object]]] = {
 }  # fmt: skip
 
 
+PLANNED = ("titles", "ids, every second", "later states", "earlier states")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", sampled(SHAPES, 4, first=3))
 def test_an_import_and_its_plan_take_four_times_as_long_for_four_times_as_many_rows(
@@ -70,7 +73,8 @@ def test_an_import_and_its_plan_take_four_times_as_long_for_four_times_as_many_r
         with pytest.raises(Planned):
             plan_rows(tx, _rows(document), 0)
 
-    for number, work in enumerate((plan, _import, plan)):  # of what is new, then of what is there
+    works = (plan, _import, plan) if shape in PLANNED else (_import,)
+    for number, work in enumerate(works):  # the plan of what is new, then of what is there
         small, large = (
             _steps(tmp_path / f"{size}.db", work, shape, size) for size in (SMALL, LARGE)
         )

@@ -553,6 +553,7 @@ async def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(path: Path) -> None:
     body = {"messages": [{"role": "user", "content": "x"}, {"role": "tool", "content": "y"}]}
     with served(path) as (program, http), another(path) as other, ThreadPoolExecutor() as pool:

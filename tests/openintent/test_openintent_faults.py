@@ -132,7 +132,9 @@ def _all_of(path: Path) -> list[list[tuple[object, ...]]]:
 
 
 @pytest.mark.sqlite_files
-@pytest.mark.parametrize("fault", ["fdatasync:error=EIO", "pwrite64:error=EIO"])
+@pytest.mark.parametrize(
+    "fault", [pytest.param("fdatasync:error=EIO", marks=pytest.mark.slow), "pwrite64:error=EIO"]
+)
 @requirement("OI-93")
 def test_a_commit_that_fails_leaves_entries_and_events_as_they_were(path: Path, fault: str) -> None:
     with served(path, **CAPACITY) as (program, http):

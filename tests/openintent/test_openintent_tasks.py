@@ -3,7 +3,7 @@
 import pytest
 
 from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok, refused
-from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
+from ..support.openintent_team import INTENTS, TASKS, Team, report, team, working
 from ..support.requirements import requirement
 
 __all__ = ["team"]
@@ -156,76 +156,6 @@ def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> No
 
 
 @pytest.mark.slow
-@requirement("OI-30", "OI-31", "OI-43")
-def test_who_takes_part_reads_working_memory_until_the_end_of_its_task(team: Team) -> None:
-    intent = team.intent()
-    task = team.task(intent)
-    entry, learnt = working(team.ada, task), team.ada.make(key="learnt")
-    own = team.ada.make(memory_type="working", key="own")
-    lead, bob = team.lead, team.bob
-
-    def sees(agent: Agent) -> list[int]:
-        found = agent.query(agent_id="ada")
-        assert found["total"] == len(found["entries"])
-        assert found["total"] == len(agent.found())
-        return [agent.get(it).status_code for it in (entry, learnt, own)]
-
-    assert sees(lead) == [404, 404, 404]  # who made the intent coordinates nothing yet
-    assert sees(team.root) == [404, 404, 404]
-    coordinator = team.coordinate(intent)
-    assert sees(lead) == [200, 200, 404]
-    path = "/api/v1/agents/ada/memory/summary"
-    seen = ok(lead.ask("GET", path))
-    assert (seen["working"]["entry_count"], seen["episodic"]["entry_count"]) == (1, 1)
-    assert refused(bob.ask("GET", path)) == (403, "ACCESS_DENIED")
-    for change in (lead.patch(entry, value={}), lead.delete(entry), lead.patch(learnt)):
-        assert refused(change) == (403, "ACCESS_DENIED")
-    body = {"principal_id": "bob", "permission": "admin", "reason": "audit"}
-    acl = f"{INTENTS}/{intent['id']}/acl"
-    grant = ok(lead.ask("POST", f"{acl}/entries", body), 201)
-    assert sees(bob) == [200, 404, 404]
-    assert refused(bob.patch(entry, value={})) == (403, "ACCESS_DENIED")
-    ok(lead.ask("DELETE", f"{acl}/entries/{grant['id']}"))
-    assert sees(bob) == [404, 404, 404]
-    until = {"expires_at": "2030-01-01T12:00:05Z"}
-    ok(lead.ask("POST", f"{acl}/entries", body | until), 201)
-    assert sees(bob) == [200, 404, 404]
-    team.service.clock.advance(seconds=5)
-    assert sees(bob) == [404, 404, 404]
-    ok(report(team.ada, task, status="completed"))
-    assert sees(lead) == [404, 404, 404]
-    another = team.task(intent)
-    assert sees(lead) == [404, 200, 404]
-    ok(lead.ask("DELETE", f"{COORDINATORS}/{coordinator['id']}"))
-    assert sees(lead) == [404, 404, 404]
-    assert ok(lead.ask("GET", f"{TASKS}/{another['id']}"))["status"] == "pending"
-
-
-@requirement("OI-40", "OI-41")
-def test_a_reassigned_task_is_resumed_from_what_its_agent_left(team: Team) -> None:
-    task = team.work()
-    left = working(team.ada, task, value={"done": 12})
-    ok(report(team.lead, task, assigned_agent="bob"))
-
-    found = team.bob.query(**{"scope.task_id": task["id"]})["entries"]
-    assert found == [left]
-    assert ok(team.bob.get(left)) == left
-    assert refused(team.bob.patch(left, value={})) == (403, "ACCESS_DENIED")
-    assert refused(team.bob.delete(left)) == (403, "ACCESS_DENIED")
-    own = working(team.bob, task, value={"done": 13})
-    assert ok(team.ada.patch(left, value={"done": 99}))["version"] == 2
-    assert refused(team.ada.get(own)) == (404, "ENTRY_NOT_FOUND")
-    more = working(team.ada, task, "more")  # the task is none that it sees any more
-    assert more["scope"] == {"task_id": task["id"]}
-    assert refused(team.bob.get(more)) == (404, "ENTRY_NOT_FOUND")
-    ok(report(team.bob, task, status="completed"))
-    archives = [it for it in team.log(task) if it["type"] == "memory.archived"]
-    assert [(it["agent_id"], it["payload"]["snapshot"][0]["value"]) for it in archives] == [
-        ("ada", {"done": 99}), ("bob", {"done": 13}),
-    ]  # fmt: skip
-
-
-@pytest.mark.slow
 @requirement("OI-42", "OI-32")
 def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team) -> None:
     mine, theirs = (
@@ -245,31 +175,6 @@ def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team)
     assert ok(team.bob.get(theirs)) == theirs
     taken = {"intent_id": task["intent_id"], "name": "x", "id": "their-task:1"}
     assert refused(team.lead.ask("POST", TASKS, taken)) == (409, "ALREADY_EXISTS")
-
-
-@requirement("OI-38")
-def test_a_sub_task_that_inherits_reads_its_parents_memory(team: Team) -> None:
-    intent = team.intent()
-    parent = team.task(intent)
-    entry = working(team.ada, parent)
-    heir = {"inherit_from_parent": True}
-    plain = team.task(intent, "bob", parent_task_id=parent["id"])
-    assert refused(team.bob.get(entry)) == (404, "ENTRY_NOT_FOUND")
-    child = team.task(intent, "bob", parent_task_id=parent["id"], memory_policy=heir)
-    grandchild = team.task(intent, "cyn", parent_task_id=child["id"], memory_policy=heir)
-
-    assert ok(team.bob.get(entry)) == entry
-    assert team.bob.found() == ["progress"]
-    assert refused(team.bob.patch(entry)) == (403, "ACCESS_DENIED")
-    assert refused(team.agent("cyn").get(entry)) == (404, "ENTRY_NOT_FOUND")
-    below = working(team.bob, child, "below")
-    assert refused(team.ada.get(below)) == (404, "ENTRY_NOT_FOUND")
-    assert ok(team.agent("cyn").get(below)) == below
-    ok(report(team.bob, child, status="skipped"))
-    assert refused(team.bob.get(entry)) == (404, "ENTRY_NOT_FOUND")
-    foreign = {"intent_id": intent["id"], "name": "x", "parent_task_id": team.work()["id"]}
-    assert faults(team.lead.ask("POST", TASKS, foreign)) == ["parent_task_id"]
-    assert {plain["status"], grandchild["status"]} == {"pending"}
 
 
 @requirement("OI-39", "OI-55")

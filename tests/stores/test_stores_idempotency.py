@@ -1,6 +1,5 @@
 """A write to a store that has an idempotency key is done once, and answered as before."""
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,7 @@ from ..support.store_dialects import (
     in_both,
     stocked,
 )
-from ..support.stores import NEVER, STORES, at, entry, entry_at, fault, store, update
+from ..support.stores import STORES, at, entry, entry_at, fault, store, update
 
 __all__ = ["service"]
 
@@ -99,17 +98,6 @@ def test_what_is_no_key_is_refused(service: Service, dialect: Dialect, key: byte
     assert dialect.fault(answer) == (400, "invalid_request_error")
 
 
-@requirement("stores:idempotency:again")
-def test_the_older_spelling_is_the_same_header(service: Service) -> None:
-    headers = {"X-Idempotency-Key": f"older-{next(KEYS)}"}
-
-    first, second = (
-        service.http.post(STORES, json={"name": "Once"}, headers=headers) for _ in range(2)
-    )
-
-    assert first.json() == second.json()
-
-
 @requirement("stores:idempotency:other", "anthropic:once")
 @in_both
 def test_another_request_under_the_key_is_a_conflict(service: Service, dialect: Dialect) -> None:
@@ -136,47 +124,6 @@ def test_the_first_answer_comes_again_although_things_went_on(service: Service) 
 
     assert ask(http, created, key).content == first.content
     assert ask(http, updated, f"{key}-2").content == second.content
-
-
-@requirement("stores:idempotency:again")
-def test_after_a_day_the_request_is_another_one(service: Service) -> None:
-    write, key = Write("POST", STORES, {"name": "Daily"}), f"day-{next(KEYS)}"
-    first = ask(service.http, write, key)
-
-    service.clock.advance(hours=24)
-
-    assert ask(service.http, write, key).json()["id"] != first.json()["id"]
-
-
-def test_what_was_refused_is_tried_again(service: Service) -> None:
-    made, key = store(service.http), f"refused-{next(KEYS)}"
-    held = entry(service.http, made, "a.md")
-    write = Write("POST", at(made, "memories"), {"path": "a.md", "content": "again"})
-
-    assert fault(ask(service.http, write, key)) == CONFLICT
-    service.http.delete(entry_at(made, held))
-
-    assert ask(service.http, write, key).status_code == 201
-
-
-def test_a_store_that_is_gone_is_still_not_there_under_a_new_key(service: Service) -> None:
-    write = Write("DELETE", f"{STORES}/memstore_{NEVER}")
-
-    assert fault(ask(service.http, write, f"gone-{next(KEYS)}"))[0] == 404
-
-
-@pytest.mark.slow
-def test_many_at_once_are_one(service: Service) -> None:
-    home, key = store(service.http), f"many-{next(KEYS)}"
-    write = Write("POST", at(home, "memories"), {"path": "b.md", "content": "é"})
-
-    with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: ask(service.http, write, key), range(24)))
-
-    assert {(answer.status_code, answer.content) for answer in answers} == {
-        (201, answers[0].content)
-    }
-    assert sum("idempotent-replayed" not in answer.headers for answer in answers) == 1
 
 
 @requirement("stores:idempotency:holder")

@@ -30,13 +30,6 @@ def client(service: Service, token: str = ANY, **options: Any) -> anthropic.Anth
     return anthropic.Anthropic(base_url=f"{service.url}/anthropic", api_key=token, **own)
 
 
-def async_client(service: Service, token: str = ANY) -> anthropic.AsyncAnthropic:
-    """The same for an event loop."""
-    http = anthropic.DefaultAsyncHttpxClient(verify=PLAIN)
-    url = f"{service.url}/anthropic"
-    return anthropic.AsyncAnthropic(base_url=url, api_key=token, http_client=http)
-
-
 def store(sdk: anthropic.Anthropic, name: str = "notes") -> Store:
     """A new store."""
     return sdk.beta.memory_stores.create(name=name)

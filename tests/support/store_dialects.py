@@ -98,17 +98,20 @@ def every_request(
         "store_id": store_id, "memory_store_id": store_id, "entry_id": entry_id,
         "memory_id": entry_id, "version_id": version_id, "memory_version_id": version_id,
     }  # fmt: skip
-    every = []
-    for it in dialect.operations():
+    every = [
+        Request(
+            it.name, str(it.role), it.status, it.method,
+            it.path.format(**ids) + ("?q=second" if it.name == "search_store" else ""),
+            BODIES.get(it.name.removeprefix("anthropic_")),
+        )
+        for it in dialect.operations()
+    ]  # fmt: skip
+
+    def place(it: Request) -> int:
         name = it.name.removeprefix("anthropic_")
-        query = "?q=second" if name == "search_store" else ""
-        path = it.path.format(**ids) + query
-        every.append(Request(it.name, str(it.role), it.status, it.method, path, BODIES.get(name)))
-    names = [it.name.removeprefix("anthropic_") for it in every]
-    order = sorted(
-        range(len(every)), key=lambda n: LAST.index(names[n]) if names[n] in LAST else -1
-    )
-    return [every[it] for it in order]
+        return LAST.index(name) if name in LAST else -1
+
+    return sorted(every, key=place)
 
 
 def stocked(http: httpx.Client, text: str = "first") -> tuple[str, str, str]:
