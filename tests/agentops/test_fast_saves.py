@@ -188,7 +188,7 @@ CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
     ],
 )
 def test_however_it_is_sent_it_is_saved_once(
-    service: Service, seen: Seen, parts: list[bytes], is_fast: bool
+    seen: Seen, service: Service, parts: list[bytes], is_fast: bool
 ) -> None:
     with wire(service.url) as connection:
         connection.send(*parts)

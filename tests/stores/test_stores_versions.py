@@ -1,19 +1,8 @@
 """Versions of entries: what each change left, and what is taken out of them."""
 
-from dataclasses import replace
-from pathlib import Path
-from uuid import UUID
-
-from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.space import StoreId
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.stores.cloud import POLICY
-from agentops_memory.stores.entry import redact as redact_version
-from agentops_memory.stores.store import Serving, VersionId
-
-from ..support import engine as engines
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import Service
+from ..support.store_dialects import ANTHROPIC
 from ..support.stores import (
     Object,
     delete,
@@ -22,12 +11,10 @@ from ..support.stores import (
     ok,
     redact,
     refusal,
-    store,
     update,
     version_at,
     versions,
 )
-from .test_stores_domain import noted
 
 
 @requirement("stores:versions:list", "stores:version:fields", "stores:entries:delete-version")
@@ -112,22 +99,15 @@ def test_a_redacted_version_keeps_all_but_its_content_and_the_entry_all_of_it(
     assert (deletion["action"], deletion["size"], deletion["content_sha256"]) == ("deleted", 0, "")
 
 
-def test_a_version_that_lost_more_than_its_content_has_empty_fields(path: Path) -> None:
-    with serving(path) as service:
-        home = store(service.http)
-        entry(service.http, home, "a")
-        (version,) = versions(service.http, home)
-    ids = (str(UUID(each["id"].partition("_")[2])) for each in (home, version))
-    thorough = replace(POLICY, redaction_takes_all=True)  # as another dialect has it
+def test_a_version_that_the_other_dialect_has_redacted_has_empty_fields(
+    service: Service, home: Object
+) -> None:
+    update(service.http, home, entry(service.http, home, "a"), "other")
+    first = versions(service.http, home)[-1]
 
-    async def redact_all(engine: SqliteEngine) -> None:
-        own = Serving(engine=engine, policy=thorough, audit=noted)
-        await redact_version(own, OPERATOR, StoreId(next(ids)), VersionId(next(ids)))
+    ok(service.http.post(f"{ANTHROPIC.at(home, 'versions', first['id'])}/redact"))
 
-    engines.run(path, redact_all)
-
-    with serving(path) as service:
-        (told,) = versions(service.http, home)
-        assert ok(service.http.get(version_at(home, version))) == told
+    told = versions(service.http, home)[-1]
+    assert ok(service.http.get(version_at(home, first))) == told
     empty = {"entry_path": "", "size": 0, "content_sha256": "", "redacted": True}
-    assert told == version | empty | {"redacted_at": told["redacted_at"]}
+    assert told == first | empty | {"redacted_at": told["redacted_at"]}
