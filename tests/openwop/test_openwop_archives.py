@@ -14,11 +14,10 @@ from ..support.openwop_passes import (
     archived,
     corpus,
     digest,
-    events,
     ids,
     passed,
 )
-from ..support.openwop_tenants import anew, counted, keyed, page
+from ..support.openwop_tenants import anew, counted, keyed
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -172,19 +171,3 @@ def test_the_index_is_of_one_ref_of_one_tenant(service: Service) -> None:
             assert other.index() == EMPTY
         with keyed(service, "reader") as reader:
             assert reader.index() == host.index() != EMPTY
-
-
-@requirement("OW-56", "OW-58")
-def test_what_is_told_of_passes_holds_no_content(service: Service, host: Host) -> None:
-    corpus(service, host, tags=("xylotomist",))
-    host.distill(content="saffron")
-    host.consolidate({"ids": ids(host.entries()[-2:]), "content": "saffron too"})
-    host.put("xylophagan"), host.put("xylophagan")
-    ok(host.undo(ok(host.compact())["runId"]))
-
-    told = events(host)
-
-    for word in ("proxy", "pricing", "saffron", "xylotomist", "xylophagan"):
-        assert word not in str(told)
-    assert [it["sequence"] for it in told] == [0, 1, 2] * 4
-    assert page(host)["entries"]

@@ -94,20 +94,6 @@ def test_what_cannot_be_written_is_refused_with_a_class(memory: OpenWopMemory) -
 
 
 @requirement("OW-104")
-def test_an_id_of_a_host_names_one_entry(memory: OpenWopMemory) -> None:
-    first = memory.put(REF, "green", id="a")
-
-    assert memory.put(REF, "green", id="a") == first
-    with pytest.raises(Conflict) as refusal:
-        memory.put(REF, "red", id="a")
-    assert refusal.value.code == "memory_id_conflict"
-    assert memory.delete(REF, "a") is True
-    assert memory.delete(REF, "a") is False
-    assert memory.get(REF, "a") is None
-    assert memory.put(REF, "red", id="a").content == "red"
-
-
-@requirement("OW-104")
 def test_what_supersedes_and_whence_it_comes_is_told(client: MemoryClient) -> None:
     memory = client.openwop
     older = memory.put(REF, "the door is red")

@@ -2,6 +2,7 @@
 
 import re
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import httpx
@@ -13,6 +14,7 @@ from agentops_memory_client.openwop import register_secret
 from ..support.asking import Happening, Road, answering, asking, over
 from ..support.openwop_hosts import REF, Host
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Clock, Service, serving
 from .test_openwop_client import MARK, VALUE, types
 
@@ -75,75 +77,39 @@ def test_who_has_no_secrets_to_give_again_is_refused(kind: str, path: Path, cloc
         assert anew.put(REF, f"It is {VALUE}.").content == f"It is {MARK}."
 
 
-def lost_secrets() -> Road:
-    """A service that loses secrets whenever it is given them."""
-    lost = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
-    registered = answering(200, {"secretId": "s", "registered": True})
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        return (registered if SECRETS.search(request.url.path) else lost)(request)
-
-    return Road([answer])
+LOST = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
+ENDED = answering(409, {"error": "run_terminal", "message": "The run has ended."})
+REGISTERED = answering(200, {"secretId": "s", "registered": True})
+INVALID = answering(400, {"error": "validation_error", "message": "No."})
 
 
 @requirement("OW-104")
-def test_secrets_are_given_again_no_more_than_once(kind: str) -> None:
-    road = lost_secrets()
-    with asking(kind, road=road) as client:
-        run = client.openwop.run("r1")
-        run.secret("s", VALUE)
-        with pytest.raises(Conflict, match="They are lost") as refusal:
-            run.put(REF, "text")
-
-    assert [it.url.path.rpartition("/")[2] for it in road.requests] == [
-        "secrets", "memory", "secrets", "memory"
-    ]  # fmt: skip
-    assert road.keys[1] == road.keys[3] != None  # noqa: E711 - the same request, sent again
-    assert road.keys[0] is road.keys[2] is None
-    assert VALUE not in whole(refusal.value)
-
-
-@requirement("OW-104")
-def test_another_conflict_gives_no_secrets_again(kind: str) -> None:
-    ended = answering(409, {"error": "run_terminal", "message": "The run has ended."})
-    road = Road([answering(200, {"secretId": "s", "registered": True}), ended])
-    with asking(kind, road=road) as client:
-        run = client.openwop.run("r1")
-        run.secret("s", VALUE)
-        with pytest.raises(Conflict, match="The run has ended"):
-            run.put(REF, "text")
-
-    assert len(road.requests) == 2
-
-
-@requirement("OW-104")
-def test_a_secret_that_cannot_be_one_is_not_given_again(kind: str) -> None:
-    refused = answering(400, {"error": "validation_error", "message": "No."})
-    lost = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
-    road = Road([refused, lost])
-    with asking(kind, road=road) as client:
-        run = client.openwop.run("r1")
-        with pytest.raises(Invalid):
-            run.secret("", VALUE)
-        with pytest.raises(Conflict):
-            run.put(REF, "text")
-
-    assert len(road.requests) == 2
-
-
-@requirement("OW-104")
-def test_a_secret_whose_answer_was_lost_is_given_again(kind: str) -> None:
-    lost = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
-    registered = answering(200, {"secretId": "s", "registered": True})
-    road = Road([httpx.ReadError("cut"), lost, registered, lost])
+@for_each(
+    "happenings, failure, paths",
+    [
+        ([REGISTERED, LOST, REGISTERED, LOST], None, "secrets memory secrets memory"),  # but once
+        ([REGISTERED, ENDED], None, "secrets memory"),
+        ([INVALID, LOST], Invalid, "secrets memory"),  # one that can be none
+        ([httpx.ReadError("cut"), LOST, REGISTERED, LOST], Unreachable,
+         "secrets memory secrets memory"),
+    ],
+)  # fmt: skip
+def test_secrets_that_may_be_there_are_given_again_once(
+    kind: str, happenings: list[Happening], failure: type[Exception] | None, paths: str
+) -> None:
+    road = Road(happenings)
     with asking(kind, road=road, retries=0) as client:
         run = client.openwop.run("r1")
-        with pytest.raises(Unreachable):
+        with pytest.raises(failure) if failure else nullcontext():
             run.secret("s", VALUE)
-        with pytest.raises(Conflict):
+        with pytest.raises(Conflict) as refusal:
             run.put(REF, "text")
 
-    assert road.requests[2].content == road.requests[0].content
+    assert [it.url.path.rpartition("/")[2] for it in road.requests] == paths.split()
+    assert len({*road.keys[1::2]}) == 1  # the same request, sent again
+    assert {*road.keys[::2]} == {None}
+    assert len({it.content for it in road.requests[::2]}) == 1
+    assert VALUE not in whole(refusal.value)
 
 
 @requirement("OW-104", "OW-40")

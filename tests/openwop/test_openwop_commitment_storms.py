@@ -20,7 +20,7 @@ from ..support.openwop_seams import driven
 from ..support.openwop_tenants import anew
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import Clock, Service, serving
+from ..support.service import Service, serving
 
 STEP = 200  # of what one transaction fires
 PADDED = "substr('00000000000' || n.number, length('00000000000' || n.number) - 11)"
@@ -61,19 +61,6 @@ def numbers(path: Path, state: str) -> list[int]:
     """The rows in a state, in order."""
     statement = "SELECT id FROM commitments WHERE state = :state ORDER BY id"
     return [number for (number,) in rows(path, statement, state=state)]
-
-
-def assert_fired_in_order(path: Path, intents: Intents) -> None:
-    """Each that has fired has one event, in a run whose log is whole, in the order of the rows."""
-    told = [it["commitmentId"] for it in intents.fired()]
-    statement = "SELECT uid FROM commitments WHERE state = 'fired' ORDER BY id"
-    assert told == [f"cmt_{uid.replace('-', '')}" for (uid,) in rows(path, statement)]
-    wrong = """SELECT r.id
-                 FROM runs r
-                 JOIN run_events v ON v.run = r.id AND v.sequence = 0
-                WHERE r.kind = 'pass'
-                      AND NOT (r.log_offset BETWEEN 1 AND v.id AND r.high = v.high)"""
-    assert rows(path, wrong) == []  # each sees memory as it was then
 
 
 @contextmanager
@@ -120,31 +107,6 @@ def test_what_a_put_has_left_fires_at_once_though_nobody_reads(
     host.put("wet", tags=["rain"])
 
     until(lambda: states(service.path) == {"fired": STORM})
-
-
-@pytest.mark.heavy
-@requirement("OW-84", "OW-85", "OW-101")
-def test_a_restart_goes_on_with_what_was_met_and_what_was_due(path: Path) -> None:
-    clock = Clock()
-    with serving(path, clock=clock) as service:
-        host = Host(service.http)
-        source = host.put("plan")["id"]
-        arm_rows(path, source, STORM, tag="rain")
-        first, *_ = numbers(path, "armed")
-        with firing_no_further(path, first + STEP):
-            host.put("wet", tags=["rain"])
-        arm_rows(path, source, STORM, due=soon(service, hours=1))
-    left = states(path)["armed"]
-    clock.advance(hours=2)
-    with serving(path, clock=clock) as service:
-        intents = Intents(Host(service.http))
-        until_fired(path)
-        assert states(path) == {"fired": 2 * STORM}
-        assert_fired_in_order(path, intents)
-        figures = service.http.get("/metrics").text
-        rest = left - STORM
-        assert f'memory_commitments_fired_total{{condition="time"}} {STORM}.0' in figures
-        assert f'memory_commitments_fired_total{{condition="predicate"}} {rest}.0' in figures
 
 
 @pytest.mark.slow

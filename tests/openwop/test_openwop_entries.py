@@ -313,25 +313,27 @@ def test_no_later_put_moves_an_end(service: Service, host: Host) -> None:
 
 
 @pytest.mark.slow
-@requirement("OW-47", "OW-29")
-def test_the_end_is_the_records_own_and_the_retention_of_expired_ones_erases_it(
-    tmp_path: Path,
-) -> None:
+@requirement("OW-47", "OW-29", "OW-103", "OW-23")
+def test_what_has_ended_or_is_deleted_is_erased_when_its_time_is_over(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EXPIRED="1d") as service:
+    with serving(
+        path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EXPIRED="1d", MEMORY_KEEP_DELETED="1d"
+    ) as service:
         host = Host(service.http)
         kept = host.put("a heron")
         host.put(f"a {WORD}", tags=["xylotomist"], ttlSeconds=60)
+        ok(host.delete(host.put(f"the {WORD}", tags=["xylocarp"], id="xylophagan")["id"]))
         ends = "SELECT count(*) FROM lifecycles WHERE expires_at IS NOT NULL"
         assert rows(path, ends) == [(1,)]
-        assert rows(path, "SELECT count(*) FROM memories") == [(2,)]
+        assert rows(path, "SELECT count(*) FROM memories") == [(3,)]
 
         service.clock.advance(hours=25)
 
         until(lambda: rows(path, "SELECT count(*) FROM memories") == [(1,)])
-        until(lambda: not remains(tmp_path, WORD, "xylotomist"))
+        until(lambda: not remains(tmp_path, WORD, "xylotomist", "xylocarp", "xylophagan"))
         assert host.entries() == [kept]
         assert counted(host) == {host.ref: (1, len("a heron"))}
+        assert rows(path, "SELECT count(*) FROM ref_tags WHERE tag LIKE 'xylo%'") == [(0,)]
         assert_index_is_whole(path)
 
 

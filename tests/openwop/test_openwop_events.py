@@ -7,7 +7,7 @@ from threading import Barrier
 import pytest
 
 from ..support.openwop_followers import Writers
-from ..support.openwop_hosts import Host, Json, faults, ok, refused
+from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_looks import wire
 from ..support.process import until
 from ..support.requirements import requirement
@@ -40,6 +40,7 @@ def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
     one = run.put("hippopotamus", **fields)
     two = run.put("rhinoceros", tags=None)
     ok(run.delete(one["id"]))
+    ok(host.delete(host.put("of no run, which is told of by no event")["id"]))
     run.end()
 
     told = run.told()
@@ -61,19 +62,6 @@ def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
         assert it["payload"].keys() <= PAYLOADS[it["type"]]
     assert len({it["eventId"] for it in told}) == len(told)
     assert stream(host)["events"] == told
-
-
-@pytest.mark.slow
-@requirement("OW-55")
-def test_what_is_done_without_a_run_is_told_of_by_none(host: Host) -> None:
-    run = host.in_run("r1")
-    before = run.told()
-
-    ok(host.delete(host.put()["id"]))
-    assert faults(host.post(nodeId="n1")) == ["nodeId"]
-    assert faults(host.post(agentId="ada")) == ["agentId"]
-
-    assert run.told() == stream(host)["events"] == before
 
 
 BAD: dict[str, tuple[Json, int]] = {

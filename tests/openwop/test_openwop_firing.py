@@ -190,18 +190,6 @@ def test_a_predicate_fires_with_the_first_live_entry_of_its_tag_and_not_for_what
     assert intents.fired() == [firing(armed)]
 
 
-@requirement("OW-85")
-def test_the_entry_that_waits_does_not_count(host: Host, intents: Intents) -> None:
-    made = host.put("one", tags=["rain", "when:rain"])
-    (armed,) = intents.listed()
-    assert armed["state"] == "armed"
-
-    host.put("two", tags=["rain"])
-
-    assert intents.fired() == [firing(armed)]
-    assert armed["memoryId"] == made["id"]
-
-
 @requirement("OW-85", "OW-55")
 def test_a_put_that_is_refused_fires_nothing(host: Host, intents: Intents) -> None:
     intents.on(host.put("plan", id="plan")["id"], "rain")
@@ -279,19 +267,6 @@ def test_with_what_is_erased_its_commitments_go(tmp_path: Path) -> None:
         assert stored(service.path) == []
         assert refused(intents.get(fired["commitmentId"])) == (404, "not_found")
         assert intents.fired() == [fired]
-
-
-@requirement("OW-87")
-def test_with_whom_is_forgotten_commitments_go(host: Host, intents: Intents) -> None:
-    host.put("one", tags=["subject:ada", "when:rain", "when:snow"])
-    kept = intents.on(host.put("two", tags=["subject:bob"])["id"], "rain")
-
-    forgotten = ok(host.ask("POST", "/forget", {"subject": "ada"}))
-
-    assert (forgotten["entries"], forgotten["commitments"]) == (1, 2)
-    assert intents.listed() == [kept]
-    host.put("wet", tags=["rain"])
-    assert intents.fired() == [firing(kept)]
 
 
 GONE = "2020-01-01T00:00:00Z"

@@ -10,12 +10,9 @@ import pytest
 
 from ..support.callers import audit
 from ..support.database import assert_index_is_whole
-from ..support.openwop_followers import Follower
 from ..support.openwop_hosts import REF, Host, Json, ok, refused
 from ..support.openwop_passes import (
     COMPACTED,
-    about,
-    events,
     ids,
     of_type,
 )
@@ -95,64 +92,6 @@ def test_racing_distillations_of_the_same_make_one_archive(service: Service, hos
     (archive,) = {it["outputId"] for it in of_type(host, COMPACTED)}
     assert ids(host.entries()) == [archive, *ids(sources[::-1])]
     assert counted(host)[REF][0] == 3
-
-
-def undoing(work: Work) -> Callable[[Host], None]:
-    """Pass, and undo it, as far as may be."""
-
-    def undo(host: Host) -> None:
-        for run in passing(work, 4)(host):
-            answer = host.undo(run)
-            assert answer.status_code == 200 or refused(answer) in ALLOWED
-
-    return undo
-
-
-def deleting(host: Host) -> None:
-    for _ in range(8):
-        for entry in host.entries(limit=1):
-            assert host.delete(entry["id"]).status_code in (200, 404)
-
-
-def made_of(host: Host, entries: list[str]) -> set[str]:
-    """These entries and all that they were made of, as far as it is there."""
-    found, waiting = set[str](), [*entries]
-    while waiting:
-        it = waiting.pop()
-        if it not in found and host.get(it).status_code == 200:
-            found.add(it)
-            waiting += about(host, it)["derivedFrom"]
-    return found
-
-
-@pytest.mark.heavy
-@requirement("OW-82", "OW-71", "OW-29", "OW-58")
-def test_everything_at_once_leaves_what_can_be_counted(service: Service, host: Host) -> None:
-    for number in range(20):
-        host.put(f"herons {number % 3}")
-
-    start, is_over = threading.Barrier(1), threading.Event()
-    follower = Follower(service.url, start, is_over, limit=7)
-    follower.start()
-    at_once(
-        service, *map(putting, range(2)), undoing(Host.compact), undoing(Host.consolidate),
-        undoing(Host.distill), passing(Host.compact, 3), deleting,
-    )  # fmt: skip
-    is_over.set()
-    follower.join(60)
-
-    every = events(host)
-    assert follower.events == every
-    for run in {it["runId"] for it in every}:
-        told = [it for it in every if it["runId"] == run]
-        is_given_up = [it["type"] for it in told] == ["run.started", "run.failed"]
-        assert [it["sequence"] for it in told] == ([0, 1] if is_given_up else [0, 1, 2])
-    listed = host.entries(limit=500)
-    entries, size = counted(host).get(REF, (0, 0))
-    assert entries >= len(listed)
-    assert size >= sum(len(it["content"]) for it in listed)
-    assert len(made_of(host, ids(listed))) <= entries
-    assert_index_is_whole(service.path)
 
 
 @pytest.mark.slow

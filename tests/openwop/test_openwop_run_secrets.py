@@ -35,20 +35,6 @@ def saved(service: Service, content: str = f"It is {VALUE}.") -> str:
     return said
 
 
-@requirement("OW-39", "OW-40")
-def test_a_value_of_a_run_is_stored_by_none_of_its_puts(host: Host) -> None:
-    run = keeper(host)
-
-    answer = run.post(f"It is {VALUE}, {VALUE}!", tags=["a", f"is:{VALUE}"])
-
-    entry = ok(answer, 201)["entry"]
-    assert entry["content"] == f"It is {MARK}, {MARK}!"
-    assert entry["tags"] == ["a", f"is:{MARK}"]
-    assert answer.headers["x-redacted"] == "3"
-    assert ok(host.get(entry["id"]))["entry"] == entry
-    assert run.told()[1]["payload"]["tags"] == entry["tags"]
-
-
 Write = Callable[[Service, Host, str], str]
 
 

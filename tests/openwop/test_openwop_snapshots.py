@@ -235,28 +235,6 @@ def test_what_runs_see_in_long_histories_is_as_a_model_says(path: Path, seed: in
     assert min(counts[it] for it in kinds | {"sweep", "turn_back"}) > 0
 
 
-@requirement("OW-51", "OW-52")
-def test_a_run_sees_what_was_there_when_it_began_and_its_host_sees_what_it_wrote(
-    host: Host,
-) -> None:
-    kept, dropped = host.put("kept"), host.put("dropped")
-    run = host.in_run("r1")
-
-    own, foreign = run.put("its own"), host.put("of another")
-    ok(run.delete(dropped["id"]))
-
-    assert run.entries() == [dropped, kept]
-    assert ok(run.get(dropped["id"]))["entry"] == dropped
-    for later in (own, foreign):
-        assert refused(run.get(later["id"])) == (404, "not_found")
-    assert host.entries() == [foreign, own, kept]
-    assert ok(host.get(own["id"]))["entry"] == own
-    assert refused(host.get(dropped["id"])) == (404, "not_found")
-    assert host.in_run("r2").entries() == [foreign, own, kept]
-    run.end()
-    assert run.entries() == [dropped, kept]  # of an ended run, too
-
-
 REQUESTS: dict[str, Callable[[Host], httpx.Response]] = {
     "list": lambda it: it.ask("GET", "/memory", params={"memoryRef": it.ref, "runId": "no"}),
     "get": lambda it: it.get("mem_" + "0" * 32, runId="no"),

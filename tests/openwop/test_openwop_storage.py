@@ -28,7 +28,6 @@ from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 
-WORD = "xylographer"
 GITHUB = "ghp" + "_" + "xylotomistA1b2C3d4E5f6G7h8I9j0K1l2M3"
 
 
@@ -187,19 +186,3 @@ def test_a_run_whose_events_are_damaged_is_not_forked(service: Service) -> None:
     assert answer.json()["details"] == {
         "fromSeq": 0, "sourceRunId": "r1", "reason": "event_log_unavailable"
     }  # fmt: skip
-
-
-@pytest.mark.slow
-@requirement("OW-103", "OW-23")
-def test_deleted_entries_are_erased_when_their_time_is_over(path: Path, tmp_path: Path) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_DELETED="1d") as service:
-        host = Host(service.http)
-        kept = host.put("a heron")
-        ok(host.delete(host.put(f"a {WORD}", tags=["xylotomist"], id="xylophagan")["id"]))
-        service.clock.advance(days=2)
-        until(lambda: rows(path, "SELECT count(*) FROM memories") == [(1,)])
-        until(lambda: not remains(tmp_path, WORD, "xylotomist", "xylophagan"))
-        assert host.entries() == [kept]
-        assert counted(host) == {host.ref: (1, 7)}
-        assert rows(path, "SELECT count(*) FROM ref_tags WHERE tag = 'xylotomist'") == [(0,)]
-    assert_index_is_whole(path)

@@ -10,16 +10,15 @@ from starlette.responses import Response
 from agentops_memory.errors import Unauthenticated
 from agentops_memory.http.bodies import WRITTEN
 from agentops_memory.http.gate import admission
-from agentops_memory.http.protocol import Handler, Operation, Parameter
+from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Role, TenantId
 from agentops_memory.openwop.adapter import LISTED
-from agentops_memory.openwop.api import limit, op
+from agentops_memory.openwop.api import Param, Query, limit, op
 from agentops_memory.openwop.host_runs import RunEvents
 from agentops_memory.openwop.routes import Discovery, OpenWopServices
 from agentops_memory.openwop.routes import operations as openwop_operations
 
 from . import bodies as b
-from . import models as s
 from . import proposals
 from .commitments import SeamCommitments
 from .discovery import SeamDiscovery
@@ -32,8 +31,12 @@ SPAN = "openwop_seam"
 NO_KEY = "The conformance seams need a key."
 RUN = f"{RUNS}/{{runId}}"
 HOSTS = ("sample", "openwop-app")  # whose paths a command line, and an application, ask for
-AFTER = Parameter(name="after", kind="integer", help="Only events after this sequence number.")
-LAST = Parameter(name="lastSequence", kind="integer", help="After this sequence, too.")
+AFTER = Param(
+    name="after", kind="integer", help="Only events after this sequence number.", read=Query.number
+)
+LAST = Param(
+    name="lastSequence", kind="integer", help="After this sequence, too.", read=Query.number
+)
 
 
 def operations(
@@ -63,27 +66,24 @@ def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operatio
         Operation(
             method="POST", path=RUNS, name="openwop_seam_start_run", role=Role.WRITER, status=201,
             summary="Run a workflow that tests memory; it is over when this is answered.",
-            handler=seams.open_run, body=b.SeamRunBody, answer=s.StartedSeamRun, takes_key=True,
+            handler=seams.open_run, body=b.SeamRunBody, takes_key=True,
             refusals=(409,),
         ),
         Operation(
             method="GET", path=RUN, name="openwop_seam_get_run", role=Role.READER,
             summary="One run, and what its workflow has found.",
-            handler=seams.get_run, answer=s.SeamRunObject, refusals=(404,),
+            handler=seams.get_run, refusals=(404,),
         ),
         replace(
             served["openwop_run_events"], path=f"{RUN}/events", name="openwop_seam_run_events"
         ),
-        Operation(
-            method="GET", path=f"{RUN}/events/poll", name="openwop_seam_poll_events",
-            role=Role.READER, summary="The same; nothing is waited for.",
-            handler=seams.poll_events, answer=RunEvents,
-            query=(AFTER, LAST, limit(100, 1000)), refusals=(404,),
-        ),
+        op("GET", f"{RUN}/events/poll", "seam_poll_events", "The same; nothing is waited for.",
+           seams.poll_events, role=Role.READER, answer=RunEvents, query=(AFTER, LAST, limit()),
+           refusals=(404,)),
         Operation(
             method="POST", path=f"{RUN}:fork", name="openwop_seam_fork_run", role=Role.WRITER,
             status=201, summary="Replay an ended run, or branch off from it.",
-            handler=seams.fork_run, body=b.SeamForkBody, answer=s.ForkedSeamRun, takes_key=True,
+            handler=seams.fork_run, body=b.SeamForkBody, takes_key=True,
             refusals=(404, 409, 422),
         ),
     )  # fmt: skip
@@ -96,12 +96,12 @@ def _memory(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
             method="POST", path="/v1/test/memory/seed", name="openwop_seam_seed",
             role=Role.WRITER, status=201,
             summary="Put entries, which may have ended; a live one with an id of theirs is gone.",
-            handler=memory.seed, body=b.SeedsBody, answer=s.SeededEntries, takes_key=True,
+            handler=memory.seed, body=b.SeedsBody, takes_key=True,
             headers=WRITTEN,
         ),
         op("GET", "/v1/memory/{memoryRef:path}", "seam_list_ref",
            "Live entries of a ref, newest first.", memory.list_entries, role=Role.READER,
-           answer=s.SeamEntries, query=LISTED),
+           query=LISTED),
     )  # fmt: skip
 
 
@@ -111,20 +111,20 @@ def _passes(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
         Operation(
             method="POST", path="/v1/test/memory/compact", name="openwop_seam_compact",
             role=Role.WRITER, summary="Compact a ref, and show what its archive says.",
-            handler=passes.compact, body=b.SeamRefBody, answer=s.SeamCompacted, takes_key=True,
+            handler=passes.compact, body=b.SeamRefBody, takes_key=True,
             headers=WRITTEN, refusals=(409,),
         ),
         Operation(
             method="POST", path="/v1/host/sample/memory/distill", name="openwop_seam_distill",
             role=Role.WRITER, summary="Distill texts, or a ref, which is filled if it is empty.",
-            handler=passes.distill, body=b.SeamDistillBody, answer=s.SeamDistilled,
+            handler=passes.distill, body=b.SeamDistillBody,
             headers=WRITTEN, refusals=(408, 409, 413, 422, 507),
         ),
         Operation(
             method="POST", path="/v1/host/sample/memory/consolidate",
             name="openwop_seam_consolidate", role=Role.WRITER,
             summary="Consolidate a ref, which is filled if it is empty.",
-            handler=passes.consolidate, body=b.SeamConsolidateBody, answer=s.SeamConsolidated,
+            handler=passes.consolidate, body=b.SeamConsolidateBody,
             refusals=(408, 409, 413, 422, 507),
         ),
     )  # fmt: skip
@@ -135,7 +135,7 @@ def _commitment(services: OpenWopServices) -> Operation:
         method="POST", path="/v1/host/sample/commitment/fire", name="openwop_seam_fire_commitment",
         role=Role.WRITER, summary="Put an entry, arm a commitment of it, and satisfy it twice.",
         handler=SeamCommitments(services=services).fire, body=b.SeamFireBody,
-        answer=s.FiredCommitment, refusals=(408, 413, 507),
+        refusals=(408, 413, 507),
     )  # fmt: skip
 
 

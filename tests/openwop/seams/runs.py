@@ -14,10 +14,9 @@ from starlette.responses import Response
 from agentops_memory.errors import BadFields, Refusal
 from agentops_memory.http.bodies import answered
 from agentops_memory.http.gate import current_caller
-from agentops_memory.http.query import fitting
 from agentops_memory.memory.access import Caller, IdempotentRequest, TenantId
 from agentops_memory.openwop import routes
-from agentops_memory.openwop.api import BODIES
+from agentops_memory.openwop.api import BODIES, Page
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
 from agentops_memory.openwop.refs import KeyedLocks
 from agentops_memory.openwop.routes import OpenWopServices
@@ -25,7 +24,7 @@ from agentops_memory.openwop.runs import Run, RunId
 
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
-from .requests import MOST_LISTED, SHOWN, Asked, asked_once, run_of
+from .requests import asked_once, run_of
 from .seeding import Seeding
 from .stage import OTHER, FixtureFailed, Stage, ref_of
 
@@ -107,16 +106,12 @@ class SeamRuns:
         run = await self.services.runs.get(caller, id_)
         return answered(_snapshot(run) | self.outcomes.get(caller, id_).shown)
 
-    async def poll_events(self, request: Request) -> Response:
+    async def poll_events(
+        self, caller: Caller, run_id: str, after: int | None, last_sequence: int | None, limit: int
+    ) -> Page:
         """The events of a run, after a sequence by either of its names; nothing is waited for."""
-        asked = Asked(request)
-        last, after = asked.number("lastSequence"), asked.after_sequence()
-        limit = asked.limit(SHOWN, MOST_LISTED)
-        asked.done()
-        since = after if last is None else last
-        page = await self.services.runs.log(current_caller(request), run_of(request), since, limit)
-        shown = fitting(it.json_bytes() for it in page.items)
-        return answered({"events": [loads(it) for it in shown], **page.beside(len(shown))})
+        since = after if last_sequence is None else last_sequence
+        return await self.services.runs.log(caller, run_id, since, limit)
 
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamForkBody)
