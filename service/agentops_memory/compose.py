@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -18,6 +17,7 @@ from .backend import audit_of, sealer_of, watched_keys
 from .console import routes as console
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
+from .dataclasses import dataclass
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .engine.maintenance import AuditLog, noop

@@ -5,7 +5,6 @@ import os
 import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from .agentops import wire
 from .agentops.operations import AgentOps
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
+from .dataclasses import KW_ONLY, dataclass, field
 from .errors import Refusal
 from .http.query import Query
 from .lazy import Lazy

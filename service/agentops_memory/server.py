@@ -8,7 +8,6 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 from importlib import import_module
@@ -18,6 +17,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__
+from .dataclasses import dataclass, replace
 from .errors import SettingRefused
 from .http.http_limits import LimitedProtocol
 from .http.middleware import StartupGate, guarded

@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from agentops_memory_client.contract import models as c
 
+from ..dataclasses import dataclass, replace
 from ..engine.maintenance import noop
 from ..errors import Invalid, Unavailable
 from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number

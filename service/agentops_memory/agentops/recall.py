@@ -4,11 +4,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine
 from ..errors import Invalid, Unreadable
 from ..http.query import (

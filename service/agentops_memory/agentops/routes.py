@@ -3,13 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ..dataclasses import dataclass
 from ..errors import Invalid, Refusal
 from ..http.bodies import is_empty, json_object, query_of, read_key, spooled
 from ..http.gate import admission, current_caller

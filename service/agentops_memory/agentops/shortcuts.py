@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
 from urllib.parse import unquote_plus, unquote_to_bytes
@@ -18,6 +17,7 @@ from opentelemetry.util.types import AnyValue
 from pydantic_core import to_json
 from starlette.types import Scope
 
+from ..dataclasses import dataclass, field
 from ..errors import Refusal
 from ..http.gate import CHARGED, FAILED, Gate
 from ..http.json_reader import parsed

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, replace  # as the client's nouns, one of which is extended
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain, islice

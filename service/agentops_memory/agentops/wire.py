@@ -1,13 +1,13 @@
 """Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
 
+from ..dataclasses import asdict, dataclass, fields, is_dataclass
 from ..http import query
 from ..lazy import Lazy
 from ..memory.memory import (

@@ -7,13 +7,13 @@ import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
 
+from ..dataclasses import dataclass, replace
 from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..settings.settings import VARIABLES, Settings

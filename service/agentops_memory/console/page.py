@@ -6,7 +6,6 @@ import secrets
 import shlex
 from bisect import bisect
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache, cached_property
 from hashlib import sha256
@@ -25,6 +24,7 @@ from agentops_memory_client.contract.errors import Refused
 from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps
+from ..dataclasses import dataclass, field
 from ..engine.engine import Transaction
 from ..engine.maintenance import Maintenance
 from ..errors import Denied, Invalid, Refusal

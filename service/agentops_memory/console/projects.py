@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 
 from starlette.responses import Response
@@ -10,6 +9,7 @@ from starlette.responses import Response
 from agentops_memory_client.contract.errors import NotFound
 
 from ..agentops.recall import project_of
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..memory.memories import MemoryTable
 from ..memory.memory import live

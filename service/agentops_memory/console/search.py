@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from starlette.responses import Response
 
@@ -13,6 +12,7 @@ from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
 
 from ..agentops import wire
 from ..agentops.recall import filter_of
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import Invalid
 from ..http.query import row_count

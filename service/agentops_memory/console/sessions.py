@@ -1,13 +1,13 @@
 """View *Sessions*: each with its summary, and turn by turn with the memories that it saved."""
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
 from ..agentops import wire
 from ..agentops.recall import project_of
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import NotFound
 from ..http.query import amount

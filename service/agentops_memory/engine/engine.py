@@ -4,12 +4,12 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
+from ..dataclasses import dataclass, fields
 from ..memory.access import Caller
 from ..memory.agents import Sealed
 from ..memory.memory import Moment, SessionId

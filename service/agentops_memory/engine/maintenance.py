@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from ..dataclasses import dataclass
 from ..memory.access import Caller
 from ..memory.retention import Held
 

@@ -15,7 +15,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import ExitStack, asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import sha256
 from json import dumps
@@ -32,6 +31,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ..dataclasses import dataclass
 from ..errors import BadFields, Full, Invalid, Refusal
 from ..memory.access import Caller
 from ..memory.idempotency import idempotency

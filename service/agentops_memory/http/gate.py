@@ -7,7 +7,6 @@ from base64 import b64decode
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from ipaddress import IPv4Address, ip_address
@@ -17,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from ..dataclasses import dataclass, field, replace
 from ..errors import Invalid, SettingRefused, TooMany, Unauthenticated
 from ..memory.access import Caller, IdempotentRequest, KeyId, Role
 from ..memory.keys import KeyRing, KeyStore, parsed

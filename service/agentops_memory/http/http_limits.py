@@ -12,7 +12,6 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -20,6 +19,7 @@ import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http import httptools_impl
 
+from ..dataclasses import dataclass
 from .middleware import ALWAYS, Headers, StartupGate
 
 log = logging.getLogger(__name__)

@@ -12,13 +12,13 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Self, TypeVar
 from weakref import WeakValueDictionary
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from ..dataclasses import dataclass
 from ..errors import Refusal, TooMany, Unavailable
 from ..memory.access import KeyId
 from .protocol import Operation, TooSlow

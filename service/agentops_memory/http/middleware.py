@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cache
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..dataclasses import dataclass, field
 from ..engine.engine import Storage
 from ..engine.maintenance import noop
 from ..errors import Denied, Refusal, Unavailable

@@ -1,13 +1,13 @@
 """A protocol as one value: its paths, its operations, and what a refusal is over HTTP."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass, field
 from ..engine.maintenance import noop
 from ..errors import Refusal, TooMany
 from ..memory.access import Caller, Role

@@ -7,11 +7,11 @@ import asyncio
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
+from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Progress, Scrubbed, noop
 from ..memory.access import Caller

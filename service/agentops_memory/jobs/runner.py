@@ -7,11 +7,11 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from logging import Logger
 from typing import Any, TypeVar
 
+from ..dataclasses import dataclass
 from ..errors import NotFound, Refusal
 from ..memory.access import Caller, TenantId
 from ..secrets.sanitizing import code_of, is_operational, reason

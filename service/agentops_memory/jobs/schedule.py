@@ -9,12 +9,12 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.files import require_local
 from ..engine.maintenance import AuditLog, Maintenance, RowCounts, Tidied, noop

@@ -11,7 +11,6 @@ import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
@@ -23,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 
 from agentops_memory_client.contract.service import MemoryService
 
+from ..dataclasses import dataclass, field
 from ..errors import Invalid, Refusal
 from ..http.bodies import MAX_BODY, SHORT, whole_body
 from ..http.gate import current_caller

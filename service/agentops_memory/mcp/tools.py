@@ -5,7 +5,6 @@ import re
 import unicodedata
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from inspect import signature
 from itertools import islice
@@ -24,6 +23,7 @@ from agentops_memory_client.contract.errors import (
 from agentops_memory_client.contract.models import Message, Observation, Session
 from agentops_memory_client.contract.service import MemoryService
 
+from ..dataclasses import dataclass, replace
 from ..memory import redactor
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
 from ..memory.redactor import MAX_KEY

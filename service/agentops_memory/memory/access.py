@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import NewType
 
+from ..dataclasses import dataclass, field
 from ..errors import Denied, Invalid
 from ..recall.visible import invisible
 from .space import GLOBAL_SCOPE, Project, Space, project_name

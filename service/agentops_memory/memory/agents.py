@@ -1,10 +1,10 @@
 """Agents' memory: tiers and permissions, intents, tasks and their events (RFC-0015, RFC-0001)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import NewType
 
+from ..dataclasses import dataclass, field
 from .access import AgentId
 
 AgentEntryId = NewType("AgentEntryId", str)

@@ -7,12 +7,12 @@ column of every table.
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from ..dataclasses import dataclass
 from ..errors import DamagedRow
 from ..lazy import Lazy
 from . import agents, sight

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, NewType
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine
 from ..errors import DamagedRow, NotFound
 from ..recall.instants import first_uid

@@ -1,9 +1,9 @@
 """The findings of a check: each a sentence, with its status and remedy."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..dataclasses import dataclass, field
 from .access import TenantId
 
 Fix = Callable[[], str]

@@ -9,7 +9,6 @@ erasure that names no memories. The key stays, so the request is not executed ag
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import Enum
 from functools import cache, wraps
@@ -17,6 +16,7 @@ from hashlib import sha256
 from inspect import unwrap
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
+from ..dataclasses import dataclass, fields, is_dataclass
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
 from ..lazy import Lazy

@@ -3,11 +3,11 @@
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..recall.text import content_hash, fingerprint

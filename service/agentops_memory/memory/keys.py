@@ -5,12 +5,12 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Protocol
 
+from ..dataclasses import dataclass, field, replace
 from ..errors import Conflict, Invalid, NotFound
 from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, AgentId, KeyId, Patterns, Role, TenantId
 

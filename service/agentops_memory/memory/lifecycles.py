@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..recall.instants import MICROSECOND

@@ -3,12 +3,12 @@
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from itertools import chain
 from typing import Any
 
+from ..dataclasses import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from .memory import (
     ENDED,

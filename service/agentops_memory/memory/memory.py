@@ -5,12 +5,12 @@ Each is a condition on a memory under an alias, or under the name of its table; 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, NewType
 
+from ..dataclasses import dataclass, field, fields
 from ..errors import DamagedRow, Unreadable
 from ..recall.text import content_hash, fingerprint, sha256_of
 from .rows import (

@@ -1,10 +1,10 @@
 """Whole projects: listed, renamed, merged into others, erased."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, RowCounts, audited, noop
 from ..errors import Conflict, Denied, Invalid, NotFound

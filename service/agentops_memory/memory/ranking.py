@@ -5,11 +5,11 @@ https://sqlite.org/fts5.html#the_bm25_function; a score is below zero, the lower
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import log
 from operator import attrgetter
 from typing import NamedTuple
 
+from ..dataclasses import dataclass
 from ..recall.features import Feature, Features
 from ..recall.query import Query
 from .memory import MemoryId

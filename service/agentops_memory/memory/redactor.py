@@ -4,12 +4,12 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from sys import getsizeof
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Transaction
 from ..errors import Invalid, InvalidFields, NotFound, OverQuota, TooMany
 from ..recall.summary import SHOWN as LONGEST_MESSAGE

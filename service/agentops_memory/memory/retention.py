@@ -1,8 +1,9 @@
 """Retention: how long each kind of data is kept, and how many entries of an agent."""
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from ..dataclasses import dataclass
 
 FOR_EVER = timedelta()
 LARGEST_CAPACITY = 100_000  # episodic entries of an agent

@@ -7,7 +7,6 @@ weaker: the conversions here raise, and `reads` makes a DamagedRow of that.
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import cached_property, lru_cache, wraps
@@ -16,6 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from ..dataclasses import dataclass, fields, is_dataclass
 from ..errors import DamagedRow, Unreadable
 from ..recall.instants import EPOCH, MICROSECOND
 from ..recall.text import clean, object_of

@@ -1,12 +1,12 @@
 """Memories: saved, read, changed, deleted and restored, and who has the answer again."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from itertools import compress
 from typing import Generic, TypeVar
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction, within_one_project
 from ..errors import Conflict, Invalid, NotFound, required
 from ..recall.features import Feature, Features

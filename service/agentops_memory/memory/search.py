@@ -1,10 +1,10 @@
 """Search: filters, hits, tiers, contexts and explanations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ..dataclasses import dataclass, field, replace
 from ..recall.query import Query, Term
 from .access import AgentId
 from .memory import Links, MemoryId, Shown

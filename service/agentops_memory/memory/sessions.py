@@ -3,9 +3,9 @@
 import asyncio
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, NotFound
 from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript

@@ -4,9 +4,9 @@ OpenIntent and recall ask it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..recall.text import object_of

@@ -2,11 +2,11 @@
 
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import Any, NewType
 
+from ..dataclasses import dataclass, replace
 from ..errors import DamagedRow
 from ..secrets.redaction import redacted
 

@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
+from ..dataclasses import dataclass, field
 from ..errors import DamagedRow
 from ..recall.features import Features
 from ..recall.text import Columns, End

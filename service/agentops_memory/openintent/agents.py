@@ -3,12 +3,12 @@
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
+from ..dataclasses import dataclass, fields
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import Denied, Invalid, NotFound, Unreadable

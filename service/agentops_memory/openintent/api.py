@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 from urllib.parse import unquote
@@ -13,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal

@@ -4,11 +4,11 @@ And what an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, Refusal, required
 from ..memory import sight

@@ -5,13 +5,13 @@ Their changes are in `changes`.
 
 import json
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
 from starlette.requests import Request
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.bodies import query_of

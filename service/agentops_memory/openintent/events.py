@@ -7,7 +7,6 @@ archives afterwards, step by step, and no reader sees one of these.
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
@@ -17,6 +16,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
 from ..http.bodies import BODY_CONFIG, must, query_of, written

@@ -7,11 +7,11 @@ whom it gives tasks, and no agent may make itself one of another's work.
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
+from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound, required
 from ..http.bodies import BODY_CONFIG, fault, must

@@ -1,7 +1,6 @@
 """Agents' memory over HTTP: entries made, read, listed, changed, deleted; when owners read them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import wraps
 from threading import Lock
@@ -12,6 +11,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import AtItem, Invalid, Refusal, required
@@ -282,7 +282,7 @@ class AgentEntries:
     """
 
     engine: Engine
-    capacities: Capacities = Capacities()  # noqa: RUF009 - frozen
+    capacities: Capacities = Capacities()
     rules: RulesOf = default_rules
     on_erased: Callable[[Caller], None] = noop
     accesses: Accesses = field(default_factory=Accesses)

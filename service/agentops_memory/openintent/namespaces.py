@@ -1,13 +1,13 @@
 """Semantic namespaces: those that an agent may read, and who may do what in each (§2.3)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import Denied, NotFound, required

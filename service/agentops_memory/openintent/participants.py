@@ -1,13 +1,13 @@
 """Coordinators and grants: who takes part in an intent beside who made it (RFC-0013, RFC-0011)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import Denied, Invalid, NotFound, required

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction
 from ..engine.maintenance import Audit
 from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal

@@ -1,12 +1,12 @@
 """The memory adapter: entries of refs are put, read, listed, found and deleted (OpenWOP)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import AnswerErased, BadFields, Conflict, required

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
@@ -12,6 +11,7 @@ from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass
 from ..errors import BadFields
 from ..http import bodies
 from ..http.gate import current_caller

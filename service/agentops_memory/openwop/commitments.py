@@ -8,12 +8,12 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import Conflict, NotFound, Unavailable

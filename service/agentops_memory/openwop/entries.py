@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import BadFields
 from ..memory.memories import SpaceTable
@@ -52,7 +52,7 @@ class RefDraft:
     content: str
     tags: tuple[str, ...] = ()
     id: RefEntryId | None = None
-    origin: Origin = Origin()  # noqa: RUF009 - frozen
+    origin: Origin = Origin()
 
 
 class RefEntry(CamelRecord):

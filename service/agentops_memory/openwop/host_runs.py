@@ -4,13 +4,13 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.bodies import fault_of

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 from pydantic import BaseModel, Field
 
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..http.bodies import must
 from ..memory.memory import MemoryId

@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
+from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import Conflict, Refusal

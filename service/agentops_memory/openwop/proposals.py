@@ -6,7 +6,6 @@ Nothing removes a proposal, and no other route, list or search shows one that is
 import asyncio
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
@@ -14,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer
 
+from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import BadFields, Conflict, NotFound, Unreadable, required

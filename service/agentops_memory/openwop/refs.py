@@ -7,12 +7,12 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import wraps
 from typing import Annotated, Concatenate, NewType, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied
 from ..http.query import ENTRY, public_id, uid_of

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
 from hashlib import sha256
@@ -15,6 +14,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from .. import errors
+from ..dataclasses import dataclass
 from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal
 from ..http.app import document
 from ..http.bodies import JSON, Refused, answered, written

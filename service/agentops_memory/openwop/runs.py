@@ -5,7 +5,6 @@ Hosts open runs; what the service does by itself, or without a host's run, is on
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
@@ -13,6 +12,7 @@ from typing import Annotated, Any, NewType, TypeVar
 
 from pydantic import Field
 
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import Conflict, Refusal, required
 from ..memory.memory import MemoryId

@@ -2,11 +2,11 @@
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import NotFound

@@ -9,7 +9,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +18,7 @@ from zipfile import ZipFile
 from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from .. import __version__
+from ..dataclasses import dataclass, replace
 from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
 from ..engine.maintenance import noop
 from ..errors import Conflict, Invalid, NotFound, Refusal

@@ -5,12 +5,12 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..dataclasses import dataclass, field
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
 from ..engine.maintenance import noop
 from ..errors import Refusal, Unavailable

@@ -7,7 +7,6 @@ the same rows is left alone, and one with others is refused before anything is c
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from graphlib import TopologicalSorter
@@ -16,6 +15,7 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
+from ..dataclasses import dataclass
 from ..engine.files import make_folder
 from ..engine.maintenance import noop
 from ..memory.access import TenantId

@@ -5,13 +5,13 @@ import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
+from ..dataclasses import dataclass, replace
 from ..engine.maintenance import noop
 from ..errors import Refusal, SettingRefused, Unavailable
 from ..http.gate import must_have_keys

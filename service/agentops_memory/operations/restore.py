@@ -4,11 +4,11 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
 
+from ..dataclasses import dataclass
 from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
 from ..memory.access import DEFAULT_TENANT, TenantId

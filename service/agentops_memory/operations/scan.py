@@ -1,11 +1,11 @@
 """Scans for secrets in what is already stored, and their redaction."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from typing import Any
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..memory.access import Caller, Role

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -15,6 +14,7 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import errors
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Failed, Sealer, answer_of, is_within_one_project, place_of
 from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
 from ..errors import Busy, DamagedRow, Refusal, StartRefused

@@ -6,13 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import psycopg
 
+from ..dataclasses import dataclass, replace
 from ..errors import Refusal, StartRefused, Unavailable
 from ..memory.access import Caller
 from ..memory.keys import By, KeyRegistry, KeyRing, Put

@@ -7,7 +7,6 @@ a version that another process has made is not there, and postings answer.
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from hashlib import sha256
 from itertools import accumulate
@@ -15,6 +14,7 @@ from math import inf
 from threading import Lock
 from typing import NamedTuple
 
+from ..dataclasses import dataclass, field
 from ..errors import TimedOut
 from ..memory.memory import MemoryId
 from ..memory.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID, Totals, frequency, weights_of

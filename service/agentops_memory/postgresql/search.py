@@ -3,12 +3,12 @@
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from datetime import timedelta
 from math import ceil
 
 from psycopg import errors
 
+from ..dataclasses import dataclass, field
 from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId

@@ -15,7 +15,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
@@ -24,6 +23,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
+from ..dataclasses import dataclass
 from ..engine.engine import Failed, Outcome, Place, Transaction, outcome_of
 from ..engine.maintenance import noop
 from ..errors import Busy, DamagedRow

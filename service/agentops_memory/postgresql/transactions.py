@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -14,6 +13,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
+from ..dataclasses import dataclass, field
 from ..engine.engine import Succeeded
 from ..engine.maintenance import noop
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable

@@ -5,12 +5,12 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import ref
 
+from ..dataclasses import dataclass, field
 from ..memory.memory import MemoryId
 from ..memory.ranking import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of

@@ -1,11 +1,11 @@
 """The explanation of an answer: why its memories were found, and why another one was not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import WITHOUT_WORDS
 from ..lazy import Lazy

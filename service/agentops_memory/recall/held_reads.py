@@ -5,11 +5,11 @@ What is not in memory, or is not as of now, is left to a transaction, which answ
 
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
-from dataclasses import dataclass, field
 from itertools import chain, islice
 from time import time_ns
 from typing import NamedTuple, ParamSpec, TypeVar
 
+from ..dataclasses import dataclass, field
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Shown
 from ..memory.ranking import Scored

@@ -1,12 +1,12 @@
 """Search and context: memories by full text, by topic key, and the newest as backfill."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import wraps
 from itertools import accumulate, compress, islice
 from typing import TYPE_CHECKING
 
+from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import WITHOUT_WORDS, NotFound

@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
+from ..dataclasses import dataclass
 from .text import cut
 
 STARTED, ENDED = "Started with: ", " Ended with: "

@@ -1,8 +1,8 @@
 """Rows of the full-text index: which a caller may see, a query to them, and the groups of areas."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from ..dataclasses import dataclass
 from ..errors import DamagedRow
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Moment, expired, indexed

@@ -3,10 +3,10 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..dataclasses import dataclass, field
 from ..errors import Invalid
 from ..lazy import Lazy
 

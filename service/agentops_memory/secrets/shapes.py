@@ -8,11 +8,11 @@ looks random (a hash, an identifier, an image) is not a secret, nor is a placeho
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
+from ..dataclasses import dataclass
 from .assignments import (
     ASSIGNMENT,
     LONGEST,

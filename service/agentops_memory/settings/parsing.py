@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,7 @@ from urllib.parse import urlsplit
 
 from agentops_memory_client.contract.extras import SERVER, install_command
 
+from ..dataclasses import dataclass
 from ..recall.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now

@@ -1,15 +1,13 @@
 """One frozen Settings, in which each setting stands once: its field, variable, flag and parser."""
 
-# ruff: noqa: RUF009 - a row of the table is a field
-
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import Field, dataclass, field, fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..dataclasses import Field, dataclass, field, fields
 from ..errors import SettingRefused
 from ..memory.retention import LARGEST_CAPACITY, Capacities, Retentions
 from ..recall.features import Features

@@ -17,12 +17,12 @@ from contextlib import (
     contextmanager,
     suppress,
 )
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
+from ..dataclasses import dataclass
 from ..engine.engine import Sealer
 from ..engine.maintenance import (
     Condition,

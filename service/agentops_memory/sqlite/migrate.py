@@ -7,12 +7,12 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
 from pathlib import Path
 
 from .. import __version__
+from ..dataclasses import dataclass
 from ..engine.files import drafts, private_file
 from ..engine.maintenance import noop
 from ..errors import StartRefused, Unavailable

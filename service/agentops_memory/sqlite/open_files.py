@@ -17,12 +17,12 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from filecmp import cmp
 from itertools import chain, count
 from pathlib import Path
 
+from ..dataclasses import dataclass
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable
 from .connection import WriterThread, wait_at_most

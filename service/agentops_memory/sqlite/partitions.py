@@ -3,8 +3,8 @@
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
+from ..dataclasses import dataclass
 from ..errors import DamagedRow
 from ..memory.memory import MemoryId, indexed
 from ..memory.space import (

@@ -10,11 +10,11 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+from ..dataclasses import dataclass
 from ..engine.engine import Sealer
 from ..errors import Unavailable
 from ..memory.access import TenantId

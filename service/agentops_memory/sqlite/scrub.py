@@ -13,10 +13,10 @@ import struct
 import time
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
+from ..dataclasses import dataclass, field
 from .connection import APPLICATION_ID, WriterThread, change, connect
 from .dialect import primary_code
 from .migrate import vacuum_remains

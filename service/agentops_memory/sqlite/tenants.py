@@ -13,11 +13,11 @@ from contextlib import (
     closing,
     suppress,
 )
-from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from ..dataclasses import dataclass, field, replace
 from ..engine.files import os_errors_as, owned_like, private_file, sync
 from ..engine.maintenance import Condition
 from ..errors import Busy, Conflict, Invalid, NotFound, StartRefused, Unavailable

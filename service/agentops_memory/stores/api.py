@@ -1,7 +1,6 @@
 """How an operation of a dialect is declared: its handler follows from what it takes."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -9,6 +8,7 @@ from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..dataclasses import dataclass
 from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
 from ..http.gate import current_caller

@@ -4,7 +4,6 @@ A store is a space without a project, whose memories are entries at paths, with 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import islice
@@ -12,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
 
+from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import AlreadyDone, Archived, Invalid, required

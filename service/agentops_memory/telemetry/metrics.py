@@ -5,7 +5,6 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, partial
 from itertools import accumulate, product
@@ -23,6 +22,7 @@ from opentelemetry.trace import (
 )
 
 from .. import __version__
+from ..dataclasses import dataclass
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as SpanContext

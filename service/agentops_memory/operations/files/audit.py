@@ -8,12 +8,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ...dataclasses import dataclass
 from ...engine.files import created, locked, os_errors_as, private_file, replaced, sync
 from ...errors import Unavailable
 from ...memory.access import Caller, KeyId, TenantId

@@ -7,11 +7,11 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from ...dataclasses import dataclass
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import Invalid, Unavailable
 from ...memory.access import Role, agent_patterns, patterns, tenant_id

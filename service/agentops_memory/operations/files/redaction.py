@@ -5,10 +5,10 @@ import logging
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...dataclasses import dataclass, field
 from ...engine.files import opened, stamp_of
 from ...errors import Invalid, Refusal
 from ...memory.access import TenantId, tenant_id

@@ -6,12 +6,12 @@ import os
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from ...dataclasses import dataclass, field
 from ...engine.engine import Sealer
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import StartRefused, Unavailable

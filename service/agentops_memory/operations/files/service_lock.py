@@ -12,10 +12,10 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ...dataclasses import dataclass
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
 from ...engine.maintenance import noop
 from ...errors import StartRefused
