@@ -10,10 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import unquote_plus, unquote_to_bytes
 
-from opentelemetry.trace import INVALID_SPAN, Span
-from opentelemetry.util.types import AnyValue
 from pydantic_core import to_json
 from starlette.types import Scope
 
@@ -44,6 +43,10 @@ from .operations import AgentOps
 from .recall import METHODS, context_span, injected, outcome, search_span
 from .wire import JSON, WARNING, SummaryLine, hit, json_bytes, line
 
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+    from opentelemetry.util.types import AnyValue
+
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
 TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # which no two requests share
@@ -59,7 +62,8 @@ _HITS = {
 
 Headers = Sequence[tuple[bytes, bytes]]
 Params = tuple[Project, str, int]  # a text, and a limit: 0 if unset
-Encode = Callable[[Mapping[str, AnyValue]], bytes]  # attributes of an event, or some of them
+# Of attributes of an event, or some of them.
+Encode: TypeAlias = "Callable[[Mapping[str, AnyValue]], bytes]"
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _LONG_WAY = frozenset(
@@ -184,10 +188,10 @@ class FastReads:
 
     def _leave_spans(
         self, path: bytes, params: Params, headers: Headers, read: HeldRead, began: int
-    ) -> Span:
+    ) -> "Span | None":
         """Leave the spans of the long way, if any are sent."""
         if self.telemetry.past is None:
-            return INVALID_SPAN
+            return None
         text, filter_ = params[1], Filter(project=params[0])
         hits = tuple([_HITS[by] for _, _, by in read.hits])
         result = SearchResult(hits=hits, query=Query(corrections=read.corrections))

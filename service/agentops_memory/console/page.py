@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 from markupsafe import escape
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
@@ -43,7 +42,7 @@ from ..openwop.adapter import RefEntries
 from ..recall.text import clean
 from ..recall.visible import printable
 from ..settings.settings import Settings
-from ..telemetry import Metrics
+from ..telemetry import Metrics, trace_headers
 from . import markup
 
 if TYPE_CHECKING:
@@ -105,8 +104,6 @@ SECTIONS = {
     for it in ("Ask", "Memories", "Review", "Projects", "Sessions", "Documents", "Service")
 }
 
-_TRACE = TraceContextTextMapPropagator()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
@@ -148,9 +145,7 @@ class Visit:
     @cached_property
     def memories(self) -> MemoryService:
         """The operations of AgentOps REST, as this caller may use them."""
-        trace: dict[str, str] = {}
-        _TRACE.inject(trace)
-        return self.console.memories(lambda: self.caller, trace)
+        return self.console.memories(lambda: self.caller, trace_headers())
 
     @cached_property
     def query(self) -> "Parameters":

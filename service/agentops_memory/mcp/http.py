@@ -16,7 +16,6 @@ from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,7 +33,7 @@ from ..memory.redactor import MAX_PROJECT
 from ..memory.space import Project, project_name
 from ..recall.text import clean
 from ..settings.parsing import Profile
-from ..telemetry import annotate
+from ..telemetry import annotate, trace_headers
 from .tools import Connection, SessionNames
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ REFUSALS = Refusals()
 # Of faults where there is no handshake; with one, what has an id is answered with 200.
 STATUS = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 400, -32022: 400}
 IN_BASE64 = ("=?base64?", "?=")  # around a header that ASCII cannot spell
-
-_TRACE = TraceContextTextMapPropagator()
 
 Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
 
@@ -123,9 +120,7 @@ class McpOverHttp:
         """
         meta = (call.params or {}).get("_meta")
         traceparent = meta.get("traceparent") if isinstance(meta, dict) else None
-        trace = {"traceparent": traceparent} if isinstance(traceparent, str) else {}
-        if not trace:
-            _TRACE.inject(trace)
+        trace = {"traceparent": traceparent} if isinstance(traceparent, str) else trace_headers()
         caller, project = request.state.caller, request.state.project
         id_ = request.headers.get(SESSION)
         # Another for each key and project, whatever id it sends.

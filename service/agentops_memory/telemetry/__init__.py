@@ -13,7 +13,7 @@ from .logs import (
     show_banner,
 )
 from .metrics import Metrics, count
-from .spans import Cut, Telemetry, annotate, events, traced
+from .spans import Cut, Telemetry, annotate, events, trace_headers, traced
 
 __all__ = [
     "BEGAN",
@@ -32,5 +32,6 @@ __all__ = [
     "hide_too",
     "log_answered",
     "show_banner",
+    "trace_headers",
     "traced",
 ]

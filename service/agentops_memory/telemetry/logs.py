@@ -9,16 +9,18 @@ from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
-from opentelemetry.trace import INVALID_SPAN, Span, get_current_span
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..memory.access import Caller
 from ..recall.visible import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Redacted, Rules
 from ..secrets.sanitizing import is_own, message_of, text_of, trace
-from .metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT, Metrics, trace_ids
+from .metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT, Metrics, current_span, trace_ids
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
 REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
@@ -36,7 +38,7 @@ STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has it
 
-_spans: ContextVar[list[Span] | None] = ContextVar("spans of the request", default=None)
+_spans: "ContextVar[list[Span] | None]" = ContextVar("spans of the request", default=None)
 _hidden: ContextVar[Callable[[str], str]] = ContextVar(
     "takes secrets out of what leaves", default=lambda text: DEFAULT_RULES.redacted(text).text
 )
@@ -119,7 +121,7 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname,
             "logger": record.name,
             "message": message_of(record),
-            **trace_ids(get_current_span()),
+            **trace_ids(current_span()),
         }
         fields |= {name: value for name, value in _extra(record).items() if name not in fields}
         if record.exc_info and record.exc_info[1]:
@@ -257,7 +259,7 @@ class Requests:
                 scope["path"],
                 time.perf_counter() - began,
                 self._metrics,
-                spans[-1] if spans else INVALID_SPAN,
+                spans[-1] if spans else None,
                 (client[0] if client else "", *known),
                 method=scope["method"],
                 status=status,
@@ -278,7 +280,7 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
     path: str,
     seconds: float,
     metrics: Metrics,
-    span: Span = INVALID_SPAN,
+    span: "Span | None" = None,
     by: tuple[str, ...] = (),
     *,
     method: str = "GET",
@@ -301,7 +303,7 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
     level = logging.DEBUG if path in QUIET else logging.INFO
     if not log.isEnabledFor(level):
         return
-    named, took = trace_ids(span) if span is not INVALID_SPAN else {}, round(seconds * 1000, 2)
+    named, took = trace_ids(span), round(seconds * 1000, 2)
     caller, caller_json = _caller_fields(by)
     handlers = logging.root.handlers
     if (
@@ -334,7 +336,7 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
     log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=extra))
 
 
-def remember(span: Span) -> None:
+def remember(span: "Span") -> None:
     """Let this be the span of its request, which the request's log line and measurements name."""
     spans = _spans.get()
     if spans is not None:

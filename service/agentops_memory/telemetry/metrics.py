@@ -9,17 +9,9 @@ from enum import StrEnum
 from functools import cache, partial
 from itertools import accumulate, product
 from math import isnan
+from sys import modules
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from opentelemetry.trace import (
-    INVALID_SPAN,
-    Span,
-    format_span_id,
-    format_trace_id,
-    get_current_span,
-    set_span_in_context,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .. import __version__
 from ..dataclasses import dataclass
@@ -27,6 +19,7 @@ from ..dataclasses import dataclass
 if TYPE_CHECKING:
     from opentelemetry.context import Context as SpanContext
     from opentelemetry.metrics import Meter
+    from opentelemetry.trace import Span
 
 
 ANY: tuple[str, ...] = ()  # of a label's values: few, but not known beforehand
@@ -181,8 +174,8 @@ MEASURES = tuple(it for it in [*globals().values()] if isinstance(it, Measure)) 
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
-Recorder = Callable[[float, tuple[str, ...], Span], None]
-"""Takes a value, the values of the measure's labels in its order, and the span it belongs to.
+Recorder: TypeAlias = "Callable[[float, tuple[str, ...], Span | None], None]"
+"""Takes a value, the values of the measure's labels in its order, and the span if there is one.
 
 It lets a counter grow by the value, adds it to a histogram, or is a gauge's from now on.
 """
@@ -210,7 +203,7 @@ class Metrics:
     def __init__(self) -> None:
         self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
         self._values: dict[Measure, float] = {}
-        self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span]] = {}
+        self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span | None]] = {}
         self._looks: dict[Measure, Callable[[], float]] = {}
         self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
         self.in_flight = 0  # requests
@@ -218,23 +211,25 @@ class Metrics:
     def join(self, sink: Sink) -> None:
         for measure, recorders in self._recorders.items():
             recorders.append(sink(measure))
-        self._recorders[INFO][-1](1, (__version__,), get_current_span())
+        self._recorders[INFO][-1](1, (__version__,), current_span())
 
     def count(
-        self, measure: Measure, *labels: str, by: float = 1, span: Span = INVALID_SPAN
+        self, measure: Measure, *labels: str, by: float = 1, span: "Span | None" = None
     ) -> None:
         for record in self._recorders[measure]:
             record(by, labels, span)
 
-    def tally(self, measure: Measure, *labels: str, by: int = 1, span: Span = INVALID_SPAN) -> None:
+    def tally(
+        self, measure: Measure, *labels: str, by: int = 1, span: "Span | None" = None
+    ) -> None:
         """Count for the next scrape, with the newest sampled span; on the event loop's thread."""
-        count, newest = self._tallies.get((measure, labels), (0, INVALID_SPAN))
-        if span is not INVALID_SPAN and span.get_span_context().trace_flags.sampled:
+        count, newest = self._tallies.get((measure, labels), (0, None))
+        if span is not None and span.get_span_context().trace_flags.sampled:
             newest = span
         self._tallies[measure, labels] = count + by, newest
 
     def observe(
-        self, measure: Measure, value: float, *labels: str, span: Span = INVALID_SPAN
+        self, measure: Measure, value: float, *labels: str, span: "Span | None" = None
     ) -> None:
         for record in self._recorders[measure]:
             record(value, labels, span)
@@ -254,7 +249,7 @@ class Metrics:
     def show(self, measure: Measure, value: float, *labels: str) -> None:
         self._values[measure] = value
         for record in self._recorders[measure]:
-            record(value, labels, get_current_span())
+            record(value, labels, current_span())
 
     def value_of(self, measure: Measure) -> float:
         """The value of a gauge without labels; 0 before there is one."""
@@ -277,6 +272,9 @@ class Metrics:
 
 
 def instruments(meter: "Meter") -> Sink:
+    # Not at the top, as its package: only what sends needs it.
+    from opentelemetry.trace import INVALID_SPAN, set_span_in_context  # noqa: PLC0415
+
     def recorder(measure: Measure) -> Recorder:
         args = (measure.name, measure.unit, measure.help)
         record: Callable[[float, dict[str, str], SpanContext], None]
@@ -292,9 +290,9 @@ def instruments(meter: "Meter") -> Sink:
         # Few, as each has a series.
         labelled = cache(lambda labels: dict(zip(measure.labels, labels, strict=True)))
 
-        def send(value: float, labels: tuple[str, ...], span: Span) -> None:
+        def send(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
             if not isnan(value):  # else nobody can tell
-                record(value, labelled(labels), set_span_in_context(span))
+                record(value, labelled(labels), set_span_in_context(span or INVALID_SPAN))
 
         return send
 
@@ -332,8 +330,8 @@ class Prometheus:
         for values in product(*measure.labels.values()):
             series(values)  # known ones begin at 0, so that a first event is an increase
 
-        def record(value: float, labels: tuple[str, ...], span: Span) -> None:
-            is_sampled = span is not INVALID_SPAN and span.get_span_context().trace_flags.sampled
+        def record(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
+            is_sampled = span is not None and span.get_span_context().trace_flags.sampled
             add(series(labels), value, trace_ids(span) if is_sampled else None)
 
         return record
@@ -394,15 +392,17 @@ class _Histogram:
         yield family
 
 
-def trace_ids(span: Span) -> dict[str, str]:
+def current_span() -> "Span | None":
+    """The current span: None where OpenTelemetry, which takes 10 ms, has not been imported yet."""
+    trace = modules.get("opentelemetry.trace")
+    return trace.get_current_span() if trace else None
+
+
+def trace_ids(span: "Span | None") -> dict[str, str]:
     """The names of a span, for a log line or an exemplar; none for one that is not recorded."""
-    context = span.get_span_context()
-    if not context.is_valid:
+    if span is None or not (context := span.get_span_context()).is_valid:
         return {}
-    return {
-        "trace_id": format_trace_id(context.trace_id),
-        "span_id": format_span_id(context.span_id),
-    }
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
 
 CURRENT: ContextVar[Metrics | None] = ContextVar("metrics", default=None)
@@ -413,4 +413,4 @@ def count(measure: Measure, *labels: str, by: float = 1) -> None:
     """Count what came of the operation; 0 is nothing."""
     metrics = CURRENT.get()
     if metrics is not None and by:
-        metrics.count(measure, *labels, by=by, span=get_current_span())
+        metrics.count(measure, *labels, by=by, span=current_span())

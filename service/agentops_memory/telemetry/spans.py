@@ -8,21 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from datetime import timedelta
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
-
-from opentelemetry.context import Context
-from opentelemetry.trace import (
-    INVALID_SPAN,
-    NoOpTracer,
-    Span,
-    SpanKind,
-    Status,
-    StatusCode,
-    Tracer,
-    get_current_span,
-)
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from opentelemetry.util.types import AnyValue
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from agentops_memory_client.contract.extras import SERVER, install_command
 
@@ -30,6 +16,7 @@ from .. import __version__
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance, noop
 from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused
+from ..lazy import Lazy
 from ..memory import saves
 from ..memory.access import Caller
 from ..memory.table import TRACING, Tracing
@@ -37,17 +24,24 @@ from ..memory.table import Attributes as StepAttributes
 from ..recall import recall
 from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
-from .metrics import CURRENT, Metrics, Prometheus, instruments
+from .metrics import CURRENT, Metrics, Prometheus, current_span, instruments
 
 if TYPE_CHECKING:
+    from opentelemetry import trace as otel
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation import tracecontext
+    from opentelemetry.util.types import AnyValue
+
     from .otlp import PastSpans
+else:  # what sends nothing starts 10 ms earlier without them
+    otel = Lazy(None, "opentelemetry.trace")
+    tracecontext = Lazy(None, "opentelemetry.trace.propagation.tracecontext")
 
 TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
 
 log = logging.getLogger(__name__)
 
-_CALLER = TraceContextTextMapPropagator()
-_NOTHING = nullcontext(INVALID_SPAN)
+_NOTHING = nullcontext(None)
 
 
 class Cut(NamedTuple):
@@ -57,7 +51,7 @@ class Cut(NamedTuple):
     limit: int  # code points
 
 
-Attributes = Mapping[str, AnyValue | Cut]
+Attributes: TypeAlias = "Mapping[str, AnyValue | Cut]"
 
 UNKNOWN_ERROR = "error"
 ERROR_TYPES = frozenset(
@@ -68,7 +62,9 @@ ERROR_TYPES = frozenset(
 class Telemetry:
     """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
 
-    def __init__(self, tracer: Tracer, shut_down: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, tracer: "otel.Tracer | None" = None, shut_down: Callable[[], None] | None = None
+    ) -> None:
         self.tracer = tracer
         self.metrics = Metrics()
         self._shut_down = shut_down
@@ -86,7 +82,7 @@ class Telemetry:
         answer costs spans, never a request.
         """
         if not endpoint:
-            return cls(NoOpTracer())
+            return cls()
         try:
             # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
             # for good, and most services have no collector.
@@ -114,14 +110,16 @@ class Telemetry:
         self.metrics.join(prometheus)
         return prometheus.exposition
 
-    def operation(self, name: str, headers: Mapping[str, str]) -> AbstractContextManager[Span]:
-        """The span `memory.<name>`, in the caller's trace if `headers` name one.
+    def operation(
+        self, name: str, headers: Mapping[str, str]
+    ) -> "AbstractContextManager[otel.Span | None]":
+        """The span `memory.<name>`, in the caller's trace if `headers` name one; None if not sent.
 
         A malformed `traceparent` is ignored. An exception is recorded and continues. What
         `count` counts from now on is of this service.
         """
         CURRENT.set(self.metrics)
-        return self._operation(name, headers) if self._shut_down else _NOTHING
+        return _operation(self.tracer, name, headers) if self.tracer else _NOTHING
 
     def stop(self) -> None:
         """Send what is left, for at most two seconds; what is unsent by then is lost."""
@@ -136,25 +134,29 @@ class Telemetry:
         if last.is_alive():
             log.warning("the collector does not answer; the last spans are lost")
 
-    @contextmanager
-    def _operation(self, name: str, headers: Mapping[str, str]) -> Iterator[Span]:
-        caller = _CALLER.extract(headers)
-        with span(self.tracer, f"memory.{name}", kind=SpanKind.SERVER, parent=caller) as current:
-            remember(current)
-            annotate({"memory.operation": OwnText(name)})
-            yield current
+
+@contextmanager
+def _operation(
+    tracer: "otel.Tracer", name: str, headers: Mapping[str, str]
+) -> "Iterator[otel.Span]":
+    caller = tracecontext.TraceContextTextMapPropagator().extract(headers)
+    with span(tracer, f"memory.{name}", caller=caller) as current:
+        remember(current)
+        annotate({"memory.operation": OwnText(name)})
+        yield current
 
 
 @contextmanager
 def span(
-    tracer: Tracer, name: str, *, kind: SpanKind = SpanKind.INTERNAL, parent: Context | None = None
-) -> Iterator[Span]:
-    """The current span for a while: a child of the current one, or of that in `parent`.
+    tracer: "otel.Tracer", name: str, *, caller: "Context | None" = None
+) -> "Iterator[otel.Span]":
+    """The current span for a while: a child of the current one, or of the caller's.
 
     An exception that passes through is written on it and continues.
     """
+    kind = otel.SpanKind.INTERNAL if caller is None else otel.SpanKind.SERVER
     with tracer.start_as_current_span(
-        name, context=parent, kind=kind, record_exception=False, set_status_on_exception=False
+        name, context=caller, kind=kind, record_exception=False, set_status_on_exception=False
     ) as current:
         try:
             yield current
@@ -163,28 +165,28 @@ def span(
             raise
 
 
-def annotate(attributes: Attributes | Callable[[], Attributes]) -> None:
+def annotate(attributes: "Attributes | Callable[[], Attributes]") -> None:
     """Give attributes to the current span, made if it is recorded; a value of None is left out."""
-    current = get_current_span()
-    if current.is_recording():
+    current = current_span()
+    if current is not None and current.is_recording():
         current.set_attributes(sendable(attributes() if callable(attributes) else attributes))
 
 
 def events(name: str, each: Iterable[Attributes]) -> None:
     """Add events to the current span, if it is recorded; a value of None is left out."""
-    current = get_current_span()
-    if current.is_recording():
+    current = current_span()
+    if current is not None and current.is_recording():
         for attributes in each:
             current.add_event(name, sendable(attributes))
 
 
-def _fail(current: Span, error: Exception) -> None:
+def _fail(current: "otel.Span", error: Exception) -> None:
     if isinstance(error, RunAgain) or not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
     name, message = type(error).__name__, safe_message(error)
     status = _encodable(f"{name}: {message}" if message else name)
-    current.set_status(Status(StatusCode.ERROR, status))
+    current.set_status(otel.Status(otel.StatusCode.ERROR, status))
     # Span.record_exception would write down what the message quotes.
     attributes = {
         "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
@@ -203,7 +205,15 @@ def _error_type(error: Exception) -> str:
     return code if code in ERROR_TYPES else UNKNOWN_ERROR
 
 
-def sendable(attributes: Attributes) -> dict[str, AnyValue]:
+def trace_headers() -> dict[str, str]:
+    """The current trace, as the headers of a request in it; empty where nothing is traced."""
+    headers: dict[str, str] = {}
+    if current_span() is not None:
+        tracecontext.TraceContextTextMapPropagator().inject(headers)
+    return headers
+
+
+def sendable(attributes: Attributes) -> "dict[str, AnyValue]":
     """What leaves the service of these: no secrets, and no value of None."""
     clean: dict[str, AnyValue] = {}
     for name, value in attributes.items():
@@ -240,11 +250,11 @@ def traced(engine: Engine, telemetry: Telemetry) -> Engine:
     A transaction's span lasts as long as its caller waits, so it shows the queue
     and the commit too.
     """
-    return _TracedEngine(engine, telemetry.tracer) if telemetry.is_sent else engine
+    return _TracedEngine(engine, telemetry.tracer) if telemetry.tracer else engine
 
 
 class _TracedEngine:
-    def __init__(self, engine: Engine, tracer: Tracer) -> None:
+    def __init__(self, engine: Engine, tracer: "otel.Tracer") -> None:
         self._engine = engine
         self._tracer = tracer
 
@@ -271,7 +281,7 @@ class _TracedEngine:
         return carried
 
 
-def _steps(tracer: Tracer) -> Tracing:
+def _steps(tracer: "otel.Tracer") -> Tracing:
     """The spans of one transaction, until there are as many as it may have."""
     room = iter(range(MOST_STEPS))
 
