@@ -225,7 +225,7 @@ class _Wiring:
         async with (
             jobs.running(storage, of_openwop.runs, of_openwop.passes, backups),
             background(
-                watch_the_loop(metrics), *([figures.keep_fresh()] if self.telemetry.is_sent else [])
+                watch_the_loop(metrics), *([figures.keep_fresh()] if self.telemetry.tracer else [])
             ),
             noting(entries),
         ):
@@ -280,7 +280,7 @@ class _Wiring:
 
     def _early_posts(self, of: AgentOps, gate: Gate) -> Mapping[str, EarlyPost]:
         """What saves plain observations, unless spans are to tell of each step."""
-        if self.telemetry.is_sent:
+        if self.telemetry.tracer:
             return {}
         heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
         return {SAVES: FastSaves(of, gate, heads, tail_of(ALWAYS), self.telemetry).answer}
@@ -291,7 +291,7 @@ class _Wiring:
 
     def _early(self, storage: Storage, gate: Gate) -> Early:
         """What answers plain reads from memory; of files alone."""
-        is_fast = self.telemetry.past or not self.telemetry.is_sent
+        is_fast = self.telemetry.past or not self.telemetry.tracer
 
         def held(tenant: TenantId) -> HeldReads | None:
             return storage.held(tenant) if isinstance(storage, TenantsEngine) and is_fast else None

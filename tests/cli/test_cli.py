@@ -103,7 +103,7 @@ def imported(*arguments: str, code: str = PROGRAM) -> tuple[str, set[str]]:
 
 
 OF_OTHER_WORK = {
-    "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry.metrics",
+    "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry",
     *(f"agentops_memory.{it}" for it in (
         "compose", "openwop.routes", "openintent.routes", "agentops.transfer", "memory.imports",
         "memory.projects", "memory.model.keys", "operations.files.audit", "operations.files.keys",
@@ -147,6 +147,40 @@ def test_a_command_on_the_file_loads_no_index_into_memory(path: Path) -> None:
     assert done.stdout.startswith("#1 [discovery] Queue")
     assert "Threads._serve" in done.stderr.split()
     assert "DatabaseIndex.install" not in done.stderr.split()
+
+
+COUNTED = """
+import atexit, sys
+classes = methods = 0
+def count(frame, event, it):
+    global classes, methods
+    if frame.f_globals.get("__name__") == "dataclasses":
+        classes += event == "call" and frame.f_code.co_name == "_process_class"
+        methods += event == "c_call" and it is exec
+def report():
+    own = [it for it in sys.modules if it.partition(".")[0] == "agentops_memory"]
+    print(len(own), classes, methods, file=sys.stderr)
+atexit.register(report)
+sys.setprofile(count)
+from agentops_memory.cli import main
+main()
+"""
+
+
+CEILINGS = {"modules of ours": 92, "dataclasses": 136, "methods compiled for them": 236}
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_files
+def test_a_search_on_the_file_imports_and_compiles_no_more_than_before(path: Path) -> None:
+    """Most of its time: a figure that fell is lowered here."""
+    file = ("--db", str(path), "--project", "p")
+    run("save", "Queue", "Orders go through a queue.", *file)
+
+    done = run("search", "queue", *file, variables={"PYTHONHASHSEED": "0"}, code=COUNTED)
+
+    figures = dict(zip(CEILINGS, map(int, done.stderr.split()), strict=True))
+    assert {name: it for name, it in figures.items() if it > CEILINGS[name]} == {}
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 from pydantic_core import to_json
@@ -45,7 +45,6 @@ from .wire import JSON, WARNING, SummaryLine, hit, json_bytes, line
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
-    from opentelemetry.util.types import AnyValue
 
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
@@ -62,8 +61,7 @@ _HITS = {
 
 Headers = Sequence[tuple[bytes, bytes]]
 Params = tuple[Project, str, int]  # a text, and a limit: 0 if unset
-# Of attributes of an event, or some of them.
-Encode: TypeAlias = "Callable[[Mapping[str, AnyValue]], bytes]"
+Encode = Callable[[Mapping[str, Any]], bytes]  # attributes of an event, or some of them
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _LONG_WAY = frozenset(

@@ -130,7 +130,7 @@ class Parameters(dict[str, str]):
         return ""
 
 
-@dataclass
+@dataclass()
 class Visit:
     """One request of a browser."""
 

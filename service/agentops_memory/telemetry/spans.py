@@ -29,6 +29,7 @@ from .metrics import CURRENT, Metrics, Prometheus, current_span, instruments
 if TYPE_CHECKING:
     from opentelemetry import trace as otel
     from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
     from opentelemetry.trace.propagation import tracecontext
     from opentelemetry.util.types import AnyValue
 
@@ -63,16 +64,12 @@ class Telemetry:
     """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
 
     def __init__(
-        self, tracer: "otel.Tracer | None" = None, shut_down: Callable[[], None] | None = None
+        self, tracer: "Tracer | None" = None, shut_down: Callable[[], None] | None = None
     ) -> None:
         self.tracer = tracer
         self.metrics = Metrics()
         self._shut_down = shut_down
         self.past: PastSpans | None = None  # nor where only the SDK can tell what a span holds
-
-    @property
-    def is_sent(self) -> bool:
-        return self._shut_down is not None
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
@@ -112,7 +109,7 @@ class Telemetry:
 
     def operation(
         self, name: str, headers: Mapping[str, str]
-    ) -> "AbstractContextManager[otel.Span | None]":
+    ) -> "AbstractContextManager[Span | None]":
         """The span `memory.<name>`, in the caller's trace if `headers` name one; None if not sent.
 
         A malformed `traceparent` is ignored. An exception is recorded and continues. What
@@ -136,9 +133,7 @@ class Telemetry:
 
 
 @contextmanager
-def _operation(
-    tracer: "otel.Tracer", name: str, headers: Mapping[str, str]
-) -> "Iterator[otel.Span]":
+def _operation(tracer: "Tracer", name: str, headers: Mapping[str, str]) -> "Iterator[Span]":
     caller = tracecontext.TraceContextTextMapPropagator().extract(headers)
     with span(tracer, f"memory.{name}", caller=caller) as current:
         remember(current)
@@ -147,9 +142,7 @@ def _operation(
 
 
 @contextmanager
-def span(
-    tracer: "otel.Tracer", name: str, *, caller: "Context | None" = None
-) -> "Iterator[otel.Span]":
+def span(tracer: "Tracer", name: str, *, caller: "Context | None" = None) -> "Iterator[Span]":
     """The current span for a while: a child of the current one, or of the caller's.
 
     An exception that passes through is written on it and continues.
@@ -180,7 +173,7 @@ def events(name: str, each: Iterable[Attributes]) -> None:
             current.add_event(name, sendable(attributes))
 
 
-def _fail(current: "otel.Span", error: Exception) -> None:
+def _fail(current: "Span", error: Exception) -> None:
     if isinstance(error, RunAgain) or not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
@@ -254,7 +247,7 @@ def traced(engine: Engine, telemetry: Telemetry) -> Engine:
 
 
 class _TracedEngine:
-    def __init__(self, engine: Engine, tracer: "otel.Tracer") -> None:
+    def __init__(self, engine: Engine, tracer: "Tracer") -> None:
         self._engine = engine
         self._tracer = tracer
 
@@ -281,7 +274,7 @@ class _TracedEngine:
         return carried
 
 
-def _steps(tracer: "otel.Tracer") -> Tracing:
+def _steps(tracer: "Tracer") -> Tracing:
     """The spans of one transaction, until there are as many as it may have."""
     room = iter(range(MOST_STEPS))
 
