@@ -93,13 +93,6 @@ def log_uncaught() -> None:
         logging.lastResort.setFormatter(_PlainFormatter())
 
 
-def escape_what_cannot_be_encoded() -> None:
-    """Escape the characters that an output without UTF-8 cannot encode."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-            stream.reconfigure(errors="backslashreplace")
-
-
 def drop_unwritten_output() -> None:
     """Leave nothing to Python's last flush, which fails with a message and exit code of its own."""
     with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
@@ -182,7 +175,9 @@ class _Program(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run under our own name, however the program was started."""
-        escape_what_cannot_be_encoded()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
+                stream.reconfigure(errors="backslashreplace")  # what it cannot encode is escaped
         try:
             return super().main(*args, **{"prog_name": NAME, **kwargs})
         except OSError as error:  # standard output is full or closed
