@@ -61,22 +61,6 @@ def test_a_service_that_has_lost_the_secrets_is_given_them_again_once(
             assert types(Host(second.http)) == ["started", "written", "written", "completed"]
 
 
-@requirement("OW-104")
-def test_who_has_no_secrets_to_give_again_is_refused(kind: str, path: Path, clock: Clock) -> None:
-    with serving(path, clock=clock) as service, asking(kind, service.url) as client:
-        run = client.openwop.run("r1")
-        run.open()
-        run.secret("stripe-key", VALUE)
-    with serving(path, clock=clock) as service, asking(kind, service.url) as client:
-        anew = client.openwop.run("r1")
-        anew.open()
-        with pytest.raises(Conflict) as refusal:
-            anew.put(REF, f"It is {VALUE}.")
-        assert refusal.value.code == "run_secrets_lost"
-        anew.secret("stripe-key", VALUE)
-        assert anew.put(REF, f"It is {VALUE}.").content == f"It is {MARK}."
-
-
 LOST = answering(409, {"error": "run_secrets_lost", "message": "They are lost."})
 ENDED = answering(409, {"error": "run_terminal", "message": "The run has ended."})
 REGISTERED = answering(200, {"secretId": "s", "registered": True})

@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-from jsonschema import Draft202012Validator
-
 from agentops_memory import __version__
 
-from ..support.openwop_facts import CAPABILITIES
 from ..support.openwop_hosts import DISCOVERY, REF, H, Host, ok, refused
 from ..support.openwop_seams import ROUTES
 from ..support.openwop_tenants import keyed, page
@@ -47,11 +44,12 @@ NOT_OURS = {
 
 
 @requirement("OW-1", "OW-2", "OW-3")
-def test_discovery_fits_the_schema_and_claims_just_what_is_served(service: Service) -> None:
+def test_discovery_has_the_published_members_and_claims_just_what_is_served(
+    service: Service,
+) -> None:
     answer = service.http.get(DISCOVERY)
     document = ok(answer)
 
-    Draft202012Validator(CAPABILITIES).validate(document)
     assert answer.headers["content-type"].startswith("application/json")
     assert document["memory"] == MEMORY
     assert document["agents"] == AGENTS

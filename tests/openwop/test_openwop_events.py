@@ -11,6 +11,7 @@ from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_looks import wire
 from ..support.process import until
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service, serving
 
 EVENT = re.compile(r"evt_[0-9a-f]{32}")
@@ -76,13 +77,13 @@ BAD: dict[str, tuple[Json, int]] = {
 }
 
 
-@pytest.mark.representative(2)
 @requirement("OW-55")
-@pytest.mark.parametrize("name", BAD)
+@for_each("name", BAD)
 def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> None:
     fields, status = BAD[name]
-    kept = host.put("taken", id="taken")
-    run = host.in_run("r1")
+    host.post("taken", id="taken")
+    (kept,) = host.entries()
+    run = host.in_run(name)
 
     assert run.post("else", **fields).status_code == status
     assert refused(run.delete("mem_" + "0" * 32)) == (404, "not_found")

@@ -3,11 +3,11 @@
 import re
 
 import httpx
-import pytest
 
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_looks import wire
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import START, Service
 
 NEW = re.compile(r"run_[0-9a-f]{32}")
@@ -82,19 +82,19 @@ def test_a_run_that_is_opened_again_is_the_same_one(service: Service, host: Host
 
 
 @requirement("OW-54", "OW-57")
-@pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
+@for_each("status", ["completed", "failed", "cancelled"])
 def test_a_run_ends_once(service: Service, host: Host, status: str) -> None:
-    run = host.in_run("r1")
+    run = host.in_run(status)
     first = run.end(status)
     service.clock.advance(minutes=1)
 
     assert run.end(status) == first
 
     for other in {"completed", "failed", "cancelled"} - {status}:
-        answer = run.ask("POST", "/runs/r1/end", {"status": other})
+        answer = run.ask("POST", f"/runs/{status}/end", {"status": other})
         assert refused(answer) == (409, "run_terminal")
     assert [it["type"] for it in run.told()] == ["run.started", f"run.{status}"]
-    assert shown(host, "r1") == first
+    assert shown(host, status) == first
 
 
 @requirement("OW-54")

@@ -32,6 +32,7 @@ from ..support.openwop_tenants import (
 )
 from ..support.openwop_walk import Route, administered, go, route_of
 from ..support.requirements import requirement
+from ..support.samples import for_each
 from ..support.service import Service
 from ..telemetry.test_tracing import traced
 from .seams.application import with_seams
@@ -163,9 +164,8 @@ def test_no_value_is_stored_and_what_is_none_stays_as_it_is(
             assert not any(value in text for value in hidden)
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize(
-    ("given", "stored"),
+@for_each(
+    "text, stored",
     [
         ("[BYOK:anthropic]", "[REDACTED:byok]"),
         ("a [BYOK:x y] b [BYOK:z]", "a [REDACTED:byok] b [REDACTED:byok]"),
@@ -179,15 +179,15 @@ def test_no_value_is_stored_and_what_is_none_stays_as_it_is(
 )  # fmt: skip
 @requirement("OW-41")
 def test_known_shapes_are_rewritten_at_every_write(
-    service: Service, given: str, stored: str | None
+    service: Service, text: str, stored: str | None
 ) -> None:
-    for host in (Host(service.http), Host(service.http).in_run("r1")):
-        made = host.put(f"heron {given}", tags=[f"t {given}"])
-        wanted = given if stored is None else stored
+    for host in (Host(service.http), Host(service.http).in_run(f"run {next(_RUNS)}")):
+        made = host.put(f"heron {text}", tags=[f"t {text}"])
+        wanted = text if stored is None else stored
         assert (made["content"], made["tags"]) == (f"heron {wanted}", [f"t {wanted}"])
         assert replace(host, run=None).entries()[0] == made
     if stored is not None:
-        assert not remains(service.path.parent, given)
+        assert not remains(service.path.parent, text)
 
 
 @requirement("OW-41", "OW-26")

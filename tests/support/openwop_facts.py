@@ -156,65 +156,9 @@ COMMITMENT = closed(
     dueAt=TIME, tag=TEXT, firedAt=TIME,
 )  # fmt: skip
 
-SUPPORTED = {"type": "object", "required": ["supported"]}
-CAPABILITIES: Json = {
+CAPABILITIES: Json = {  # whose members a test of the discovery tells one by one
     "type": "object",
     "required": ["protocolVersion", "supportedEnvelopes", "schemaVersions", "limits"],
-    "properties": {
-        "protocolVersion": {"type": "string", "pattern": "^1\\."},
-        "supportedEnvelopes": of({"type": "string"}),
-        "schemaVersions": OBJECT,
-        "limits": {
-            "type": "object",
-            "required": ["clarificationRounds", "schemaRounds", "envelopesPerTurn"],
-            "additionalProperties": COUNT,
-        },
-        "implementation": {"type": "object", "required": ["name"]},
-        "supportedTransports": of({"type": "string"}),
-        "fixtures": of(TEXT),
-        "replay": closed({"supported": FLAG, "modes": of(one_of("replay", "branch"))}),
-        "memory": {
-            "type": "object",
-            "required": ["supported"],
-            "properties": {
-                "supported": FLAG,
-                "writable": FLAG,
-                "maxEntrySizeBytes": POSITIVE,
-                "ttlSupported": FLAG,
-                "search": {**SUPPORTED, "properties": {"modes": of(one_of("filter", "semantic"))}},
-                "retention": {
-                    "type": "object",
-                    "additionalProperties": False,
-                    "properties": {
-                        "ttl": FLAG,
-                        "forget": FLAG,
-                        "archiveRetention": {"type": "string", "pattern": "^P"},
-                    },
-                },
-                "attribution": SUPPORTED,
-                "compaction": SUPPORTED,
-                "distillation": SUPPORTED,
-                "injectionBudget": SUPPORTED,
-                "memoryBackends": False,
-            },
-        },
-        "agents": {
-            "type": "object",
-            "properties": {
-                "memoryBackends": of(one_of("scratchpad", "conversation", "long-term")),
-                "commitments": {**SUPPORTED, "properties": {"fireConditions": of(CONDITION)}},
-                "proposals": {
-                    "type": "object",
-                    "required": ["artifactKinds", "activation"],
-                    "properties": {
-                        "artifactKinds": of(KINDS),
-                        "duplicationDetection": FLAG,
-                        "activation": one_of("approval-gate", "direct-rbac"),
-                    },
-                },
-            },
-        },
-    },
 }
 
 _ENTRIES = listed("entries", ENTRY, memoryRef=TEXT)
