@@ -168,15 +168,25 @@ def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(path: Path) 
 def test_what_was_saved_after_one_harm_is_rescued_from_the_next(path: Path) -> None:
     with surviving(path) as (program, http, contents):
         linked(path)
-        assert_refused(http, LINKED)
+        refused = http.post("/observations", json=observation("This is refused."))
+        assert (refused.status_code, refused.json()) == (503, {"error": LINKED})
         path.with_name("second").unlink()
-        assert http.get("/health/ready").status_code == 200
         contents.add("And on.")
         assert http.post("/observations", json=observation("And on.")).status_code == 201
         of(path, WAL).unlink()
 
         assert_refused(http, LOG_GONE)
         program.line("all commits were copied")  # which follows the refusal
+
+
+def test_a_second_name_that_goes_again_was_no_harm(service: Service) -> None:
+    linked(service.path)
+    assert_refused(service.http, LINKED)
+
+    service.path.with_name("second").unlink()
+
+    service.save("And on.")
+    assert service.http.get("/health/ready").status_code == 200
 
 
 @pytest.mark.parametrize("kind", [SHM, WAL])

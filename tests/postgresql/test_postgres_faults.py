@@ -5,7 +5,6 @@ import shutil
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -46,15 +45,14 @@ class Answer:
 class KeyedLoad:
     """Writers without pause over several services: saves, and puts of hosts, each under a key."""
 
-    def __init__(self, urls: Sequence[str], *, about: str = "save", writers: int = WRITERS) -> None:
+    def __init__(self, urls: Sequence[str]) -> None:
         self._urls = [*urls]
-        self._about = about
         self._progress = threading.Condition()
         self._is_over = threading.Event()
         self._numbers = itertools.count()
         self._writers = [
             threading.Thread(target=self._write, args=(number,), daemon=True)
-            for number in range(writers)
+            for number in range(WRITERS)
         ]
         self._is_given_up = False
         self.acknowledged: list[str] = []
@@ -94,17 +92,13 @@ class KeyedLoad:
         times = [moment, *(it for it in self.times if it > moment)]
         return max(b - a for a, b in itertools.pairwise(times))
 
-    @property
-    def statuses(self) -> Counter[int]:
-        return Counter(it.status for it in self.refusals)
-
     def _write(self, number: int) -> None:
         clients = dict[str, httpx.Client]()
         for turn in itertools.count(number):
             if self._is_over.is_set():
                 break
             with self._progress:
-                content = f"What {self._about} {next(self._numbers)} has learned"
+                content = f"What save {next(self._numbers)} has learned"
             for again in itertools.count(turn):
                 url = self._urls[again % len(self._urls)]
                 if url not in clients:
