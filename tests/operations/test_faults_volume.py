@@ -28,12 +28,12 @@ Pods = dict[Program, httpx.Client]
 
 
 def found_again(
-    lost: Losses, fault: str, path: Path, acknowledged: dict[str, int], remark: str
+    losses: Losses, fault: str, path: Path, acknowledged: dict[str, int], remark: str
 ) -> dict[str, int]:
     """What a service that starts on the file has: all that was acknowledged, and it is sound."""
     with served(path) as (_, http):
         found = {row["content"]: row["id"] for row in http.get("/export").json()["observations"]}
-    lost(fault, acknowledged=acknowledged.items(), found=found.items(), remark=remark)
+    losses(fault, acknowledged=acknowledged.items(), found=found.items(), remark=remark)
     assert_sound(path, live=len(found))
     return found
 
