@@ -21,19 +21,13 @@ from ..support.callers import made_key
 from ..support.database import imported, put_in_index
 from ..support.fast_reads import Counted, both, counted, held
 from ..support.raw import wire
-from ..support.service import Service, observation, serving
+from ..support.service import observation, serving
 
 __all__ = ["counted"]
 
 CALLS = 100  # of our functions, of one request
 STATEMENTS = 1  # which looks whether anybody has written
 SEED = 7
-
-
-def end(service: Service, session: str) -> None:
-    """End a session, which has a summary from then on."""
-    said = {"messages": [{"role": "user", "content": "Deploy the worker."}]}
-    service.http.post(f"/sessions/{session}/end", json=said)
 
 
 def test_a_word_counts_once_among_the_most_that_are_looked_for(
@@ -189,21 +183,6 @@ def test_what_fails_in_front_is_answered_the_long_way(
         before = service.http.get(path).content
         monkeypatch.setattr(HeldReads, "context", failing)
         assert service.http.get(path).content == before
-
-
-@pytest.mark.slow
-def test_a_summary_is_in_the_next_context(tmp_path: Path, counted: Counted) -> None:
-    path = "/context?project=heron&query=rollback"
-    with serving(tmp_path / "memory.db") as service:
-        service.save("rollback worker", project="heron")
-        held(service, counted, path)
-        assert service.http.get(path).json()["recent_sessions"] == []
-        end(service, "s1")
-        before = counted.answered
-        one, other = both(service, path)
-        assert counted.answered > before
-        assert one == other
-        assert b'"summary"' in one
 
 
 def test_a_first_global_memory_of_a_project_comes_before_those_of_others(

@@ -15,7 +15,6 @@ from ..support.otlp import Collector, ReceivedSpan
 from ..support.service import Service
 from ..telemetry.test_logs import Lines, lines
 from ..telemetry.test_tracing import traced
-from .test_fast_reads import end
 
 __all__ = ["counted", "lines"]
 
@@ -57,7 +56,8 @@ def fill(service: Service) -> None:
     service.save("retry the migration", title="é" * 150, project="heron", session_id="s2")
     service.save("everywhere", project="heron", scope="global", session_id="s2")
     service.save("elsewhere", project="stork", scope="global", session_id="s3")
-    end(service, "s1")
+    said = {"messages": [{"role": "user", "content": "Deploy the worker."}]}
+    service.http.post("/sessions/s1/end", json=said).raise_for_status()
 
 
 def url(path: str, params: dict[str, str]) -> str:
