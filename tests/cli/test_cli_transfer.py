@@ -364,6 +364,27 @@ def test_a_document_over_the_limit_of_the_service_is_imported_on_its_file(
     assert done == "Imported 9 observations and 0 sessions.\n"
 
 
+async def test_progress_here_is_told_until_all_is_done(folder: Path) -> None:
+    rows = [observation(f"Row {number} " * 99, created_at=AT) for number in range(99)]
+    file = written(folder / "rows.json", {"observations": rows})
+    size, told = file.stat().st_size, list[tuple[int, int | None]]()
+
+    def tell(done: int, of: int | None) -> None:
+        told.append((done, of))
+
+    place = settings({"MEMORY_DB_PATH": str(folder / "memory.db")})
+    async with opened_here(place, Telemetry.started(None)) as here:
+        plan = await here.plan_import(file, progress=tell)
+        assert (plan.new_observations, told[-1], len(told) > 2) == (99, (size, size), True)
+        imported = await here.import_from(file, progress=tell)
+        assert (imported.imported_observations, told[-1]) == (99, (size, size))
+        assert all(0 < done <= size and of == size for done, of in told)
+        told.clear()
+        exported = b"".join([piece async for piece in here.export("demo", progress=tell)])
+    assert told[-1] == (len(exported), None)
+    assert len(json.loads(exported)["observations"]) == 99
+
+
 def test_an_export_ends_with_the_caller_s_right_to_it(path: Path) -> None:
     rights, read = iter([OPERATOR]), bytearray()
 

@@ -164,22 +164,20 @@ def test_with_nothing_set_every_default_holds(
     }  # fmt: skip
 
 
-def test_days_techniques_and_levels_are_read_as_people_write_them() -> None:
+def test_values_are_read_as_people_write_them_and_a_flag_beats_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     retention = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).retention
-
     assert settings({}).retention == Retentions()
     assert retention == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
-
     without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
-
     assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
-
     assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
+    monkeypatch.chdir(tmp_path)
+    for text in (":memory:", "file:memory.db?mode=memory", "memory.db"):  # always a file
+        assert settings({"MEMORY_DB_PATH": text}).db_path == tmp_path / text
 
-
-def test_a_flag_beats_the_environment_and_that_beats_the_default() -> None:
     environment = {"MEMORY_DEDUPE_WINDOW": "1h"}
-
     assert settings({}).dedupe_window == timedelta(minutes=15)
     assert settings(environment).dedupe_window == timedelta(hours=1)
     assert settings(environment, {"dedupe_window": "2h"}).dedupe_window == timedelta(hours=2)
@@ -198,37 +196,20 @@ def test_the_mounted_folder_holds_the_data_if_it_can_be_written(tmp_path: Path) 
     assert default_db_path(tmp_path / "missing") == "./data/memory.db"
 
 
-@pytest.mark.parametrize("text", [":memory:", "file:memory.db?mode=memory", "memory.db"])
-def test_a_path_is_always_that_of_a_file(
-    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    assert settings({"MEMORY_DB_PATH": text}).db_path == tmp_path / text
-
-
 @for_each("variable", VARIABLES)
-def test_every_variable_is_documented_with_its_flag_and_its_default(variable: Variable) -> None:
+def test_every_variable_is_documented_with_its_flag_its_default_and_usable_examples(
+    variable: Variable,
+) -> None:
     lines = DOCUMENT.read_text("utf-8").splitlines()
 
     (row,) = (line for line in lines if line.startswith(f"| `{variable.name}` |"))
 
-    _, _, flag, default, meaning, example, _ = (cell.strip() for cell in row.split("|"))
+    _, _, flag, default, meaning, examples, _ = (cell.strip() for cell in row.split("|"))
     assert flag == f"`{variable.flag}`" or (not variable.flag and flag.startswith("none"))
     assert variable.default in default
     assert default
     assert meaning
-    assert example
-
-
-def test_every_example_in_the_document_can_be_used() -> None:
-    rows = [line for line in DOCUMENT.read_text("utf-8").splitlines() if line.startswith("| `")]
-    names = {variable.name for variable in VARIABLES}
-
-    for row in rows:
-        cells = [cell.strip() for cell in row.split("|")]
-        name = cells[1].strip("`")
-        if name in names:
-            for example in cells[-2].split():
-                folder = "" if name == "MEMORY_DATABASE_URL" else "/backup"
-                settings({"MEMORY_BACKUP_DIR": folder, name: example.strip("`")})
+    assert examples
+    folder = "" if variable.name == "MEMORY_DATABASE_URL" else "/backup"
+    for example in examples.split():
+        settings({"MEMORY_BACKUP_DIR": folder, variable.name: example.strip("`")})

@@ -33,17 +33,16 @@ POST = request("POST", "/observations", SAVE)
 STATS = request("GET", "/stats")
 
 
-def limited(**limits: str) -> str:
-    """The program with other limits of the gate."""
-    values = [f"middleware.{name} = {value}" for name, value in limits.items()]
-    imported = [
-        "from datetime import timedelta",
-        "from agentops_memory.http import middleware",
-    ]
-    return "\n".join([*imported, *values, PROGRAM])
+def patient_for(time: str) -> str:
+    """The program, which lets requests wait so long for its start."""
+    return f"""
+from datetime import timedelta
+from agentops_memory.http import middleware
+middleware.START_TIMEOUT = timedelta({time})
+{PROGRAM}"""
 
 
-PATIENT = limited(START_TIMEOUT="timedelta(hours=1)")
+PATIENT = patient_for("hours=1")
 
 
 @contextmanager
@@ -103,8 +102,7 @@ def test_who_asks_is_looked_at_when_the_request_is_served(path: Path) -> None:
 
 
 def test_a_start_that_takes_too_long_is_a_503(path: Path) -> None:
-    hurried = limited(START_TIMEOUT="timedelta(milliseconds=50)")
-    with starting(path, code=hurried) as (_, http, lock):
+    with starting(path, code=patient_for("milliseconds=50")) as (_, http, lock):
         with asking(http, POST, request("GET", "/anthropic/v1/memory_stores")) as (ours, other):
             assert is_to_be_tried_again(ours.answer())
             refused = other.answer()

@@ -35,18 +35,6 @@ def signed_in(service: Service, key: str) -> httpx.Client:
     return httpx.Client(base_url=service.url, auth=("anybody", key))
 
 
-def test_a_browser_is_led_from_the_root_and_a_program_is_answered_as_ever(service: Service) -> None:
-    led = service.http.get("/", headers=BROWSER)
-    program = service.http.get("/")
-
-    assert (led.status_code, led.headers["location"]) == (307, "/ui")
-    assert (program.status_code, program.json()) == (
-        404,
-        {"error": "There is nothing at this path."},
-    )
-    assert service.http.post("/", headers=BROWSER).json() == program.json()
-
-
 def test_every_page_tells_the_browser_what_it_may_do(service: Service) -> None:
     service.save("The door is green.")
     for path, status in (("/ui/memories/1", 200), ("/ui/nowhere", 404), ("/ui/memories/9", 404)):
@@ -58,14 +46,22 @@ def test_every_page_tells_the_browser_what_it_may_do(service: Service) -> None:
         named = {name for _, attributes in page.elements for name in attributes}
         assert not {name for name in named if name == "style" or name.startswith("on")}
         assert "style" not in {tag for tag, _ in page.elements}
-
-
-def test_what_pages_load_is_the_consoles_own(service: Service) -> None:
     for name, kind in (("console.css", "text/css"), ("console.js", "text/javascript")):
         answer = service.http.get(f"/ui/static/{name}")
         assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
-    assert len(service.http.get("/ui/static/console.js").content) <= 5 * 1024
+    assert len(answer.content) <= 5 * 1024
     assert service.http.get("/ui/static/page.py").status_code == 404
+
+    page = get(service.http, "/ui/memories")  # of an open service, which says nothing of keys
+    assert "answers 401" not in page.text
+    twins = page.texts[page.texts.index("The same as JSON") :]
+    assert [service.http.get(it).status_code for it in twins if it.startswith("/")] == [200, 200]
+
+    led, program = service.http.get("/", headers=BROWSER), service.http.get("/")
+    assert (led.status_code, led.headers["location"]) == (307, "/ui")
+    assert program.status_code == 404
+    assert program.json() == {"error": "There is nothing at this path."}
+    assert service.http.post("/", headers=BROWSER).json() == program.json()
 
 
 def test_a_key_is_the_password_below_ui_alone(closed: tuple[Service, dict[str, str]]) -> None:
@@ -156,14 +152,6 @@ def test_a_form_that_was_open_for_days_comes_back_as_a_decision_on_what_was_seen
     both = press(service.http, press(service.http, page, "Delete"), "Send it again")
     assert (both.status, "has changed since you opened the page" in both.text) == (409, True)
     assert service.http.get("/observations/1").status_code == 200
-
-
-def test_an_open_service_says_nothing_of_keys_at_the_foot(service: Service) -> None:
-    page = get(service.http, "/ui/memories")
-
-    assert "answers 401" not in page.text
-    twins = page.texts[page.texts.index("The same as JSON") :]
-    assert [service.http.get(it).status_code for it in twins if it.startswith("/")] == [200, 200]
 
 
 def test_the_command_at_the_foot_answers_as_the_twin_does(

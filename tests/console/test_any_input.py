@@ -13,22 +13,11 @@ from ..support.seeded import seed_documents
 from ..support.service import Service, serving
 
 WITH_IDS = {"store": "", "document": "", "agent entry": ""}  # when they are known
-PATHS = (
-    "/ui/ask",
-    "/ui/memories",
-    "/ui/memories/1",
-    "/ui/erasures/x",
-    "/ui/review",
-    "/ui/projects",
-    "/ui/sessions",
-    "/ui/sessions/s1",
-    "/ui/documents",
-    "/ui/documents/agents/coder",
-    "/ui/documents/refs",
-    "/ui/documents/refs/entry",
-    "/ui/service",
-    *WITH_IDS,
+BELOW = (
+    "ask memories memories/1 erasures/x review projects sessions sessions/s1 documents "
+    "documents/agents/coder documents/refs documents/refs/entry service"
 )
+PATHS = (*(f"/ui/{it}" for it in BELOW.split()), *WITH_IDS)
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
     "max_tokens", "why_not", "superseded", "revision", "done", "reason",

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -26,44 +27,28 @@ ROLES = [role.value for role in Role]
 class House:
     """A service with two projects of one tenant, and clients that act on some of it."""
 
-    def __init__(self, service: Service) -> None:
-        self.service = service
-        self._clients: list[httpx.Client] = []
-        self.admin = self.client("admin")
-        self.billing = self.client("writer", "billing-*")
-        self.ids = {
-            name: self.save(self.admin, project, scope)
-            for name, project, scope in [
-                ("own", "billing-eu", "project"), ("own global", "billing-eu", "global"),
-                ("foreign", "shop", "project"), ("foreign global", "shop", "global"),
-            ]
-        }  # fmt: skip
+    def __init__(self, service: Service, clients: ExitStack) -> None:
+        self.service, self._clients = service, clients
+        self.admin, self.billing = self.client("admin"), self.client("writer", "billing-*")
+        self.ids: dict[str, int] = {}
+        for name, project, scope in [
+            ("own", "billing-eu", "project"), ("own global", "billing-eu", "global"),
+            ("foreign", "shop", "project"), ("foreign global", "shop", "global"),
+        ]:  # fmt: skip
+            fields = {"project": project, "scope": scope, "session_id": f"in {project}"}
+            body = observation(f"apple of {project} {scope}", **fields)
+            answer = self.admin.post("/observations", json=body).raise_for_status()
+            self.ids[name] = answer.json()["id"]
 
-    def client(self, role: str, *projects: str, tenant: str = "default") -> httpx.Client:
-        token = made_key(self.service.path, role, tenant, projects or ("*",))
-        self._clients.append(calling(self.service, token))
-        return self._clients[-1]
-
-    def save(self, client: httpx.Client, project: str, scope: str) -> int:
-        body = observation(
-            f"apple of {project} {scope}", project=project, scope=scope, session_id=f"in {project}"
-        )
-        answer = client.post("/observations", json=body)
-        assert answer.status_code == 201, answer.text
-        id_: int = answer.json()["id"]
-        return id_
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
+    def client(self, role: str, *projects: str) -> httpx.Client:
+        token = made_key(self.service.path, role, projects=projects or ("*",))
+        return self._clients.enter_context(calling(self.service, token))
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Iterator[House]:
-    with serving(tmp_path / "memory.db") as service:
-        house = House(service)
-        yield house
-        house.close()
+def house(service: Service) -> Iterator[House]:
+    with ExitStack() as clients:
+        yield House(service, clients)
 
 
 def titles(rows: list[dict[str, Any]]) -> set[str]:
