@@ -1,6 +1,7 @@
 """What the service measures of itself, as Prometheus and a collector see it."""
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -56,6 +57,7 @@ def test_a_scrape_has_each_measure_as_it_is_declared(service: Service) -> None:
 
 
 def test_requests_are_counted_and_timed_by_route_and_status(service: Service) -> None:
+    began = time.monotonic()
     for id_ in ("1", "2"):
         service.http.get(f"/observations/{id_}")
     service.http.post("/sessions/a%2Fb/end")
@@ -76,7 +78,9 @@ def test_requests_are_counted_and_timed_by_route_and_status(service: Service) ->
         labels = {"method": method, "route": route}
         assert seen[key("memory_requests_total", status=status, **labels)] == count
         assert seen[key("memory_request_seconds_count", **labels)] == count
-        assert 0 < seen[key("memory_request_seconds_sum", **labels)] < 60
+        lasted = seen[key("memory_request_seconds_sum", **labels)]
+        assert lasted < time.monotonic() - began
+        assert lasted > 0 or route in probes  # those are answered in front of all else
     assert seen[key("memory_requests_in_flight")] == 1
 
 
