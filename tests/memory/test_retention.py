@@ -388,6 +388,7 @@ LITTLE = timedelta(seconds=59)
     ("moves", "proven"),
     [
         ([(STEADY, STEADY), (timedelta(0), AHEAD), (timedelta(0), BACK)], [True, False, False]),
+        ([(STEADY, STEADY), (timedelta(0), BACK)], [True, False]),
         ([(STEADY / 5, STEADY / 5 + LITTLE)] * 8, [False] * 4 + [True] * 4),
     ],
 )  # fmt: skip
