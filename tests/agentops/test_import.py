@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole
 from ..support.samples import for_each
 from ..support.service import Service, observation
 

@@ -11,8 +11,8 @@ import pytest
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.space import Project
 
-from ..support.database import assert_index_is_whole
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.process import run
 from ..support.projects import changed
 from ..support.requirements import requirement

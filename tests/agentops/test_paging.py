@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..support.database import imported
+from ..support.files import imported
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, observation

@@ -28,10 +28,10 @@ from agentops_memory.sqlite.tenants import (
 )
 
 from ..support.callers import audit, calling, made_key
-from ..support.database import assert_index_is_whole
 from ..support.engine import draft
 from ..support.engines import command, is_postgresql
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.process import environment
 from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving

@@ -9,7 +9,7 @@ from agentops_memory_client import Message
 from agentops_memory_client.runtime import ChatMessage, ToolCall
 from agentops_memory_client.runtime.conversation import line, tokens, unanswered
 
-from ..support.conversations import call, calls, result
+from ..support.agent_memory import call, calls, result
 from ..support.samples import for_each
 
 HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentops_memory_client.runtime.conversation import ChatMessage, tokens, trimmed
 
-from ..support.conversations import calls, conversations, result
+from ..support.agent_memory import calls, conversations, result
 from ..support.samples import examples
 
 EXAMPLES = examples(150)

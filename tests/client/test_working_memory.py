@@ -19,7 +19,7 @@ from agentops_memory_client.runtime import (
     WorkingMemory,
 )
 
-from ..support.conversations import call, calls, conversations, result
+from ..support.agent_memory import call, calls, conversations, result
 from ..support.samples import examples
 
 EXAMPLES = examples(50)

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from ..support.browser import chromium, tab
-from ..support.seeded import PROMPT, seed
+from ..support.pages import PROMPT, seed
 from ..support.service import serving
 
 FOLDER = Path(__file__).parents[2] / "docs"

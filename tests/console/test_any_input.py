@@ -7,9 +7,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ..support.pages import get
+from ..support.pages import get, seed_documents
 from ..support.samples import examples, for_each
-from ..support.seeded import seed_documents
 from ..support.service import Service, serving
 
 WITH_IDS = {"store": "", "document": "", "agent entry": ""}  # when they are known

@@ -11,7 +11,7 @@ import pytest
 
 from ..support.browser import Tab, chromium, tab
 from ..support.callers import made_key
-from ..support.seeded import PROMPT, seed, seed_documents
+from ..support.pages import PROMPT, seed, seed_documents
 from ..support.service import Service, serving
 
 pytest.importorskip(

@@ -9,9 +9,8 @@ import pytest
 from ..support.callers import made_key
 from ..support.openintent_agents import Agent
 from ..support.openwop_hosts import H, Host
-from ..support.pages import Page, get
+from ..support.pages import Page, get, seed_documents
 from ..support.samples import for_each
-from ..support.seeded import seed_documents
 from ..support.service import Service, serving
 from ..support.stores import NEVER, at, delete, entry, redact, store, update, versions
 

@@ -26,7 +26,7 @@ from ..support.chart import (
     schema,
     validate,
 )
-from ..support.helm_commands import commands
+from ..support.charting import commands
 from ..support.manifests import manifest
 from ..support.samples import for_each
 

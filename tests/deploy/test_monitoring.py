@@ -5,10 +5,20 @@ import re
 
 from agentops_memory.telemetry.metrics import Kind
 
-from ..support.manifests import DEPLOY, ROOT, manifest
+from ..support.manifests import (
+    ALERTS,
+    DEPLOY,
+    LABELS,
+    ROOT,
+    SELECTOR,
+    alerts,
+    dashboard,
+    manifest,
+    panels,
+    queries,
+    query_of,
+)
 from ..support.measures import MEASURES, series
-from ..support.promql import LABELS, SELECTOR, query_of
-from ..support.watching import ALERTS, alerts, dashboard, panels, queries
 
 RULES = DEPLOY / "components" / "monitoring" / "rules.yaml"
 DOCUMENT = ROOT / "docs" / "deployment.md"

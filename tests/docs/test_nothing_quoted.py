@@ -20,8 +20,8 @@ import pytest
 from agentops_memory.sqlite.connection import connect
 
 from ..support import planted, unreadable
+from ..support.damages import harmed, page_of
 from ..support.files import disk
-from ..support.harming import harmed, page_of
 from ..support.otlp import Collector, http_collector
 from ..support.planted import MARK
 from ..support.process import Program, program, run, served

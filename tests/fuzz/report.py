@@ -11,7 +11,7 @@ import httpx
 
 from agentops_memory.sqlite.connection import connect
 
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from .tally import Tally
 
 COUNTED = re.compile(

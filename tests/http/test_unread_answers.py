@@ -16,8 +16,7 @@ from agentops_memory.http import gate
 from agentops_memory.http import large_answers as large
 
 from ..support.callers import calling, made_key
-from ..support.damaged_intents import ADA
-from ..support.damaged_values import changed, fill, questions
+from ..support.damaged_values import ADA, changed, fill, questions
 from ..support.engine import SOON
 from ..support.process import until
 from ..support.raw import LOOPS, Wire, keep_little, request, serving_on, wire

@@ -17,12 +17,11 @@ from agentops_memory.telemetry import Telemetry
 from ..support.agents import BARE, MODES, agent
 from ..support.callers import calling, made_key, revoke
 from ..support.engines import rows
-from ..support.otlp import grpc_collector
+from ..support.otlp import TRACE, TRACEPARENT, grpc_collector
 from ..support.raw import request, wire
 from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..support.service import lasting as shared
-from ..support.traced import TRACE, TRACEPARENT
 
 __all__ = ["shared"]
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
 

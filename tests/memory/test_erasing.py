@@ -21,11 +21,10 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.open_files import OpenFiles, file_id, in_use
 
 from ..support import engine as engines
-from ..support.database import assert_index_is_whole
 from ..support.engine import locked
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import erased, gone, receipt, remains
-from ..support.files import assert_sound
+from ..support.files import assert_index_is_whole, assert_sound
 from ..support.original import original
 from ..support.process import Load, served
 from ..support.requirements import requirement

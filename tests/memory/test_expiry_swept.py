@@ -11,9 +11,9 @@ from agentops_memory.memory.lifecycles import LifecycleTable
 from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.sqlite import SqliteEngine
 
-from ..support.database import assert_index_is_whole
 from ..support.engine import stats
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import START, Service
 from .test_retention import run

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..support.callers import calling, made_key
-from ..support.living import at, changed, found, listed, read, reminded, saved
+from ..support.recall import at, changed, found, listed, read, reminded, saved
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving

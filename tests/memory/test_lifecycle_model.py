@@ -11,8 +11,8 @@ import pytest
 
 from agentops_memory.memory.memory import MAX_PINNED
 
-from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import START, Service, observation, serving
 from .test_expiry_swept import index_swept

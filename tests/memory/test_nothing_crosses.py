@@ -20,17 +20,26 @@ from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support import crossing_stores
 from ..support.callers import calling, made_key
-from ..support.crossing_agents import reach_as_an_agent, work_as_an_agent
-from ..support.crossing_entries import work_with_entries
+from ..support.crossing import (
+    NEVER,
+    STORE_DEEDS,
+    Party,
+    Place,
+    look_into_stores,
+    make_store,
+    reach_as_an_agent,
+    reach_for_intents,
+    same,
+    work_as_an_agent,
+    work_on_intents,
+    work_with_entries,
+    write_entry,
+)
 from ..support.crossing_hosts import reach_as_a_host, work_as_a_host
-from ..support.crossing_intents import reach_for_intents, work_on_intents
-from ..support.database import assert_index_is_whole
-from ..support.otlp import Collector
-from ..support.parties import NEVER, Party, Place, same
+from ..support.files import assert_index_is_whole
+from ..support.otlp import Collector, collector
 from ..support.requirements import requirement
 from ..support.service import Service, serving
-from ..support.store_deeds import STORE_DEEDS, look_into_stores, make_store, write_entry
-from ..support.traced import collector
 
 __all__ = ["collector"]
 

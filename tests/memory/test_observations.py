@@ -2,7 +2,7 @@
 
 import hashlib
 
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Service
 

@@ -18,9 +18,9 @@ from agentops_memory.memory.projects import BATCH, Projects, erase_some
 from agentops_memory.memory.space import MOST_PROJECTS, Project
 
 from ..support.callers import audit, calling, made_key
-from ..support.database import assert_index_is_whole, assert_undamaged, imported
 from ..support.engines import rows
 from ..support.erasing import gone, remains
+from ..support.files import assert_index_is_whole, assert_undamaged, imported
 from ..support.process import Load, stored, until
 from ..support.projects import Said, changed, erased, everything, of_project, texts
 from ..support.samples import examples

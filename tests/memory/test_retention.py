@@ -34,10 +34,10 @@ from agentops_memory.stores.store import delete_store
 from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole, imported
 from ..support.engine import impatient, locked, opened, save, stats
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import erased, gone, receipt, remains
+from ..support.files import assert_index_is_whole, imported
 from ..support.process import until
 from ..support.service import START, Clock, Service, observation, serving
 from ..support.stores import delete, entry, entry_at, store, update

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ..support.callers import calling, made_key
-from ..support.living import at, changed, read, saved
+from ..support.recall import at, changed, read, saved
 from ..support.requirements import requirement
 from ..support.service import START, Service, observation, serving
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..support.new_file import every_index
+from ..support.engines import every_index
 from ..support.openintent_agents import Agent
 from ..support.service import Service
 

@@ -14,9 +14,9 @@ from agentops_memory.memory.access import DEFAULT_TENANT
 
 from ..support.archives import at, backed_up
 from ..support.callers import audit, calling, key_file, made_key
-from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openintent_agents import MEMORY, Agent, ok, refused
 from ..support.requirements import requirement
 from ..support.samples import for_each

@@ -13,8 +13,19 @@ from agentops_memory.openintent import changes, participants
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import quota
-from ..support.openintent_agents import BATCH, Agent, ok, refused
-from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
+from ..support.openintent_agents import (
+    BATCH,
+    COORDINATORS,
+    INTENTS,
+    TASKS,
+    Agent,
+    Team,
+    ok,
+    refused,
+    report,
+    team,
+    working,
+)
 from ..support.requirements import requirement
 from ..support.service import serving
 

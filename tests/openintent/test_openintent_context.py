@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ..support.openintent_agents import Agent, Json, ok
-from ..support.openintent_team import Team, team
+from ..support.openintent_agents import Agent, Json, Team, ok, team
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 

@@ -13,8 +13,17 @@ from agentops_memory.sqlite import SqliteEngine
 
 from ..support.engine import run
 from ..support.engines import broken, rows
-from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
-from ..support.openintent_team import INTENTS, TASKS, report
+from ..support.openintent_agents import (
+    BATCH,
+    INTENTS,
+    MEMORY,
+    TASKS,
+    Agent,
+    Json,
+    ok,
+    refused,
+    report,
+)
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import serving

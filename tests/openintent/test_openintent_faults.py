@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from ..operations.test_disk import FAILED, failing
-from ..support.database import assert_index_is_whole, assert_undamaged
 from ..support.engines import broken, is_postgresql, rows
+from ..support.files import assert_index_is_whole, assert_undamaged
 from ..support.openintent_agents import BATCH, Agent, Json, ok, refused
 from ..support.process import served
 from ..support.requirements import requirement

@@ -10,8 +10,21 @@ from openintent.models import CoordinatorStatus, EventType, Permission, TaskStat
 
 from ..support.callers import audit
 from ..support.engines import rows
-from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok, refused
-from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, Team, report, team, working
+from ..support.openintent_agents import (
+    COORDINATORS,
+    INTENTS,
+    MEMORY,
+    TASKS,
+    Agent,
+    Json,
+    Team,
+    faults,
+    ok,
+    refused,
+    report,
+    team,
+    working,
+)
 from ..support.requirements import requirement
 
 __all__ = ["team"]

@@ -8,8 +8,17 @@ import pytest
 from agentops_memory.jobs import schedule as gauges
 
 from ..support.measures import key, measured
-from ..support.openintent_agents import BATCH, MEMORY, Agent, ok, refused
-from ..support.openintent_team import INTENTS, TASKS, report, working
+from ..support.openintent_agents import (
+    BATCH,
+    INTENTS,
+    MEMORY,
+    TASKS,
+    Agent,
+    ok,
+    refused,
+    report,
+    working,
+)
 from ..support.process import until
 from ..support.service import Service, serving
 

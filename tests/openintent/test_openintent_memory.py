@@ -8,21 +8,22 @@ import httpx
 import pytest
 
 from ..support.callers import audit
-from ..support.database import assert_index_is_whole
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openintent_agents import (
     BATCH,
     MEMORY,
     NAMESPACES,
     Agent,
     Json,
+    Team,
     faults,
     ok,
     racing,
     refused,
+    team,
     time_passes,
 )
-from ..support.openintent_team import Team, team
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import PLAIN, Service, serving

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok
 from ..support.requirements import requirement
 from ..support.service import Service

@@ -8,8 +8,18 @@ from pathlib import Path
 import pytest
 
 from ..support.callers import audit, calling, made_key
-from ..support.openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, ok, refused
-from ..support.openintent_team import COORDINATORS, INTENTS, TASKS, working
+from ..support.openintent_agents import (
+    BATCH,
+    COORDINATORS,
+    INTENTS,
+    MEMORY,
+    NAMESPACES,
+    TASKS,
+    Agent,
+    ok,
+    refused,
+    working,
+)
 from ..support.otlp import Collector
 from ..support.requirements import requirement
 from ..support.service import serving

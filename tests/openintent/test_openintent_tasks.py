@@ -2,8 +2,20 @@
 
 import pytest
 
-from ..support.openintent_agents import MEMORY, Agent, Json, faults, ok, refused
-from ..support.openintent_team import INTENTS, TASKS, Team, report, team, working
+from ..support.openintent_agents import (
+    INTENTS,
+    MEMORY,
+    TASKS,
+    Agent,
+    Json,
+    Team,
+    faults,
+    ok,
+    refused,
+    report,
+    team,
+    working,
+)
 from ..support.requirements import requirement
 
 __all__ = ["team"]

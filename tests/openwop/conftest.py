@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.new_file import every_index
+from ..support.engines import every_index
 from ..support.openwop_clients import client, kind, memory
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host

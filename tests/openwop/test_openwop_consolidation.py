@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ..support.database import assert_index_is_whole
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
 from ..support.openwop_passes import (
     CHANGED,

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, faults, ok, refused
 from ..support.openwop_tenants import NEVER, anew, counted, named, of_one, page, provenance
 from ..support.process import until

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import REF, Host, Json, ok
 from ..support.openwop_passes import (
     CONSOLIDATED,

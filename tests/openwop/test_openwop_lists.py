@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, faults, ok
 from ..support.openwop_tenants import EXAMPLES, NEVER, anew, page, said
 from ..support.requirements import requirement

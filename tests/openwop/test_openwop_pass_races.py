@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from ..support.callers import audit
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import REF, Host, Json, ok, refused
 from ..support.openwop_passes import (
     COMPACTED,

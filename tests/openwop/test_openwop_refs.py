@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from agentops_memory.memory.retention import Retentions
 
 from ..memory.test_expiry_swept import swept
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openintent_agents import Agent
 from ..support.openwop_hosts import REF, Host, ok, refused
 from ..support.openwop_tenants import (

@@ -16,8 +16,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ..support.callers import audit, made_key
-from ..support.database import assert_index_is_whole
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, faults, ok, refused
 from ..support.openwop_seams import OTHER, Suite
 from ..support.openwop_tenants import (

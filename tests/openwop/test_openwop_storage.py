@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ..support.archives import at, backed_up
-from ..support.database import assert_index_is_whole
 from ..support.engines import filler, quota, rows
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_passes import events, ids
 from ..support.openwop_proposals import (

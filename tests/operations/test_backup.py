@@ -28,8 +28,7 @@ from ..support.archives import all_rows, at, backed_up
 from ..support.callers import calling, made_key
 from ..support.damaged_values import NO_TEXT, fill
 from ..support.damaged_values import damage as let_hold
-from ..support.database import assert_index_is_whole
-from ..support.files import old_texts
+from ..support.files import assert_index_is_whole, old_texts
 from ..support.losses import Losses
 from ..support.original import filled
 from ..support.process import Load, served, stored

@@ -28,8 +28,7 @@ from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 
 from ..support import planted
-from ..support.database import assert_index_is_whole
-from ..support.files import schema
+from ..support.files import assert_index_is_whole, schema
 from ..support.process import program, until
 from ..support.samples import sampled
 from ..support.service import START, Clock, Service, serving

@@ -11,9 +11,9 @@ import pytest
 from ..support.callers import calling, made_key, revoke
 from ..support.files import assert_sound
 from ..support.losses import Losses
-from ..support.onlookers import looked_on
 from ..support.process import Load
 from ..support.service import START, Clock, Service, observation, serving
+from ..support.vitals import looked_on
 
 Row = dict[str, Any]
 

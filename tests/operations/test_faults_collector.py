@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from ..support.losses import Losses
-from ..support.onlookers import looked_on
 from ..support.process import Load, served
-from ..support.vitals import resident
+from ..support.vitals import looked_on, resident
 from ..telemetry.test_collector import PATIENT, dead_port
 
 pytestmark = pytest.mark.slow

@@ -8,9 +8,9 @@ import pytest
 from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.losses import Losses
-from ..support.onlookers import looked_on
 from ..support.process import Load, served, until
 from ..support.service import observation
+from ..support.vitals import looked_on
 from .test_faults_volume import found_again
 
 pytestmark = pytest.mark.slow

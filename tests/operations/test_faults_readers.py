@@ -15,11 +15,10 @@ from agentops_memory.sqlite import open_files as wal
 from agentops_memory.sqlite.connection import connect
 
 from ..support.losses import Losses
-from ..support.onlookers import looked_on
 from ..support.process import CLIENTS, Load, served, stored, until
 from ..support.raw import request, wire
 from ..support.service import observation
-from ..support.vitals import MEBIBYTE
+from ..support.vitals import MEBIBYTE, looked_on
 
 pytestmark = pytest.mark.slow
 

@@ -10,13 +10,12 @@ import httpx
 import pytest
 
 from ..sqlite.test_hand_over import second
-from ..support.database import assert_index_is_whole
-from ..support.files import assert_sound, disk
-from ..support.harming import harmed, page_of
+from ..support.damages import harmed, page_of
+from ..support.files import assert_index_is_whole, assert_sound, disk
 from ..support.losses import Losses
-from ..support.onlookers import looked_on
 from ..support.process import Load, Program, run, served, until
 from ..support.service import observation
+from ..support.vitals import looked_on
 from .test_disk import MEBIBYTE, failing, leave
 
 pytestmark = pytest.mark.slow

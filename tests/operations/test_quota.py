@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, quota
+from ..support.files import assert_index_is_whole
 from ..support.process import run
 from ..support.service import Service, observation, serving
 

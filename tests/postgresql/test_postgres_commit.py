@@ -8,7 +8,7 @@ import httpx
 import psycopg
 import pytest
 
-from ..support.cutting import Cut, Way, way
+from ..support.clusters import Cut, Way, way
 from ..support.openwop_hosts import H
 from ..support.pods import looked, pods
 from ..support.service import Service, observation

@@ -17,7 +17,7 @@ from agentops_memory.postgresql import transaction, transactions
 from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
-from ..support.cutting import Cut, way
+from ..support.clusters import Cut, way
 from ..support.measures import key, measured
 from ..support.openwop_hosts import H
 from ..support.pods import Pods, pods

@@ -20,7 +20,7 @@ from agentops_memory.postgresql.engine import PostgresEngine, PostgresMaintenanc
 from agentops_memory.recall.features import ALL, Feature, Features
 from agentops_memory.recall.stems import rules
 
-from ..support.database import assert_areas_are_whole
+from ..support.files import assert_areas_are_whole
 from ..support.pods import looked
 from ..support.process import until
 from ..support.service import Clock, Service, observation, serving

@@ -8,8 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..support.openintent_agents import Agent, Json, ok
-from ..support.openintent_team import INTENTS
+from ..support.openintent_agents import INTENTS, Agent, Json, ok
 from ..support.openwop_hosts import Host
 from ..support.pods import TIMEOUT, Pods, pods
 from ..support.service import PLAIN

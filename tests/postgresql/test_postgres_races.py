@@ -15,8 +15,7 @@ from agentops_memory.errors import Refusal
 from agentops_memory.postgresql.keys import PostgresKeys
 
 from ..support.callers import OPERATOR, made_in
-from ..support.openintent_agents import NAMESPACES, Agent
-from ..support.openintent_team import INTENTS, TASKS
+from ..support.openintent_agents import INTENTS, NAMESPACES, TASKS, Agent
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import H, Host, Json, ok
 from ..support.openwop_passes import COMPACTED, UNDONE, ids, of_type

@@ -12,7 +12,7 @@ from agentops_memory.memory.ranking import WEIGHTS
 from agentops_memory.recall.stems import TOKENIZER
 from agentops_memory.sqlite.connection import connect
 
-from ..support.explaining import assert_true, explained, plain_of
+from ..support.recall import assert_true, explained, plain_of
 from ..support.samples import examples
 from ..support.service import Service, serving
 

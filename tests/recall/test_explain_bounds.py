@@ -15,7 +15,7 @@ from agentops_memory.recall.query import understood
 from agentops_memory.recall.recall import packed
 
 from ..support.engine import slow_words
-from ..support.explaining import explained
+from ..support.recall import explained
 from ..support.service import Service, serving
 
 

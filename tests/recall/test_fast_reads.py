@@ -18,8 +18,8 @@ from agentops_memory.recall.held_reads import HeldReads
 from agentops_memory.recall.stems import Vocabulary
 
 from ..support.callers import made_key
-from ..support.database import imported, put_in_index
 from ..support.fast_reads import Counted, both, counted, held
+from ..support.files import imported, put_in_index
 from ..support.raw import wire
 from ..support.service import observation, serving
 

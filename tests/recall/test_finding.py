@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agentops_memory.memory import memories, sessions, table
 from agentops_memory.recall.query import STOPWORDS
 
-from ..support.database import imported
+from ..support.files import imported
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
 from ..support.samples import examples, for_each

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.explaining import explained
-from ..support.recall import context, search
+from ..support.recall import context, explained, search
 from ..support.service import START, Service, serving
 from ..support.stores import entry, store
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from ..support.another import second_process
 from ..support.fast_reads import Counted, both, counted, held
 from ..support.process import run
-from ..support.second_process import second_process
 from ..support.service import PLAIN, observation, serving
 
 __all__ = ["counted"]

@@ -12,8 +12,8 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from ..support.damages import harmed, page_of
 from ..support.fast_reads import LONG_WAY, Counted, both, counted, held, without_date
-from ..support.harming import harmed, page_of
 from ..support.process import served
 from ..support.raw import wire
 from ..support.service import Service, observation, serving

@@ -22,7 +22,7 @@ from agentops_memory.sqlite.partitions import Partitions, table
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from ..support.callers import made_key
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.histories import KEYS, History
 from ..support.requirements import requirement
 from ..support.service import START, Service, serving

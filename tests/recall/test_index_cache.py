@@ -30,8 +30,8 @@ from agentops_memory.sqlite import SqliteEngine
 from ..support.chart import CHECKS
 from ..support.engine import Work, raising, save, statement, together
 from ..support.process import until
+from ..support.recall import SAID, by_hand, mistyped
 from ..support.service import Clock
-from ..support.spelling import SAID, by_hand, mistyped
 from .test_index import small_partitions
 
 STEPS = 50

@@ -17,9 +17,8 @@ from agentops_memory.sqlite.connection import APPLICATION_ID, connect
 from agentops_memory.sqlite.migrate import migrated, statements
 
 from ..support.another import another
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
-from ..support.files import NOW, assert_sound, beside, old_texts
+from ..support.files import NOW, assert_index_is_whole, assert_sound, beside, old_texts
 from ..support.original import original
 from ..support.process import run
 from ..support.recall import search, titles

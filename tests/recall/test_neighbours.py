@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ..support.database import assert_index_is_whole, imported
+from ..support.files import assert_index_is_whole, imported
 from ..support.recall import context, search, titles
 from ..support.service import Service, lasting, observation
 

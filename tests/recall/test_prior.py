@@ -9,8 +9,8 @@ from agentops_memory.recall.text import indexed
 from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.dialect import PRIOR_TEXT
 
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole
 from ..support.recall import search
 from ..support.service import Service, serving
 from ..support.stores import entry, store

@@ -14,9 +14,8 @@ from agentops_memory.recall import stems
 from agentops_memory.recall.query import is_one_edit
 from agentops_memory.recall.stems import TOKENIZER, Stems
 
-from ..support.database import assert_index_is_whole, imported
-from ..support.explaining import explained
-from ..support.recall import context, search
+from ..support.files import assert_index_is_whole, imported
+from ..support.recall import context, explained, search
 from ..support.samples import examples, for_each
 from ..support.service import Service, lasting, observation
 

@@ -14,15 +14,14 @@ from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, rows, tables
-from ..support.otlp import Collector
+from ..support.files import assert_index_is_whole
+from ..support.otlp import Collector, collector
 from ..support.planted import AGENTS_MEMORY, HOSTS, MARK, note, tool
 from ..support.samples import for_each
 from ..support.service import Service, observation, serving
 from ..support.stores import STORES, ok
 from ..support.terminal import Terminal
-from ..support.traced import collector
 
 __all__ = ["collector"]
 

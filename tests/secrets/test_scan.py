@@ -20,9 +20,9 @@ from agentops_memory.operations import scan as scanning
 from agentops_memory.operations.scan import Scan
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole
 from ..support.engine import opened
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole
 from ..support.service import START, Service, observation, serving
 from ..support.stores import at, entry, entry_at, ok, store, update
 from ..support.terminal import Terminal

@@ -18,11 +18,10 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, writer
 
 from ..support.callers import calling, made_key
-from ..support.database import assert_index_is_whole, put_in_index
+from ..support.damages import WORDS, harmed, page_of
 from ..support.engine import opened, save
 from ..support.engines import rows
-from ..support.files import assert_sound
-from ..support.harming import WORDS, harmed, page_of
+from ..support.files import assert_index_is_whole, assert_sound, put_in_index
 from ..support.process import run, until
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving

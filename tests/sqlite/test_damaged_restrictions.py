@@ -31,9 +31,8 @@ from agentops_memory.sqlite.connection import connect
 
 from ..support import engines
 from ..support.damaged_values import NO_TEXT, is_of_a_restriction
-from ..support.database import assert_index_is_whole, put_in_index
-from ..support.openintent_agents import Agent
-from ..support.openintent_team import INTENTS, Team, working
+from ..support.files import assert_index_is_whole, put_in_index
+from ..support.openintent_agents import INTENTS, Agent, Team, working
 from ..support.openwop_hosts import Host, ok
 from ..support.openwop_proposals import COMPLETE, moved, proposed
 from ..support.process import until

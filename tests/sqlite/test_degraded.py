@@ -17,8 +17,7 @@ from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import search as sqlite_search
 
 from ..support.engine import run, save, slow_words
-from ..support.explaining import explained
-from ..support.recall import context, search, titles
+from ..support.recall import context, explained, search, titles
 from ..support.service import Service, serving
 
 OVER = timedelta(seconds=-1)

@@ -8,8 +8,8 @@ from agentops_memory.memory import space as kinds
 from agentops_memory.memory.space import IndexGroup
 from agentops_memory.recall import visibility as document
 
-from ..support.database import assert_index_is_whole, imported
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole, imported
 from ..support.partitions import areas, places
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation

@@ -12,8 +12,8 @@ from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.engine import SqliteMaintenance
 
-from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole, put_in_index
 from ..support.partitions import found, inside, keeping, places, plan_of, swept
 from ..support.process import until
 from ..support.recall import search, titles

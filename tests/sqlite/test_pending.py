@@ -30,10 +30,9 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import table
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
-from ..support.database import assert_index_is_whole
 from ..support.engine import Seen, Work, raising, run, save, saving, together
 from ..support.engines import rows
-from ..support.files import NOW
+from ..support.files import NOW, assert_index_is_whole
 from ..support.samples import examples
 from ..support.service import Clock
 

@@ -21,14 +21,13 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.telemetry import Metrics, Telemetry
 
 from ..support.damaged_values import damage as damage_row
-from ..support.database import assert_index_is_whole, put_in_index
 from ..support.engine import impatient, locked, opened
-from ..support.otlp import Collector
+from ..support.files import assert_index_is_whole, put_in_index
+from ..support.otlp import Collector, each_collector
 from ..support.process import run
 from ..support.process import until as until_so
 from ..support.recall import search
 from ..support.service import Service, serving
-from ..support.traced import each_collector
 
 __all__ = ["each_collector"]
 

@@ -12,10 +12,9 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
 from ..support.another import another
-from ..support.database import assert_index_is_whole, imported, put_in_index
 from ..support.engines import rows
 from ..support.fast_reads import Counted, counted, held
-from ..support.files import assert_sound
+from ..support.files import assert_index_is_whole, assert_sound, imported, put_in_index
 from ..support.process import until
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving

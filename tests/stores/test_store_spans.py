@@ -22,9 +22,8 @@ from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.spans import MOST_STEPS
 
-from ..support.database import put_in_index
-from ..support.otlp import Attributes, Collector
-from ..support.traced import ADA, DEMO, SPACE, collector, draft, saved, trace
+from ..support.files import put_in_index
+from ..support.otlp import ADA, DEMO, SPACE, Attributes, Collector, collector, draft, saved, trace
 
 __all__ = ["collector"]
 

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from ..support.callers import audit, calling, made_key
-from ..support.database import assert_index_is_whole
 from ..support.engines import rows
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Service, observation, serving
 from ..support.store_dialects import (

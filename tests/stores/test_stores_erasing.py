@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from ..memory.test_erasing import held_open, held_open_later
-from ..support.database import assert_index_is_whole
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import remains
+from ..support.files import assert_index_is_whole
 from ..support.process import served, until
 from ..support.requirements import requirement
 from ..support.service import Service

@@ -25,7 +25,6 @@ from ..support.engines import filler, quota, rows
 from ..support.original import filled
 from ..support.process import until
 from ..support.raw import request, wire
-from ..support.refusals import codes
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
@@ -35,6 +34,7 @@ from ..support.stores import (
     NEVER,
     STORES,
     at,
+    codes,
     entry,
     entry_at,
     fault,

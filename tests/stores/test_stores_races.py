@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
-from ..support.database import assert_index_is_whole
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.samples import for_each, sampled
 from ..support.service import PLAIN, Service

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ..support.database import assert_index_is_whole
 from ..support.engine import slow_words
+from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving

@@ -8,8 +8,8 @@ from urllib.parse import quote
 
 import httpx
 
+from .crossing import Body, Party, Place, same
 from .openwop_hosts import DISCOVERY, H
-from .parties import Body, Party, Place, same
 
 DRIVEN = {
     f"openwop_{name}"

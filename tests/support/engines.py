@@ -6,8 +6,12 @@ lasts, however often a service, a program or a look into the tables names that f
 
 import os
 import random
+import struct
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +20,69 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from agentops_memory.engine.files import private_file
+from agentops_memory.memory.space import NUMBERS
 from agentops_memory.operations.files.seals import SealKeys, written
 from agentops_memory.postgresql.connection import with_placeholders
 from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.migrate import migrated
+from agentops_memory.sqlite.partitions import Partitions
 
 from .. import MACHINE
 from . import postgres
 from .databases import Databases
-from .new_file import new_file_size
+
+VERSIONS = range(2**60, 2**62)  # SQLite stores them in eight bytes each
+ANY_TIME = datetime(2030, 1, 1, tzinfo=UTC)  # a new file tells nothing of when it was made
+
+_has_every_index = False
+
+
+@pytest.fixture(scope="package", autouse=True)
+def every_index() -> Iterator[None]:
+    """New files have the index of stores and of agents, too, which their first save would make.
+
+    For rooms whose tests each write there: to make it took a ninth of the time there.
+    """
+    global _has_every_index  # noqa: PLW0603 - of the tests of the room that run now
+    _has_every_index = True
+    yield
+    _has_every_index = False
+
+
+def new_file_size(*, has_every_index: bool | None = None) -> int:
+    """The bytes of a new file; of one that is put now unless told."""
+    before, after = _made(_has_every_index if has_every_index is None else has_every_index)
+    return len(before) + len(after)
+
+
+def put_new_file(path: Path) -> None:
+    """Put a new database where there is none; the program makes the folder, if that is missing."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return
+    before, after = _made(_has_every_index)
+    version = random.choice(VERSIONS)  # noqa: S311
+    with (
+        private_file(path, os.O_WRONLY | os.O_EXCL) as descriptor,
+        open(descriptor, "wb", closefd=False) as file,
+    ):
+        file.write(before + struct.pack(">q", version) + after)
+
+
+@cache
+def _made(has_every_index: bool) -> tuple[bytes, bytes]:
+    """A new file, before and after its token."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "new.db"
+        migrated(path, ANY_TIME)
+        version = random.choice(VERSIONS)  # noqa: S311
+        with closing(connect(path)) as database:
+            for numbers in NUMBERS.values() if has_every_index else ():
+                Partitions(database, is_alone=True).make(numbers[0])
+            database.execute("UPDATE database_state SET token = ?", (version,))
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        before, after = path.read_bytes().split(struct.pack(">q", version))
+    return before, after
+
 
 DEFAULT = MACHINE.get("MEMORY_TEST_ENGINE", "sqlite")
 DATABASE_URL = "MEMORY_DATABASE_URL"
@@ -36,23 +95,23 @@ FILES = frozenset(
     """
     test_archive_folder test_backup test_backups_under_load test_batches test_broken_batches
     test_damage test_damaged_rows test_differential test_disk test_doctor test_durability
-    test_exact_reads test_fast_reads test_faults_damage test_faults_disk test_faults_readers
-    test_faults_volume test_file_systems test_fresh_reads test_hand_over test_hard_links
-    test_held_adversity test_index_cache test_index_cache_cases test_index_cache_moves
+    test_exact_reads test_fast_reads test_faults_readers test_faults_volume test_file_systems
+    test_fresh_reads test_hand_over test_hard_links test_held_adversity test_index_cache
     test_index_rules test_library test_litestream test_locking test_lost_keys test_machine
     test_migrate test_migrations test_open_files test_openintent_lost_seals
     test_openintent_seal_file test_partitions test_partitions_mended test_pending test_restore
-    test_scheduled_backups test_serving_lock test_start test_starting test_stored_stems test_sweep
-    test_tenants test_transactions test_upgrade test_upgrade_adversity test_waiting test_wal
+    test_scheduled_backups test_serving_lock test_start test_starting test_stored_stems
+    test_sweep test_tenants test_transactions test_upgrade test_upgrade_adversity test_waiting
+    test_wal
     """.split()
 )
 # What stores nothing, so that no engine makes a difference.
 NO_STORAGE = frozenset(
     """
     test_architecture test_chart test_chart_values test_chat_messages test_checkpoint
-    test_collector test_compare test_deploy test_docs test_documents test_fuzz test_hooks_yaml
-    test_injection test_key_file test_keys test_mcp_document test_merging test_monitoring
-    test_openwop_extraction test_openwop_merging test_packaging test_page_words test_query
+    test_collector test_deploy test_docs test_documents test_fuzz test_hooks_yaml test_injection
+    test_key_file test_keys test_mcp_document test_merging test_monitoring
+    test_openwop_extraction test_openwop_merging test_packaging test_query
     test_redaction_assignments test_redaction_rules test_settings test_structure test_telemetry
     test_text test_tool_hooks test_trimming test_working_memory
     """.split()

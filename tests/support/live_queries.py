@@ -12,8 +12,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from .promql import query_of
-from .watching import alerts, panels, queries
+from .manifests import alerts, panels, queries, query_of
 
 DISK_FILLS = "AgentopsMemoryDiskFillsSoon"  # as the machine's own may, for some seconds
 TIMEOUT = 60.0  # seconds

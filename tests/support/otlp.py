@@ -2,15 +2,19 @@
 
 It has a socket of its own."""
 
+import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import grpc  # type: ignore[import-untyped] # it ships no types
+import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
@@ -30,6 +34,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from agentops_memory.engine.engine import Engine
+from agentops_memory.memory.access import Caller
+from agentops_memory.memory.memory import Draft, SessionId, Text
+from agentops_memory.memory.saves import SAVE, Saved
+from agentops_memory.memory.space import Project, Space
+from agentops_memory.telemetry import Telemetry, traced
+
+from .engine import opened
 
 TIMEOUT = 60.0  # seconds for a span to arrive
 
@@ -231,3 +244,49 @@ def _value(value: AnyValue) -> Value:
     kind = value.WhichOneof("value")
     held: Value = getattr(value, kind) if kind else None
     return held
+
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+ADA = Caller()
+DEMO = Project("demo")
+SPACE = Space(project=DEMO)
+
+TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+TRACEPARENT = f"00-{TRACE}-{AGENT}-01"
+
+Work = Callable[[Telemetry, Engine], Awaitable[object]]
+
+
+@pytest.fixture(params=COLLECTORS)
+def each_collector(request: pytest.FixtureRequest) -> Iterator[Collector]:
+    with COLLECTORS[request.param]() as running:
+        yield running
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    with grpc_collector() as running:
+        yield running
+
+
+def trace(collector: Collector, folder: Path, work: Work) -> None:
+    """Do the work; when it is done or has failed, the collector has its spans."""
+
+    async def main() -> None:
+        async with opened(folder / "memory.db", clock=lambda: NOW) as engine:
+            await work(telemetry, traced(engine, telemetry))
+
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    try:
+        asyncio.run(main())
+    finally:
+        telemetry.stop()
+
+
+async def saved(engine: Engine, draft: Draft) -> Saved:
+    return await engine.write(ADA, SAVE, draft, timedelta(minutes=15))
+
+
+def draft(content: str, key: str | None = None) -> Draft:
+    text = Text(type="discovery", title=content, content=content)
+    return Draft(session=SessionId("s1"), space=SPACE, text=text, key=key)

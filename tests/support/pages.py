@@ -1,11 +1,14 @@
-"""The pages of the console, as a browser would read them and send their forms."""
+"""The pages of the console, read and used as by a browser, and a service that they show."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import httpx
+
+from .service import Service, observation
 
 
 @dataclass
@@ -105,3 +108,119 @@ def sent(http: httpx.Client, action: str, fields: list[tuple[str, str]]) -> http
     for name, value in fields:
         body.setdefault(name, []).append(value)
     return http.post(action, data=body, follow_redirects=True)
+
+
+MARKUP = '<img src=x onerror=alert(1)><b id="hostile">b</b>'
+HOSTILE = f"{MARKUP} \u202egnp.exe\u200b"
+PROMPT = "why do ordres wait in the queue"
+
+
+def seed(service: Service, *, is_hostile: bool = True) -> None:
+    def save(content: str, similar: int = 0, **fields: object) -> None:
+        body = observation(content, **{"project": "shop", **fields})
+        service.http.post(f"/observations?similar={similar}", json=body).raise_for_status()
+
+    save(
+        "Every order goes on a queue before it is billed.\n\nReason: the billing provider times "
+        "out under load.\nFiles: orders/queue.py, orders/worker.py.",
+        type="decision", title="Orders go through a queue", tags=["orders", "billing"],
+        topic_key="orders/queue",
+    )  # fmt: skip
+    service.clock.advance(days=9)
+    save(
+        "Every order goes on one of two queues before it is billed.\n\nReason: the billing "
+        "provider times out under load.\nFiles: orders/queue.py, orders/express.py.",
+        type="decision", title="Orders go through two queues", tags=["orders", "express"],
+        topic_key="orders/queue", pinned=True,
+    )  # fmt: skip
+    save(
+        "Orders wait in a queue before they are billed, as the provider times out.",
+        type="decision", title="Orders wait in a queue", tags=["orders"],
+    )  # fmt: skip
+    save(
+        "The worker retried after a timeout although the provider had the order. An idempotency "
+        "key goes with each request now.",
+        type="bugfix", title="Invoices were sent twice", tags=["billing"],
+    )  # fmt: skip
+    if is_hostile:
+        save(HOSTILE, type=HOSTILE[:50], title=HOSTILE, tags=[HOSTILE[:40]], scope=HOSTILE[:20])
+    for number in range(30):
+        service.clock.advance(hours=7)
+        save(
+            f"Courier {number} takes {number * 7} parcels, and more on Fridays. " * 4,
+            type=("discovery", "config", "pattern")[number % 3],
+            title=f"How many parcels courier {number} takes", tags=["couriers"],
+            session_id=f"s{number // 10 + 2}",
+        )  # fmt: skip
+    messages = [
+        {
+            "role": "user",
+            "content": f"Make the orders reliable{f' {HOSTILE}' if is_hostile else '.'}",
+        },
+        {"role": "assistant", "content": "Done."},
+    ]
+    service.http.post("/sessions/s1/end", json={"messages": messages}).raise_for_status()
+    _seed_bakery(save, MARKUP if is_hostile else "the baker", service.clock.now)
+    service.clock.advance(days=2)
+
+
+def _seed_bakery(save: Callable[..., None], name: str, now: datetime) -> None:
+    """What is to be looked at: due, ending and alike; a project and a session of this name."""
+    where = {"project": "bakery", "session_id": name, "tags": [name[:40]]}
+    save(
+        "The oven takes 40 minutes to 230 degrees.", type="config", title=f"The oven of {name}",
+        review_at=f"{now + timedelta(days=1):%FT%TZ}", **where,
+    )  # fmt: skip
+    save(
+        f"Rye bread is cheaper this week, says {name}.", type="note", title="Rye bread on sale",
+        expires_at=f"{now + timedelta(days=5):%FT%TZ}", **where,
+    )  # fmt: skip
+    for place in ("", " and covered"):
+        save(
+            f"The dough of {name} rests overnight in the cold room{place}, or it tears.",
+            similar=3, title=f"Dough rests overnight{place}", **where,
+        )  # fmt: skip
+    save("Flour comes on Mondays.", project=name, session_id="flour", title="Flour")
+
+
+def seed_documents(service: Service) -> dict[str, str]:
+    """Something in a store, of agents and in refs; the pages whose ids are known by then."""
+
+    def put(path: str, body: dict[str, object], method: str = "POST", agent: str = "coder") -> str:
+        answer = service.http.request(method, path, json=body, headers={"X-Agent-ID": agent})
+        id_: str = answer.raise_for_status().json().get("id", "")
+        return id_
+
+    stores = "/api/v1/cloud/memory_stores"
+    pairs = {"team": "shop", HOSTILE[:60]: HOSTILE}
+    put(stores, {"name": HOSTILE[:64], "description": HOSTILE, "metadata": pairs})
+    store = put(stores, {"name": "Team notes", "description": "What holds for the whole shop."})
+    texts = [
+        "Staging is deployed on Fridays, after the tests of the night.\nAsk Ada before.",
+        "Staging is deployed on Mondays, after the tests of the night.\nAsk Ada or Ben before.",
+    ]
+    memories = f"{stores}/{store}/memories"
+    entry = put(memories, {"path": "deploy/staging.md", "content": texts[0], "metadata": pairs})
+    service.clock.advance(days=1)
+    put(f"{memories}/{entry}", {"content": texts[1], "metadata": pairs}, "PUT")
+    for path in ("deploy/live.md", "deploy/keys/rotation.md", "people.md", f"of/{HOSTILE[:40]}"):
+        put(memories, {"path": path, "content": HOSTILE})
+    shared = {"agent_id": "coder", "memory_type": "semantic", "namespace": "team"}
+    own = {"agent_id": "coder", "memory_type": "episodic", "namespace": "invoices"}
+    value = {"done": 12, "total": 47, HOSTILE: [HOSTILE]}
+    put("/api/v1/memory", {**shared, "key": "style", "value": {"indent": 4}})
+    put("/api/v1/memory", {**shared, "key": HOSTILE, "value": value, "tags": [HOSTILE[:50]]})
+    sealed = {"sensitivity": "confidential", "value": {"iban": "DE00"}}
+    put("/api/v1/memory", {**own, "key": "account", **sealed})
+    agent = put("/api/v1/memory", {**own, "key": "progress", "value": value, "pinned": True,
+                                   "tags": [HOSTILE[:50]]})  # fmt: skip
+    refs, ref = "/v1/host/agentops-memory/memory", {"memoryRef": "mem://support"}
+    old = "Refunds over 100 EUR need a second signature."
+    put(refs, {**ref, "content": f"{old} {HOSTILE}", "tags": [HOSTILE[:50]], "id": "old"})
+    put(refs, {**ref, "content": old.replace("100", "250"), "id": "limit", "supersedes": ["old"]})
+    put(refs, {**ref, "content": HOSTILE, "tags": [HOSTILE[:50]]})
+    page = "/ui/documents"
+    return {
+        "store": f"{page}/stores/{store}", "document": f"{page}/stores/{store}/{entry}",
+        "agent entry": f"{page}/agents/coder/{agent}",
+    }  # fmt: skip

@@ -18,8 +18,8 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql.connection import with_placeholders
 from agentops_memory.postgresql.engine import PostgresEngine
 
-from .database import assert_areas_are_whole
 from .engines import DATABASE_URL
+from .files import assert_areas_are_whole
 from .service import PLAIN, Clock, Service, serving
 
 RACERS = 8

@@ -1,8 +1,21 @@
-"""The two reads that find memories, as a test asks them."""
+"""Memories saved, read, searched and explained through the front door, as a test does it."""
 
+import random
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
 from typing import Any
 
-from .service import Service
+import httpx
+import pytest
+
+from agentops_memory.recall.query import MOST_TERMS, MOST_WORDS, is_one_edit
+from agentops_memory.recall.stems import Stems
+from agentops_memory.recall.text import indexed
+
+from .service import Service, observation
 
 
 def search(service: Service, text: str, **asked: Any) -> list[dict[str, Any]]:
@@ -22,3 +35,125 @@ def context(service: Service, text: str, **asked: Any) -> list[str]:
 
 def titles(hits: list[dict[str, Any]]) -> list[str]:
     return [hit["title"] for hit in hits]
+
+
+def saved(service: Service, content: str, **fields: object) -> int:
+    """The id of a memory that was saved with these fields."""
+    answer = service.http.post("/observations", json=observation(content, **fields))
+    assert answer.status_code == 201, answer.text
+    return int(answer.json()["id"])
+
+
+def changed(service: Service, memory: int, **fields: object) -> httpx.Response:
+    return service.http.patch(f"/observations/{memory}", json=fields)
+
+
+def read(service: Service, memory: int) -> dict[str, object]:
+    answer = service.http.get(f"/observations/{memory}")
+    assert answer.status_code == 200, answer.text
+    told: dict[str, object] = answer.json()
+    return told
+
+
+def found(service: Service, words: str, **more: str) -> list[int]:
+    """The ids that a search finds, by the title that each has."""
+    answer = service.http.get("/search", params={"q": words, "project": "demo", **more})
+    hits = answer.json()
+    return [hit["id"] for hit in (hits["results"] if isinstance(hits, dict) else hits)]
+
+
+def reminded(service: Service, words: str = "", **more: str) -> list[str]:
+    """The titles in a context."""
+    asked = {"query": words, "project": "demo", **more}
+    answer = service.http.get("/context", params=asked).json()
+    return [line["title"] for line in answer["recent_observations"]]
+
+
+def listed(service: Service) -> list[int]:
+    answer = service.http.get("/observations/recent", params={"project": "demo"})
+    return [each["id"] for each in answer.json()]
+
+
+def at(moment: datetime) -> str:
+    return moment.isoformat()
+
+
+def explained(service: Service, path: str, **asked: Any) -> dict[str, Any]:
+    """An explained answer."""
+    answer = service.http.get(path, params={"explain": "true", **asked})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def plain_of(answer: dict[str, Any]) -> Any:
+    """The same answer without what explains it."""
+    rows: list[dict[str, Any]] = answer["results" if "results" in answer else "recent_observations"]
+    bare = [{name: row[name] for name in row if name != "explain"} for row in rows]
+    if "results" in answer:
+        return bare
+    return {"recent_sessions": answer["recent_sessions"], "recent_observations": bare}
+
+
+def assert_true(item: dict[str, Any]) -> None:
+    """The pieces of an item's score make it whole."""
+    counted = [part for part in item["sentences"] if part["counted"]]
+    scores = sorted(part["weight"] * part["score"] for part in counted)
+    own = scores[0] + 0.4 * sum(scores[1:])
+    followers = item.get("following", [])
+    gained = sum(it["weight"] * it["score"] for it in followers)
+    assert own + gained == pytest.approx(item["score"], rel=1e-9)
+    assert sum(item["fields"].values()) == pytest.approx(1, abs=1e-6)
+    best = min(counted, key=lambda it: (it["weight"] * it["score"], it["sentence"]))
+    weights = {it["sentence"]: it["weight"] * (1.0 if it is best else 0.4) for it in counted}
+    for name, share in item["fields"].items():
+        parts = [weights.get(one["sentence"], 0.0) * one["score"] * one["fields"].get(name, 0.0)
+                 for one in item["matched"]]  # fmt: skip
+        assert share == pytest.approx(sum(parts) / own, abs=1e-9)
+    shares = [part["share"] for part in (*item["sentences"], *followers)]
+    assert sum(shares) == pytest.approx(1, abs=1e-6)
+    for part in item["sentences"]:
+        terms = [one for one in item["matched"] if one["sentence"] == part["sentence"]]
+        assert sum(one["score"] for one in terms) == pytest.approx(part["score"], rel=1e-9)
+        assert part["counted"] or part["share"] == 0
+    for one in item["matched"]:
+        assert sum(one["fields"].values()) == pytest.approx(1, abs=1e-6)
+
+
+SAID = (
+    "worker workers working worked windows window2 widow noise noises noisy database databases "
+    "migrated migration max_connections maxConnections HTTPServer v1.2 café cafés naïve 東京都 "
+    "bindo bindu bindi binda bindq nose poison queue queues rollback rolled deployments замок "
+    "window win32api running using close closed closing hopping node noded noded2"
+).split()
+_PLAIN = re.compile(r"(?<![^\W_])[^\W\d_]+(?![^\W_])")
+
+
+def mistyped(word: str, chance: random.Random) -> str:
+    """A word with one letter swapped, left out, added or changed; or as it is."""
+    word = word.casefold()
+    at = chance.randrange(1, len(word)) if len(word) > 1 else 0
+    letter = chance.choice("abdeinorsuw2")
+    return chance.choice([
+        word,
+        word[:at] + word[at : at + 2][::-1] + word[at + 2 :],
+        word[:at] + word[at + 1 :],
+        word[:at] + letter + word[at:],
+        word[:at] + letter + word[at + 1 :],
+    ])  # fmt: skip
+
+
+def by_hand(words: Sequence[str], texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    with closing(Stems()) as stems:
+        said = [set(stems.compared.of(_PLAIN.findall(indexed(it))).values()) - {""} for it in texts]
+        counts = Counter(form for forms in said for form in forms)
+        asked = {word: form for word, form in stems.compared.of(words).items() if form}
+    unknown = [it for it in asked.items() if it[1] not in counts][:MOST_WORDS]
+    corrections = {}
+    for word, form in unknown:
+        near = [it for it in sorted(counts) if it[0] == form[0] and is_one_edit(form, it)]
+        if len(near) > MOST_TERMS:
+            near = sorted(near, key=lambda it: (-counts[it], it))[:MOST_TERMS]
+        if near:
+            corrections[word] = tuple(near)
+    return corrections

@@ -21,7 +21,7 @@ from agentops_memory.settings.settings import Settings, settings
 from agentops_memory.telemetry import Telemetry
 
 from . import engines
-from .new_file import put_new_file
+from .engines import put_new_file
 
 # Each service of a process has the same paths, and to compile them took an eleventh of the suite.
 routing.compile_path = functools.cache(routing.compile_path)

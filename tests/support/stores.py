@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from agentops_memory.errors import Refusal
+
 PREFIX = "/api/v1/cloud"
 STORES = f"{PREFIX}/memory_stores"
 NEVER = "0" * 32  # the digits of an id that was never given
@@ -104,3 +106,16 @@ def redact(http: httpx.Client, store: Object, version: Object) -> Object:
 def ids(answer: httpx.Response) -> list[str]:
     """The ids of a list, in its order."""
     return [item["id"] for item in ok(answer)["data"]]
+
+
+# Told at a terminal alone.
+OF_COMMANDS = {"start_refused", "backup_refused", "copy_refused", "restore_refused"}
+
+
+def codes() -> set[str]:
+    """The code of each kind of refusal that the program has by now."""
+    kinds = [Refusal]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    ours = {kind.code for kind in kinds[1:] if kind.__module__.startswith("agentops_memory.")}
+    return ours - OF_COMMANDS

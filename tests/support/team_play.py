@@ -44,8 +44,7 @@ from agentops_memory.openintent.participants import (
 from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody, Tasks
 
 from .service import Clock
-from .team_looks import UNKNOWN, Asked, differences, expected, looked
-from .team_model import FINAL, State
+from .team_model import FINAL, UNKNOWN, Asked, State, differences, expected, looked
 from .team_rules import LIFETIME, TTL, Entries, Work
 
 T = TypeVar("T")

@@ -15,9 +15,8 @@ from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.otlp import grpc_target, http_url
 
 from ..support.forks import SOURCES
-from ..support.otlp import Collector
+from ..support.otlp import Collector, each_collector
 from ..support.process import run
-from ..support.traced import each_collector
 
 __all__ = ["each_collector"]
 

@@ -28,10 +28,9 @@ from agentops_memory.http.protocol import Handler
 from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_logging
 from agentops_memory.telemetry.logs import JsonFormatter
 
-from ..support.otlp import Collector
+from ..support.otlp import Collector, collector, trace
 from ..support.process import served
 from ..support.terminal import Terminal
-from ..support.traced import collector, trace
 
 __all__ = ["collector"]
 

@@ -23,12 +23,11 @@ from agentops_memory.telemetry.metrics import MEASURES, Kind, Prometheus
 from ..support.callers import calling, made_key
 from ..support.engine import locked, slow_words
 from ..support.measures import key, measured
-from ..support.otlp import Collector
+from ..support.otlp import TRACE, TRACEPARENT, Collector, collector, each_collector
 from ..support.process import until
 from ..support.raw import request, wire
 from ..support.samples import for_each
 from ..support.service import Service, serving
-from ..support.traced import TRACE, TRACEPARENT, collector, each_collector
 
 __all__ = ["collector", "each_collector"]
 

@@ -14,13 +14,14 @@ from agentops_memory.recall.recall import totals
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.telemetry import Telemetry, annotate, events, traced
 
-from ..support.otlp import Collector, Event
-from ..support.traced import (
+from ..support.otlp import (
     ADA,
     AGENT,
     NOW,
     TRACE,
     TRACEPARENT,
+    Collector,
+    Event,
     collector,
     each_collector,
     trace,
