@@ -77,6 +77,26 @@ def test_statements_that_put_in_what_waits_have_few_sizes(service: Service) -> N
     assert_index_is_whole(service.path)
 
 
+def test_what_entered_one_partition_alone_since_a_change_waited_enters_the_others_later(
+    service: Service,
+) -> None:
+    service.save("apple of one")
+    service.save("apple of another", project="other", session_id="another")
+    with closing(connect(service.path)) as database, database:
+        of_writer = Index(database, is_awaited=lambda: True)
+        of_other = "SELECT area FROM spaces WHERE project = 'other'"
+        ((area,),) = database.execute(of_other).fetchall()
+        of_writer.partitions.make(1)
+        of_writer.partitions.assign(area, 1)
+        assert not of_writer.flush(may_stop=True)
+    assert (indexed(service.path), indexed(service.path, 1)) == (1, 0)
+
+    assert len(search(service, "apple")) == 2
+    put_in_index(service.path)
+    assert (indexed(service.path), indexed(service.path, 1)) == (1, 1)
+    assert_index_is_whole(service.path)
+
+
 def test_who_asks_the_index_finds_what_waits_and_new_ones_wait_no_more(path: Path) -> None:
     with serving(path, **ONLY_SQL) as service:
         service.save("apple", title="first")
@@ -194,9 +214,10 @@ def test_entries_of_stores_wait_for_nothing(service: Service) -> None:
     assert last == newest == 1
 
 
-def indexed(path: Path) -> int:
-    """The memories that the first partition has, whose prior has other numbers."""
-    ((count,),) = rows(path, "SELECT count(*) FROM memories_fts_0_docsize WHERE id < 1 << 62")
+def indexed(path: Path, partition: int = 0) -> int:
+    """The memories that a partition has, whose prior has other numbers."""
+    name = f"memories_fts_{partition}_docsize"
+    ((count,),) = rows(path, f"SELECT count(*) FROM {name} WHERE id < 1 << 62")
     return int(count)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, NewType
 
 from ..dataclasses import dataclass, field, fields
 from ..errors import DamagedRow, Unreadable
-from ..recall.text import content_hash, fingerprint, sha256_of
+from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
 from .rows import (
     EARLIEST,
     LAST,
@@ -278,6 +278,13 @@ class Memory(Shown):
 
     def is_live(self, now: datetime) -> bool:
         return not self.is_deleted and not self.lifecycle.is_expired(now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedMemory(Memory):
+    """One whose words were prepared before its transaction."""
+
+    prepared: Prepared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -337,10 +337,46 @@ class End:
         self.text = borrowed([content]) if content else None
         self._prepared: str | None = None
 
+    @classmethod
+    def of(cls, text: str | None, prepared: str) -> "End":
+        """One that is known."""
+        end = cls("")
+        end.text, end._prepared = text, prepared
+        return end
+
     def prepared(self, features: Features) -> str:
         if self._prepared is None:
             self._prepared = indexed(self.text or "", features)
         return self._prepared
+
+
+class Prepared(NamedTuple):
+    """The words of a text as the index takes them, without those that it borrows."""
+
+    of: object  # the text
+    features: Features
+    title: str
+    content: str
+    tags: str
+    borrows: bool
+    end: End
+
+
+def prepared(
+    of: object,
+    title: str,
+    content: str,
+    tags: Iterable[str],
+    features: Features,
+    *,
+    is_json: bool = False,
+) -> Prepared:
+    if is_json:
+        words, end = indexed(words_of(content), features), End(content)
+    else:
+        words, end = content_with_end(content, features)
+    title, tag_words = indexed(title, features), tags_column(tags, features)
+    return Prepared(of, features, title, words, tag_words, borrows(content, features), end)
 
 
 def columns(
@@ -350,12 +386,9 @@ def columns(
 
     They are read only if it borrows from them.
     """
-    return Columns(
-        title=indexed(title, features),
-        content=indexed(content, features),
-        context=context(before, features) if borrows(content, features) else "",
-        tags=tags_column(tags, features),
-    )
+    words = prepared(None, title, content, tags, features)
+    borrowed = context(before, features) if words.borrows else ""
+    return Columns(words.title, words.content, borrowed, words.tags)
 
 
 def context(before: Iterable[End], features: Features) -> str:

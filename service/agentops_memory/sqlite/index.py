@@ -2,13 +2,13 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 
 from ..errors import Unavailable
 from ..memory.erasure import MAX_STEP
-from ..memory.memory import Memory, MemoryId, indexed, undeleted
+from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
 from ..memory.space import (
     GLOBAL_AREA,
@@ -31,13 +31,10 @@ from ..recall.text import (
     NEIGHBOURS,
     Columns,
     End,
-    borrows,
-    content_with_end,
+    Prepared,
     context,
-    tags_column,
-    words_of,
+    prepared,
 )
-from ..recall.text import indexed as prepared_text
 from ..recall.visibility import AREA, Document
 from .connection import NO_GROUP, known_stems, ours, token_of
 from .dialect import SqliteTable, decoded
@@ -52,6 +49,7 @@ MOVED = 200  # memories that are moved, or taken out, together
 # A third of a save is FTS5's: it writes out the words of each partition with every commit. So new
 # memories wait for the index, as those after the last one that it has, and enter together, by
 # partition. What reads or changes the index before then puts them in first.
+STEP = 100  # new memories after which some that wait are put in, before a change that waits is late
 MOST_WAITING = 4096  # memories; a transaction that makes more puts in the first of them
 FEW = 16  # more than a transaction made, so that less and less waits
 MOST_NEW = 256 * 1024  # characters of a transaction, which an import may write more in
@@ -75,16 +73,18 @@ class Index(SqliteTable):
         is_alone: bool = True,
         most: int = 0,
         known: Known | None = None,
+        is_awaited: Callable[[], bool] = bool,
     ) -> None:
         """`known` is that of a connection that notes its changes: else it holds until a flush.
 
-        At the end so many memories at most wait.
+        At the end so many memories at most wait; up to twice as many while others await its end.
         """
         super().__init__(connection)
         self.known = known or Known()
         self._notes_changes = known is not None
         self.partitions = Partitions(connection, is_alone=is_alone, by_area=self.known.partitions)
         self._most = most
+        self._is_awaited = is_awaited
         self._documents = Documents(connection, self.partitions)
         self._made, self._last_new = 0, MemoryId(0)  # of the transaction
         self._new: dict[MemoryId, NewMemory] = {}
@@ -128,42 +128,48 @@ class Index(SqliteTable):
                 self._most = 0  # as memory does not have it, who asks for it would wait
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
-            text = memory.text
-            if memory.space.traits.is_json:
-                content, end = prepared_text(words_of(text.content), features), End(text.content)
-            else:
-                content, end = content_with_end(text.content, features)
+            words = _words(memory, features)
             ends = self._ends_before(id_, memory, space, area)
-            borrowed = context(ends, features) if borrows(text.content, features) else ""
-            title = prepared_text(text.title, features)
-            prepared = Columns(title, content, borrowed, tags_column(text.tags, features))
-            self.known.waiting[id_] = area, prepared
-            self.known.waiting_size += sum(map(len, prepared))
-            self._note_new(id_, memory, space, area, prepared)
+            borrowed = context(ends, features) if words.borrows else ""
+            columns = Columns(words.title, words.content, borrowed, words.tags)
+            self.known.waiting[id_] = area, columns
+            self.known.waiting_size += sum(map(len, columns))
+            self._note_new(id_, memory, space, area, columns)
             if memory.session is not None and area in self.known.ends:
                 # The next memories of its session may borrow its end.
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
-                    known[:] = [*known[1 - NEIGHBOURS :], end]
+                    known[:] = [*known[1 - NEIGHBOURS :], words.end]
+        if self._made >= STEP:
+            self._shed()
 
     def _last_indexed(self) -> MemoryId:
         if self.known.last_indexed is None:
             self.known.last_indexed = MemoryId(self._number(LAST_INDEXED))
         return self.known.last_indexed
 
-    def end(self) -> None:
+    def _shed(self) -> None:
         """Put in the first of what waits, if it is much: more than is new, so that it gets less."""
-        if not self._made:
+        made, self._made = self._made, 0
+        waiting = self._last_new - self._last_indexed()
+        if self._most and waiting > self._most:
+            self.flush(made + FEW, may_stop=waiting < 2 * self._most)
+
+    def end(self) -> None:
+        if not self._last_new:
             return
         if not self._most:
             self.flush()
-        elif self._last_new - self._last_indexed() > self._most:
-            self.flush(self._made + FEW)
-        while self.known.waiting_size >= 8 * MAX_STEP and self.flush(self._made + FEW):
+        elif self._made:
+            self._shed()
+        while self.known.waiting_size >= 8 * MAX_STEP and self.flush(STEP):
             pass  # the first ones may be short
 
-    def flush(self, most: int = -1) -> bool:
-        """Put in what waits, or the first of it; what follows may change what is known."""
+    def flush(self, most: int = -1, *, may_stop: bool = False) -> bool:
+        """Put in what waits, or the first of it; what follows may change what is known.
+
+        Where it may stop, it does soon when others await its end: false, and the next one goes on.
+        """
         waiting = self.known.waiting
         if not self._notes_changes:
             self.known.ends.clear()
@@ -172,22 +178,26 @@ class Index(SqliteTable):
             last=self._last_indexed(),
             most=most,
         )
+        is_awaited, done = self._is_awaited if may_stop else bool, 0
         for start in range(0, len(ids), AT_ONCE):
             some = ids[start : start + AT_ONCE]
             # Those of a transaction that was not ours, or whose knowledge was dropped, are read.
             documents = self._documents.of([it for it in some if it not in waiting])
             for it in filter(waiting.__contains__, some):
-                area, columns = waiting.pop(it)
-                self.known.waiting_size -= sum(map(len, columns))
+                area, columns = waiting[it]
                 documents[it] = Document(area, *columns)
-            self._documents.insert_missing(documents)
-        if len(ids) != most:  # so none is left
+            if not self._documents.insert_missing(documents, is_awaited):
+                break
+            for it in filter(waiting.__contains__, some):
+                self.known.waiting_size -= sum(map(len, waiting.pop(it)[1]))
+            done = start + len(some)
+        if done == len(ids) != most:  # so none is left
             waiting.clear()
             self.known.waiting_size = 0
-        if ids:
-            self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[-1])
-            self.known.last_indexed = ids[-1]
-        return bool(ids)
+        if done:
+            self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[done - 1])
+            self.known.last_indexed = ids[done - 1]
+        return bool(done)
 
     def changes(self) -> Changes:
         """What the transaction changed, once nothing waits."""
@@ -457,6 +467,16 @@ class Index(SqliteTable):
                 SELECT {rows}""",
             area=area,
         )
+
+
+def _words(memory: Memory, features: Features) -> Prepared:
+    text = memory.text
+    if isinstance(memory, PreparedMemory):
+        words = memory.prepared
+        if words.of is text and words.features == features:
+            return words
+    is_json = memory.space.traits.is_json
+    return prepared(text, text.title, text.content, text.tags, features, is_json=is_json)
 
 
 @lru_cache(16)

@@ -38,8 +38,7 @@ INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 # Iterations of the loop, from a request's arrival to its change: those that come together are
 # written together. A lone writer waits for none, as there were no others in the batch before.
 ITERATIONS, LONE_ITERATIONS = 3, 1
-PAUSE = 0.005  # seconds without a change, after which new memories enter the index
-MOST_TIMES = 8  # times `AT_ONCE`, from which on they enter without a pause
+PAUSE = 0.01  # seconds without a change, after which new memories enter the index
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
@@ -122,19 +121,20 @@ class Writer:
     async def _index_meanwhile(self) -> None:
         """Put new memories into the full-text index as long as no change comes.
 
-        If few wait it is soon enough after a pause, since an import's next rows come at once.
-        What keeps them out, the next change tells.
+        After a pause, since an import's next rows come soon. What keeps them out, the next
+        change tells.
         """
-        while self._is_much(1) and not self._wake_up.is_set():
-            if not self._is_much(MOST_TIMES):
-                pause = asyncio.get_running_loop().call_later(PAUSE, self._wake_up.set)
-                await self._wake_up.wait()
-                pause.cancel()
-                if self._queue or self._is_closing:
-                    return
-                self._wake_up.clear()
+        if not self._is_much():
+            return
+        pause = asyncio.get_running_loop().call_later(PAUSE, self._wake_up.set)
+        await self._wake_up.wait()
+        pause.cancel()
+        if self._queue or self._is_closing:
+            return
+        self._wake_up.clear()
+        while self._is_much() and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-            work = partial(self._alone, lambda _, batch: batch.flush(AT_ONCE), deadline)
+            work = partial(self._alone, _indexed_some, deadline, own=0)
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
             await self._log.after_batch()
@@ -143,9 +143,9 @@ class Writer:
             if outcome != Succeeded(True):
                 return
 
-    def _is_much(self, times: int) -> bool:
+    def _is_much(self) -> bool:
         known = self._thread.known
-        return len(known.waiting) >= times * AT_ONCE or known.waiting_size >= times * MAX_STEP
+        return len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP
 
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
@@ -221,10 +221,10 @@ class Writer:
     # What follows runs on the thread of the connection.
 
     def _alone(
-        self, work: Change[object], deadline: float, database: sqlite3.Connection
+        self, work: Change[object], deadline: float, database: sqlite3.Connection, own: int = 1
     ) -> tuple[Outcome]:
         def run() -> object:
-            with self._transaction(database, deadline, is_alone=True) as batch:
+            with self._transaction(database, deadline, own) as batch:
                 return work(database, batch)
 
         outcome = outcome_of(run)
@@ -240,7 +240,7 @@ class Writer:
         """
         outcomes: list[Outcome | None] = []
         try:
-            with self._transaction(database, changes[0].deadline, is_alone=False) as batch:
+            with self._transaction(database, changes[0].deadline, len(changes)) as batch:
                 end = time.monotonic() + LONGEST.total_seconds()
                 for it in changes:
                     outcomes.append(None)
@@ -253,9 +253,12 @@ class Writer:
 
     @contextmanager
     def _transaction(
-        self, database: sqlite3.Connection, deadline: float, *, is_alone: bool
+        self, database: sqlite3.Connection, deadline: float, own: int
     ) -> Iterator[Index]:
-        """Inside, a batch is made; then it is committed, and memory gets what it has changed."""
+        """Inside, a batch is made of so many changes of the queue.
+
+        Then it is committed, and memory gets what it has changed.
+        """
         token, before = randbits(63), database.total_changes
         # Else those who query the full-text index would wait for what is not in it.
         is_ranked = time.monotonic() < self._ranked_at + RANKED_LATELY
@@ -265,9 +268,10 @@ class Writer:
                 with change(database, deadline, self._check):
                     batch = Index(
                         database,
-                        is_alone=is_alone,
+                        is_alone=own < 2,
                         most=0 if is_ranked else MOST_WAITING,
                         known=known_to(database),
+                        is_awaited=lambda: len(self._queue) > own,
                     )
                     yield batch
                     batch.end()
@@ -278,6 +282,10 @@ class Writer:
             except BaseException:
                 ours(database).known.forget()
                 raise
+
+
+def _indexed_some(_: sqlite3.Connection, batch: Index) -> bool:
+    return batch.flush(AT_ONCE, may_stop=True)
 
 
 @asynccontextmanager
