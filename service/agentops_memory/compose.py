@@ -3,12 +3,13 @@
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 
 from .agentops import routes as agentops
 from .agentops.operations import AgentOps
+from .agentops.reader import Reader, has_room
 from .agentops.routes import Handlers
 from .agentops.shortcuts import PATH as SAVES
 from .agentops.shortcuts import TRACE_HEADERS, FastReads, FastSaves, PlainHeads, tail_of
@@ -106,6 +107,7 @@ async def opened(
     wiring = _Wiring(
         settings=settings, telemetry=telemetry, clock=clock, redaction=redaction_of(settings),
         audit=audit_of(settings, clock), of_openwop=of_openwop or openwop.operations,
+        reader=Reader(settings.recall, may_start=has_room()),
     )  # fmt: skip
     sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
@@ -118,13 +120,14 @@ async def opened(
         index_cache=IndexCache(settings.index_cache),
         sealer=sealer.sealer,
     )
-    async with (
-        watched_keys(settings) as keys,
-        nullcontext(wiring.identity(keys)) as identity,
-        _storage(settings, jobs, keys, on_wait) as storage,
-        wiring.application(storage, identity, jobs) as application,
-    ):
-        yield application
+    with closing(wiring.reader):
+        async with (
+            watched_keys(settings) as keys,
+            nullcontext(wiring.identity(keys)) as identity,
+            _storage(settings, jobs, keys, on_wait) as storage,
+            wiring.application(storage, identity, jobs) as application,
+        ):
+            yield application
 
 
 @asynccontextmanager
@@ -172,6 +175,7 @@ class _Wiring:
     redaction: Redaction
     audit: AuditLog
     of_openwop: OpenWopOperations
+    reader: Reader
 
     @property
     def rules(self) -> RulesOf:
@@ -353,7 +357,10 @@ class _Wiring:
             ),
             agentops.operations(
                 Handlers(
-                    agentops=api, max_upload=settings.max_upload, folder=settings.db_path.parent
+                    agentops=api,
+                    max_upload=settings.max_upload,
+                    reader=self.reader,
+                    folder=settings.db_path.parent,
                 ),
                 settings.delete_answer,
             ),

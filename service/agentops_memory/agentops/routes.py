@@ -23,6 +23,7 @@ from . import answers as a
 from . import models as m
 from . import wire
 from .operations import AgentOps
+from .reader import Reader
 from .recall import MOST_TYPES, Question, project_of
 from .transfer import Document
 from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes, response
@@ -37,6 +38,7 @@ class Handlers:
     agentops: AgentOps
     max_upload: int
     folder: Path
+    reader: Reader | None = None
 
     def of(self, operation: Callable[[Question], Awaitable[object]]) -> Handler:
         """The handler of an operation whose answer is the whole response."""
@@ -72,10 +74,13 @@ class Handlers:
         async with spooled(request, self.max_upload, self.folder) as file:
             if is_empty(file):
                 raise Invalid("invalid JSON: the body is empty.")
-            document = Document(file, self.agentops.clock())
-            await asyncio.to_thread(document.check)
-            work = self.agentops.plan_import if is_dry else self.agentops.import_all
-            return response(await work(current_caller(request), document))
+            document = Document(file, self.agentops.clock(), self.reader)
+            try:
+                await asyncio.to_thread(document.check)
+                work = self.agentops.plan_import if is_dry else self.agentops.import_all
+                return response(await work(current_caller(request), document))
+            finally:
+                await asyncio.to_thread(document.close)
 
     def _question(self, request: Request) -> "_Question":
         return _Question(request, self, request.path_params, query_of(request))

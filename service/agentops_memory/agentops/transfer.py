@@ -7,6 +7,7 @@ is completed when it is repeated.
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -58,8 +59,11 @@ from .wire import fields_of, json_bytes, memory_as, session
 
 if TYPE_CHECKING:
     from . import models as m
+    from .reader import Reader
 else:
     m = Lazy(__package__, ".models")
+
+log = logging.getLogger(__name__)
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED = 5  # members that a refusal names
@@ -144,28 +148,38 @@ class ExportedObservation(c.Observation):
 
 
 class Document:
-    """An import in a file: its rows, sessions first. A longer one is read anew each time."""
+    """An import in a file: its rows, sessions first. A longer one is read anew each time.
 
-    def __init__(self, file: BinaryIO, now: datetime) -> None:
+    With a `reader` it is read by that, if it can. Such a document is to be closed.
+    """
+
+    def __init__(self, file: BinaryIO, now: datetime, reader: "Reader | None" = None) -> None:
         self._file = file
         self._now = now
+        self._reader = reader
+        self.is_read = False  # by the reader
         self._project = lru_cache(PROJECTS)(project_name)
         self._kept: list[Row] | None = None  # once it was checked, if they are few
-        self._counts = dict.fromkeys(_ROWS, 0)
+        self.counts = dict.fromkeys(_ROWS, 0)  # of its rows, once it was checked
 
     def __len__(self) -> int:
-        """How many rows it has, once it was checked."""
-        return sum(self._counts.values())
+        return sum(self.counts.values())
 
     def check(self) -> None:
         """Read it whole; Invalid names the faults of the first rows that are wrong."""
+        if self._reader is not None and (counts := self._reader.opened(self._file, self._now)):
+            self.counts, self.is_read = counts, True
+        else:
+            self._check()
+
+    def _check(self) -> None:
         faults: list[str] = []
         kept: dict[str, list[Row]] = {name: [] for name in _ROWS}
         room = KEPT
-        self._counts = dict.fromkeys(_ROWS, 0)
+        self.counts = dict.fromkeys(_ROWS, 0)
         try:
             for name, position, item in entries(self._file, _ROWS):
-                self._counts[name] += 1
+                self.counts[name] += 1
                 try:
                     row = self._row(name, position, item)
                 except InvalidFields as error:
@@ -187,11 +201,35 @@ class Document:
         if room > 0:
             self._kept = [*kept["sessions"], *kept["observations"]]
 
+    def chunks(self, redactor: Redactor, piece: int | None = None) -> Iterator[Sequence[Row]]:
+        """The rows without secrets, as they are to be stored together.
+
+        A long document that the reader reads comes in pieces of so many rows.
+        """
+        most, done = CHUNK, 0
+        if self.is_read and self._reader is not None:
+            try:
+                most = piece if piece and len(self) > CHUNK else CHUNK
+                for rows, kinds in self._reader.rows(self._file, redactor.rules, most):
+                    redactor.kinds.update(kinds)
+                    done += len(rows)
+                    yield rows
+            except (OSError, EOFError):
+                log.warning("the process that read an import has ended; a thread continues")
+                self.is_read = False
+            else:
+                return
+        yield from chunks_of(redactor, islice(self, done, None))
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.end(self._file)
+
     def __iter__(self) -> Iterator[Row]:
         if self._kept is not None:
             yield from self._kept
             return
-        for name, count in self._counts.items():
+        for name, count in self.counts.items():
             # What follows the last of them is left to the next reading.
             for _, position, item in islice(entries(self._file, (name,)), count):
                 yield self._row(name, position, item)
@@ -272,6 +310,7 @@ Progress = Callable[[int], None]
 
 PAGE = 500  # rows of one read, so that a slow client holds no snapshot
 CHUNK = 1000  # rows that are stored in one transaction
+PIECE = 300  # the same while another process reads the next ones
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
 SLICE = 25  # rows between two looks at who waits
 SLICE_CONTENDED = 10  # the same while others wait
@@ -386,7 +425,7 @@ class Transfer:
         yield piece + b"]}"
 
     async def import_all(
-        self, caller: Caller, document: Iterable[Row], progress: Progress = noop
+        self, caller: Caller, document: Document, progress: Progress = noop
     ) -> c.Imported:
         """Store the rows of a document that was checked and that are not stored yet.
 
@@ -396,20 +435,20 @@ class Transfer:
         caller.require(Role.ADMIN)
         rules = self.rules(caller)
         redactor = Redactor(rules)
-        chunks: Iterator[Sequence[Row]] = chunks_of(redactor, document)
-        first, second = await _next(chunks), await _next(chunks)
-        if second:
-            chunks = chain([first, second], chunks)
+        chunks = document.chunks(redactor, PIECE)
+        first = await _next(chunks)
+        if len(first) < len(document):
+            chunks = chain([first], chunks)
             if not caller.projects.are_everything or await self.engine.read(
                 caller, lambda tx: tx.room is not None
             ):
                 # Refuse the document before its first row is stored, as far as that can be known.
-                size, all_chunks = 0, chunks_of(Redactor(rules), document)
+                size, all_chunks = 0, document.chunks(Redactor(rules))
                 while rows := await _next(all_chunks):
                     size += await self.engine.read(caller, new_size, rows)
                 await self.engine.read(caller, require_room, size)
                 redactor = Redactor(rules)
-                chunks = chunks_of(redactor, document)  # both read the same file
+                chunks = document.chunks(redactor, PIECE)  # both read the same file
             tally = await self._in_chunks(caller, chunks, progress)
         else:
             tally = await self.engine.write(caller, import_whole, first)
@@ -418,10 +457,10 @@ class Transfer:
             refused_supersessions=tally.refused or None, redacted=redactor.count,
         )  # fmt: skip
 
-    async def plan_import(self, caller: Caller, document: Iterable[Row]) -> Tally:
+    async def plan_import(self, caller: Caller, document: Document) -> Tally:
         """What an import would do now; each chunk is planned alone, and quotas are not checked."""
         caller.require(Role.ADMIN)
-        tally, chunks = Tally(), chunks_of(Redactor(self.rules(caller)), document)
+        tally, chunks = Tally(), document.chunks(Redactor(self.rules(caller)))
         while rows := await _next(chunks):
             try:
                 await self.engine.write(caller, plan_rows, rows, tally.memories.total())
@@ -433,8 +472,10 @@ class Transfer:
         self, caller: Caller, chunks: Iterator[Sequence[Row]], progress: Progress
     ) -> Tally:
         tally = Tally()
+        taken = asyncio.ensure_future(_next(chunks))
         try:
-            while rows := await _next(chunks):
+            while rows := await taken:
+                taken = asyncio.ensure_future(_next(chunks))  # while these are stored
                 while rows:
                     some = rows[: self.most]
                     done = await self.engine.write(caller, import_some, some, tally)
@@ -451,6 +492,8 @@ class Transfer:
                 stored = f"The first {tally.rows:,} rows of the document were stored before"
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise
+        finally:
+            taken.cancel()
         return tally
 
 
@@ -464,7 +507,8 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
     return [replace(it, links=Links(uids=uids.get(it.id, ()))) for it in page]
 
 
-def chunks_of(redactor: Redactor, document: Iterable[Row]) -> Iterator[list[Row]]:
+def chunks_of(redactor: Redactor, document: Iterable[Row], most: int = 0) -> Iterator[list[Row]]:
+    most = most or CHUNK
     sessions: list[Row] = []
     memories: list[Memory] = []
     size = 0
@@ -475,7 +519,7 @@ def chunks_of(redactor: Redactor, document: Iterable[Row]) -> Iterator[list[Row]
         else:
             sessions.append(redactor.session(row))
             size += len(row.summary)
-        if len(sessions) + len(memories) == CHUNK or size >= CHUNK_SIZE:
+        if len(sessions) + len(memories) == most or size >= CHUNK_SIZE:
             yield [*sessions, *redactor.memories(memories)]
             sessions, memories, size = [], [], 0
     if sessions or memories:

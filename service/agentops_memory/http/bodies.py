@@ -86,13 +86,14 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
             file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
             is_long = False
             async for chunk in _chunks(request, limit):
-                if file.tell() + len(chunk) <= IN_MEMORY:
-                    file.write(chunk)
-                    continue
-                if not is_long:
+                size = file.tell() + len(chunk)
+                if size > SHORT and not is_long:
                     stack.enter_context(_short_switch_interval())
                     is_long = True
-                await asyncio.to_thread(file.write, chunk)
+                if size <= IN_MEMORY:
+                    file.write(chunk)
+                else:
+                    await asyncio.to_thread(file.write, chunk)
             yield cast(BinaryIO, file)
     except OSError as error:  # at any step: what is written may wait in a buffer until the end
         raise Full("The disk cannot hold the body; nothing was stored.") from error

@@ -1,0 +1,233 @@
+"""A process that reads the documents of imports: it decodes, checks, redacts and prepares the rows.
+
+That takes Python 130 µs a row, in which no other thread of the service runs. A process costs 0.3 s
+of a start and 45 MiB, so the first long document starts it, and it ends when none comes for a
+while. A thread can do the same, and does where there is no process.
+"""
+
+import gc
+import marshal
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import datetime
+from operator import attrgetter
+from pathlib import Path
+from select import select
+from threading import Lock
+from typing import Any, BinaryIO
+
+from ..dataclasses import replace
+from ..errors import Refusal
+from ..memory.imports import Row
+from ..memory.memory import NO_LIFECYCLE, NO_LINKS, PreparedMemory, Session, Text
+from ..memory.redactor import Redactor
+from ..memory.rows import instant, micros
+from ..memory.space import Space
+from ..recall.features import ALL, Feature, Features
+from ..recall.text import End, Prepared, content_hash, prepared
+from ..secrets.redaction import Rules
+from . import transfer
+
+SHORT = 512 * 1024  # bytes of a document that a thread reads: most of its rows are one chunk
+ROOM = 192 * 1024 * 1024  # bytes that a service must be allowed: itself 102 MiB, and page cache
+OLD_LIMIT = "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # where control groups are those of v1
+IDLE = 300.0  # seconds without a document, after which the process ends
+SIZE = 4  # bytes that tell the size of a message
+
+
+class Reader:
+    """The process, for one document at a time; any thread may use it."""
+
+    def __init__(self, features: Features = ALL, *, may_start: bool = True) -> None:
+        self.process: subprocess.Popen[bytes] | None = None
+        self._may_start = may_start
+        self._features = features
+        self._lock = Lock()  # held to start it, and from a question to its answer
+        self._connection: socket.socket | None = None
+        self._file: BinaryIO | None = None  # of the document that is open
+
+    def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
+        """How many rows a document has in each list; then `rows` may be called, until `end`.
+
+        None if the process cannot be used now, or if the document is not valid.
+        """
+        if file.seek(0, os.SEEK_END) < SHORT or not self._lock.acquire(blocking=False):
+            return None
+        counts: dict[str, int] | None = None
+        try:
+            if self._file is None and self._may_start:
+                if self.process is None or self.process.poll() is not None:
+                    self._start()
+                file.flush()
+                counts = self._answer(now, file.fileno())
+                self._file = file if counts is not None else None
+        except (OSError, EOFError):
+            return None
+        finally:
+            self._lock.release()
+        return counts
+
+    def rows(
+        self, file: BinaryIO, rules: Rules, most: int
+    ) -> Iterator[tuple[list[Row], dict[str, int]]]:
+        """The rows without secrets, so many at a time, and what was taken out of each kind.
+
+        OSError or EOFError if the process ends, or once the document is not open.
+        """
+        # Without what the rules remember: hashes of texts, which are those of a process.
+        question: object = replace(rules), most
+        while True:
+            with self._lock:
+                if self._file is not file:
+                    raise EOFError
+                piece: bytes = self._answer(question)
+            if not piece:
+                return
+            rows, kinds = marshal.loads(piece)  # noqa: S302 - written by this program
+            yield [_unpacked(it, self._features) for it in rows], kinds
+            question = True
+
+    def _answer(self, question: object, *files: int) -> Any:
+        try:
+            if self._connection is None:
+                raise EOFError
+            _send(self._connection, question)
+            if files:
+                socket.send_fds(self._connection, [b"f"], files)
+            return _received(self._connection)
+        except (OSError, EOFError):
+            self._forget()
+            raise
+
+    def end(self, file: BinaryIO) -> None:
+        """Be done with a document, if it is open."""
+        with self._lock, suppress(OSError):
+            if self._file is file and self._connection is not None:
+                self._file = None
+                _send(self._connection, None)
+
+    def close(self) -> None:
+        if self.process is not None:
+            self.process.kill()  # and who waits for it goes on
+        with self._lock:
+            self._forget()
+
+    def _start(self) -> None:
+        self._forget()
+        self._connection, theirs = socket.socketpair()
+        # What it imports comes from where this process has it, not from where that was started.
+        program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
+        with theirs:
+            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter
+                [sys.executable, "-c", program, str(theirs.fileno()), *self._features],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                start_new_session=True,  # a signal for the service's group is not meant for it
+            )  # fmt: skip
+
+    def _forget(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+        if self._connection is not None:
+            self._connection.close()
+        self.process = self._connection = self._file = None
+
+
+def has_room() -> bool:
+    """Whether there is a second processor, and memory: where that is limited, all may be killed."""
+    limit = "max"
+    with suppress(OSError):
+        group = Path("/proc/self/cgroup").read_text("utf-8").rpartition("0::")[2].strip()
+        limits = Path(f"/sys/fs/cgroup/{group}/memory.max"), Path(OLD_LIMIT)
+        limit = next((it.read_text("ascii").strip() for it in limits if it.exists()), limit)
+    return (os.cpu_count() or 1) > 1 and (limit == "max" or int(limit) >= ROOM)
+
+
+def main() -> None:
+    """Read what comes, until the service ends or has sent nothing for a while."""
+    handle, *names = sys.argv[1:]
+    with suppress(OSError):  # where memory is short, this process goes first
+        Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
+    gc.set_threshold(100_000)  # rows leave no garbage
+    with socket.socket(fileno=int(handle)) as connection, suppress(EOFError, OSError):
+        while select([connection], [], [], IDLE)[0]:
+            now = _received(connection)
+            _, (file,), _, _ = socket.recv_fds(connection, 1, 1)
+            # Opened anew, to be read at positions of its own.
+            with os.fdopen(file), Path(f"/dev/fd/{file}").open("rb") as opened:
+                _read(connection, transfer.Document(opened, now), frozenset(map(Feature, names)))
+
+
+def _read(connection: socket.socket, document: "transfer.Document", features: Features) -> None:
+    try:
+        document.check()
+    except Refusal:  # which the service finds and words again
+        _send(connection, None)
+        return
+    _send(connection, document.counts)
+    pieces: Iterator[bytes] = iter(())
+    piece = b""
+    while (question := _received(connection)) is not None:
+        if question is not True:
+            pieces = _pieces(document, features, *question)
+            piece = next(pieces, b"")
+        _send(connection, piece)
+        piece = next(pieces, b"")  # while the service stores that one
+
+
+def _pieces(
+    document: "transfer.Document", features: Features, rules: Rules, most: int
+) -> Iterator[bytes]:
+    redactor = Redactor(rules)
+    for rows in transfer.chunks_of(redactor, document, most):
+        yield marshal.dumps(([_packed(it, features) for it in rows], dict(redactor.kinds)))
+        redactor.kinds.clear()
+
+
+def _send(connection: socket.socket, message: object) -> None:
+    pickled = pickle.dumps(message)
+    connection.sendall(len(pickled).to_bytes(SIZE, "big") + pickled)
+
+
+def _received(connection: socket.socket) -> Any:
+    """The next message, whole, by one call: after each, another thread of Python may go first."""
+    size = int.from_bytes(connection.recv(SIZE, socket.MSG_WAITALL), "big")
+    message = connection.recv(size, socket.MSG_WAITALL) if size else b""
+    if not size or len(message) < size:
+        raise EOFError
+    return pickle.loads(message)  # noqa: S301 - written by this program
+
+
+NAMED = "uid", "session", "key", "revision", "duplicates", "promoted_to"
+TIMES = "last_seen_at", "created_at", "updated_at"
+_named, _times = attrgetter(*NAMED), attrgetter(*TIMES)
+
+
+def _packed(row: Row, features: Features) -> bytes | tuple[Any, ...]:
+    """A row as `marshal` writes it: pickled, it would cost either side 15 µs."""
+    if isinstance(row, Session) or (row.lifecycle, row.links) != (NO_LIFECYCLE, NO_LINKS):
+        return pickle.dumps(row)
+    text, at = row.text, tuple(map(micros, _times(row)))
+    words = prepared(text, text.title, text.content, text.tags, features)
+    return (
+        _named(row), at, (row.space.project, row.space.scope),
+        (text.type, text.title, text.content, text.tags), content_hash(text.content),
+        words[2:-1], words.end.text, words.end.prepared(features),
+    )  # fmt: skip
+
+
+def _unpacked(row: Any, features: Features) -> Row:
+    if isinstance(row, bytes):
+        unpickled: Row = pickle.loads(row)  # noqa: S301 - as above
+        return unpickled
+    named, times, (project, scope), (type_, title, content, tags), hash_, words, *end = row
+    fields: dict[str, Any] = dict(zip(NAMED + TIMES, [*named, *map(instant, times)], strict=True))
+    text = Text(type=type_, title=title, content=content, tags=tags)
+    words = Prepared._make([text, features, *words, End.of(*end)])
+    space = Space(project=project, scope=scope)
+    return PreparedMemory(**fields, space=space, text=text, content_hash=hash_, prepared=words)
