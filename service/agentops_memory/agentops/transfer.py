@@ -204,12 +204,13 @@ class Document:
     def chunks(self, redactor: Redactor, piece: int | None = None) -> Iterator[Sequence[Row]]:
         """The rows without secrets, as they are to be stored together.
 
-        A long document that the reader reads comes in pieces of so many rows.
+        A long document that the reader reads comes in pieces of so many rows, or a tenth.
         """
         most, done = CHUNK, 0
         if self.is_read and self._reader is not None:
             try:
-                most = piece if piece and len(self) > CHUNK else CHUNK
+                if piece and len(self) > CHUNK:  # fewer commits where the first matters less
+                    most = min(max(piece, len(self) // 10), CHUNK)
                 for rows, kinds in self._reader.rows(self._file, redactor.rules, most):
                     redactor.kinds.update(kinds)
                     done += len(rows)
