@@ -387,6 +387,13 @@ class RunTable(Table):
         )
         return list(islice(self._intact(rows, _event_of), most))
 
+    def rewrite(self, event: Offset, payload: JsonObject) -> None:
+        """Let an event tell this, as a secret was taken out of what it told."""
+        self._execute(
+            "UPDATE run_events SET payload = :payload WHERE id = :event",
+            event=event, payload=compact_text(payload),
+        )  # fmt: skip
+
     def newest(self) -> Offset:
         """The offset of the newest event; 0 if there is none."""
         return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))

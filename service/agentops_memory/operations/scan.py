@@ -24,7 +24,8 @@ from ..openintent.entries import entry_with
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
 from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
-from ..openwop.refs import Screen, screened
+from ..openwop.refs import Offset, Screen, screened
+from ..openwop.runs import RunEvent, RunId, RunTable
 from ..recall.summary import Transcript
 from ..recall.text import content_hash, sha256_of
 from ..secrets.redaction import Rules
@@ -64,6 +65,7 @@ class SecretFinding:
     entry: EntryId | None = None
     numbers: tuple[int, ...] = ()
     proposal: str | None = None
+    run: RunId | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
     in_names: Mapping[str, int] = field(default_factory=dict)
 
@@ -95,8 +97,8 @@ Records = Callable[[Transaction, Any], Iterator[tuple[Any, Record]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Scans of one service: memories, live and deleted, their revisions, sessions, stores, and
-    proposals.
+    """Scans of one service: memories, live and deleted, their revisions, sessions, stores,
+    proposals, and the logs of runs.
 
     Both need the role admin.
     """
@@ -372,11 +374,31 @@ def _proposal(tx: Transaction, proposal: Proposal, size: int) -> Record:
     )
 
 
+def _events(tx: Transaction, after: Offset) -> Iterator[tuple[Offset, Record]]:
+    """What the logs of runs tell of entries that have tags."""
+    which = f"v.id > :after AND {tx[Sql].dialect.contains('v.payload', ':named')} ORDER BY v.id"
+    for event in tx[RunTable].some(which, PAGE, after=after, named='"tags"'):
+        yield event.offset, _event(tx, event)
+
+
+def _event(tx: Transaction, event: RunEvent) -> Record:
+    """An event of a run; all of its other texts are names."""
+
+    def write(tags: Sequence[str], _: Redactor) -> None:
+        tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
+
+    return Record(
+        finding=SecretFinding(run=event.run), write=write, rows=0,
+        clean=lambda redactor: Screen(redactor).tags(filter(None, event.payload["tags"])),
+    )  # fmt: skip
+
+
 KINDS: Sequence[tuple[Records, Any]] = (
     (_memories, UNSAVED),
     (_sessions, 0),
     (_stores, None),
     (_versions, (UNSAVED, 0)),
     (_proposals, 0),
+    (_events, 0),
 )
 """What reads the records of each kind, and after what the first one begins."""

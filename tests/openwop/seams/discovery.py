@@ -1,9 +1,9 @@
 """The discovery of a host that runs the workflows of the seams, and forks runs."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from json import loads
 
+from agentops_memory.dataclasses import dataclass
 from agentops_memory.http.bodies import written
 from agentops_memory.openwop.routes import Discovery
 

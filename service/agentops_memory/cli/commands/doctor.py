@@ -173,6 +173,9 @@ def _secret_names(finding: SecretFinding) -> Iterator[tuple[str, object]]:
     if finding.proposal is not None:
         yield "proposal", finding.proposal
         return
+    if finding.run is not None:
+        yield "run", _secret_name(finding.run)
+        return
     yield "project", _secret_name(finding.project)
     if finding.memory is not None:
         yield "observation", finding.memory
