@@ -28,7 +28,7 @@ from ..telemetry import annotate
 from . import api
 from . import entry as entries
 from . import store as rules
-from .api import Dialect, Read, in_path, in_query
+from .api import Dialect, in_path, in_query
 from .entry import Entry, Version
 
 POLICY = rules.Policy(
@@ -61,7 +61,6 @@ NOBODY = rules.EntryId("")  # an id of no memory
 
 VIEWS = {"basic": False, "full": True}  # whether contents are included
 DEPTHS = {"0": False, "1": True}  # whether deeper memories appear as their folder
-FLAGS = {"false": False, "true": True}
 OPERATIONS = {
     "created": ChangeKind.CREATED, "modified": ChangeKind.UPDATED, "deleted": ChangeKind.DELETED,
 }  # fmt: skip
@@ -337,10 +336,6 @@ def _parameter(request: Request, name: str) -> str | None:
 _must = api.must(_parameter, lambda name, rule: Invalid(f"{name}: it must {rule}."))
 
 
-def _choice(choices: Mapping[str, Any], rule: str, absent: object = False) -> Read:
-    return _must(f"be {rule}", choices.get, absent)
-
-
 def _limit(text: str) -> int | None:
     number = int(text) if _NUMBER.fullmatch(text) else 0
     return number if 1 <= number <= MAX_PAGE else None
@@ -349,10 +344,6 @@ def _limit(text: str) -> int | None:
 def _list_of(request: Request) -> list[object]:
     """What makes a list another one, so that a cursor of the one is none of the other."""
     return [request.scope["path"], [(name, _parameter(request, name)) for name in _FILTERS]]
-
-
-def _instant(*, rounds_up: bool = False) -> Read:
-    return _must("be an instant in RFC 3339", partial(query.instant, rounds_up=rounds_up))
 
 
 def _position(request: Request, name: str) -> Any:
@@ -369,16 +360,12 @@ def _memory(request: Request, name: str) -> rules.EntryId | None:
     return None if memory is None else rules.EntryId(uid_of(ENTRY, memory) or NOBODY)
 
 
-def _expected(request: Request, name: str) -> Expected:
-    sha256 = _parameter(request, name)
-    return ANY_STATE if sha256 is None else Expected(sha256=sha256)
-
-
-_VIEW = "Whether contents are shown: `full`, or `basic` without."
-_BASIC_OR_FULL = _choice(VIEWS, "'basic' or 'full'")
-VIEW = in_query("view", "full", _BASIC_OR_FULL, _VIEW, choices=tuple(VIEWS), is_of_answer=True)
-FULL_VIEW = replace(VIEW, read=_choice(VIEWS, "'basic' or 'full'", absent=True))
-VIEW_OF_LIST = in_query("view", "with_content", _BASIC_OR_FULL, _VIEW, choices=tuple(VIEWS))
+VIEW_OF_LIST = in_query(
+    "view", "with_content", _must("be 'basic' or 'full'", VIEWS.get, False),
+    "Whether contents are shown: `full`, or `basic` without.", choices=tuple(VIEWS),
+)  # fmt: skip
+VIEW = replace(VIEW_OF_LIST, into="full", is_of_answer=True)
+FULL_VIEW = replace(VIEW, read=_must("be 'basic' or 'full'", VIEWS.get, True))
 LIMIT = in_query(
     "limit", "limit",
     _must(f"be a whole number from 1 to {MAX_PAGE}", _limit, DEFAULT_PAGE),
@@ -386,37 +373,33 @@ LIMIT = in_query(
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip
 PAGE = in_query("page", "after", _position, "The `next_page` of the previous page.")
-FROM, TO = api.created(_instant, "instant")
-ARCHIVED = in_query(
-    "include_archived", "with_archived",
-    _must("be true or false", lambda text: FLAGS.get(text.lower()), absent=False),
-    "`true` shows archived ones too.", kind="boolean",
-)  # fmt: skip
+FROM, TO = api.created(_must, "be an instant in RFC 3339", "instant")
+ARCHIVED = api.archived(_must, "`true` shows archived ones too.")
 PATH_PREFIX = in_query(
     "path_prefix", "prefix",
     _must("begin and end with '/'", lambda it: it[1:] if it[:1] == it[-1:] == "/" else None, ""),
     "A folder: `/notes/`.",
 )  # fmt: skip
 DEPTH = in_query(
-    "depth", "is_shallow", _choice(DEPTHS, "0 or 1"),
+    "depth", "is_shallow", _must("be 0 or 1", DEPTHS.get, False),
     "`1` shows deeper levels as folders.", choices=tuple(DEPTHS),
 )  # fmt: skip
 EXPECTED = in_query(
-    "expected_content_sha256", "expected", _expected, "The hash that the current content must have."
-)
+    "expected_content_sha256", "expected",
+    lambda request, name: Expected(sha256=_parameter(request, name)),
+    "The hash that the current content must have.",
+)  # fmt: skip
 MEMORY_ID = in_query(
     "memory_id", "entry", _memory, "Only versions of this memory, which may be deleted."
 )
 OPERATION = in_query(
-    "operation", "deed", _choice(OPERATIONS, f"one of {', '.join(OPERATIONS)}", absent=None),
+    "operation", "deed", _must(f"be one of {', '.join(OPERATIONS)}", OPERATIONS.get),
     "Of this kind.", choices=tuple(OPERATIONS),
 )  # fmt: skip
 AUTHOR = in_query("api_key_id", "author", _parameter, "Only versions written with this key.")
 # Authors who write nothing here.
 SESSION = in_query("session_id", "session", _parameter, "Matches nothing.", is_of_answer=True)
-SERVICE_ACCOUNT = in_query(
-    "service_account_id", "account", _parameter, "Matches nothing.", is_of_answer=True
-)
+SERVICE_ACCOUNT = replace(SESSION, name="service_account_id", into="account")
 _FILTERS = (
     "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
     "service_account_id", "session_id", FROM.name, TO.name,
@@ -489,8 +472,9 @@ def _answer(
 ) -> Response:
     redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
     if value is None:
-        value = _deleted(**request.path_params)
-    headers = {REQUEST_ID: _new_request_id()}
+        store, *rest = request.path_params.values()
+        value = AnthropicMemoryDeleted(id=rest[0]) if rest else AnthropicStoreDeleted(id=store)
+    headers = {REQUEST_ID: f"req_{uuid4().hex}"}
     if redacted:
         headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
@@ -508,14 +492,8 @@ def _answer(
     return Response(api.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 
 
-def _deleted(memory_store_id: str, memory_id: str = "") -> AnthropicRecord:
-    if memory_id:
-        return AnthropicMemoryDeleted(id=memory_id)
-    return AnthropicStoreDeleted(id=memory_store_id)
-
-
 def refused(refusal: Refusal) -> Response:
-    request_id, taken = _new_request_id(), refusal if isinstance(refusal, PathTaken) else None
+    request_id, taken = f"req_{uuid4().hex}", refusal if isinstance(refusal, PathTaken) else None
     error = AnthropicError(
         type=REFUSALS.type(refusal.code), message=str(refusal),
         conflicting_memory_id=public_id(ENTRY, taken.entry) if taken else None,
@@ -525,10 +503,6 @@ def refused(refusal: Refusal) -> Response:
     headers = {REQUEST_ID: request_id, **REFUSALS.headers_of(refusal)}
     status = REFUSALS.status(refusal.code)
     return Response(problem.json_bytes(), status, headers, media_type=JSON)
-
-
-def _new_request_id() -> str:
-    return f"req_{uuid4().hex}"
 
 
 BODIES = Bodies(refusal=_bad_fields)

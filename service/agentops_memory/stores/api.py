@@ -1,6 +1,7 @@
 """How an operation of a dialect is declared: its handler follows from what it takes."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
@@ -13,7 +14,7 @@ from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
 from ..http.gate import current_caller
 from ..http.protocol import Operation, Parameter
-from ..http.query import ENTRY, STORE, VERSION, known_uid, public_id
+from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..memory.access import Role
 from ..memory.redactor import NO_STORE
 from ..record import Record
@@ -42,11 +43,10 @@ class Param(Parameter):
 def in_path(name: str, into: str) -> Param:
     """A stable id; NotFound for what is no such id."""
     kind, sentence = KINDS[into]
-
-    def read(request: Request, name: str) -> str:
-        return known_uid(kind, request.path_params[name], sentence)
-
-    return Param(name=name, help="", into=into, read=read, is_in_path=True)
+    return Param(
+        name=name, help="", into=into, is_in_path=True,
+        read=lambda request, name: known_uid(kind, request.path_params[name], sentence),
+    )  # fmt: skip
 
 
 def in_query(name: str, into: str, read: Read, help_: str, **more: Any) -> Param:
@@ -74,14 +74,21 @@ def must(
     return of
 
 
-def created(read: Callable[..., Read], what: str) -> tuple[Param, Param]:
+def created(must: Callable[..., Read], rule: str, what: str, **of: Any) -> tuple[Param, Param]:
     """The parameters of when what is listed was created, as `what` at each end."""
+    first, last = (must(rule, partial(instant, rounds_up=it, **of)) for it in (True, False))
     return (
-        in_query("created_at[gte]", "created_from", read(rounds_up=True),
-                 f"Created at this {what} or later.", kind="instant"),
-        in_query("created_at[lte]", "created_to", read(), f"Created at this {what} or earlier.",
+        in_query("created_at[gte]", "created_from", first, f"Created at this {what} or later.",
+                 kind="instant"),
+        in_query("created_at[lte]", "created_to", last, f"Created at this {what} or earlier.",
                  kind="instant"),
     )  # fmt: skip
+
+
+def archived(must: Callable[..., Read], help_: str) -> Param:
+    flags = {"true": True, "false": False}
+    read = must("be true or false", lambda text: flags.get(text.lower()), absent=False)
+    return in_query("include_archived", "with_archived", read, help_, kind="boolean")
 
 
 def listed(name: str, item: Any, docs: str, **beside: Any) -> type[Record]:

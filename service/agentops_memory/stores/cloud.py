@@ -1,7 +1,7 @@
 """Our dialect, the Memory Stores API: stores of documents at paths, below /api/v1/cloud."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from ..errors import Invalid, Refusal
 from ..http import bodies
 from ..http.large_answers import paced
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
-from ..http.query import ENTRY, STORE, VERSION, instant, parameter, public_id, uid_of
+from ..http.query import ENTRY, STORE, VERSION, natural, parameter, public_id, uid_of
 from ..memory.access import Caller, Role
 from ..memory.memory import Expected
 from ..memory.redactor import NO_STORE
@@ -52,8 +52,6 @@ ID_LENGTH = 100  # characters of an id that was not found
 SNIPPET = 300  # characters
 
 _KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
-FLAGS = {"true": True, "false": False}
-_DIGITS = re.compile(r"[0-9]+")
 _UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
 UNSTORABLE = "cannot contain NUL or a lone surrogate"
 
@@ -102,7 +100,6 @@ Content = Annotated[
     ),
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_CONTENT}),
 ]  # fmt: skip
-Sha256 = Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")]
 
 
 class StoreBody(rules.Body):
@@ -130,12 +127,12 @@ class EntryChangeBody(rules.Body):
     content: Content
     metadata: Pairs | None = None
     version: int | None = None
-    content_sha256: Sha256 | None = None
+    content_sha256: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")] | None = None
 
     @property
     def expected(self) -> Expected:
         sha256 = self.content_sha256
-        return Expected(revision=self.version, sha256=None if sha256 is None else sha256.lower())
+        return Expected(revision=self.version, sha256=sha256 and sha256.lower())
 
 
 class EntryHit(Entry):
@@ -225,42 +222,28 @@ _must = api.must(
 )
 
 
-def _limit(text: str) -> int | None:
-    digits = text.lstrip("0")
-    return min(int(digits[:4]), MAX_PAGE) if _DIGITS.fullmatch(text) and digits else None
-
-
 def _id(kind: str) -> Read:
     """Reads a stable id; what has it need not exist any more."""
     return _must(f"be an id: {kind}_ and 32 hexadecimal digits", partial(uid_of, kind))
 
 
-def _before(kind: str) -> Read:
-    def read(request: Request, name: str) -> Any:
-        before = _id(kind)(request, name)
-        if before and parameter(bodies.query_of(request), "after_id"):
-            raise BadField("Fields 'after_id' and 'before_id' must not be used together.", name)
-        return before
-
-    return read
-
-
-def _instant(*, rounds_up: bool = False) -> Read:
-    return _must("be an RFC 3339 time", partial(instant, needs_offset=True, rounds_up=rounds_up))
+def _before(kind: str, request: Request, name: str) -> Any:
+    before = _id(kind)(request, name)
+    if before and parameter(bodies.query_of(request), "after_id"):
+        raise BadField("Fields 'after_id' and 'before_id' must not be used together.", name)
+    return before
 
 
 LIMIT = in_query(
-    "limit", "limit", _must("be a whole number, 1 or more", _limit, DEFAULT_PAGE),
+    "limit", "limit",
+    _must("be a whole number, 1 or more",
+          lambda it: min(natural(it), MAX_PAGE) if natural(it) > 0 else None, DEFAULT_PAGE),
     "Maximum number of items (default 20); more than 100 counts as 100.",
     kind="count", is_row_count=True,
 )  # fmt: skip
-FROM, TO = api.created(_instant, "RFC 3339 time")
+FROM, TO = api.created(_must, "be an RFC 3339 time", "RFC 3339 time", needs_offset=True)
 NAME = in_query("name", "name", _text, "Prefix of the name, ignoring case.")
-ARCHIVED = in_query(
-    "include_archived", "with_archived",
-    _must("be true or false", lambda it: FLAGS.get(it.lower()), absent=False),
-    "`true` lists archived ones too.", kind="boolean",
-)  # fmt: skip
+ARCHIVED = api.archived(_must, "`true` lists archived ones too.")
 PATH_PREFIX = in_query("path_prefix", "path_prefix", _text, "Exact prefix of the path.")
 ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only those of this memory.")
 WORDS = in_query("q", "text", _words, "Any text.", kind="words", required=True)
@@ -271,7 +254,7 @@ def _page(kind: str) -> Sequence[Param]:
     newer = "Only items newer than the one with this id, starting next to it."
     return (
         in_query("after_id", "after", _id(kind), older),
-        in_query("before_id", "before", _before(kind), newer),
+        in_query("before_id", "before", partial(_before, kind), newer),
         LIMIT,
     )
 
@@ -366,18 +349,17 @@ def _page_json(page: rules.Slice[Any]) -> bytes:
 
 
 def _span(value: object) -> Attributes:
+    about: Attributes = api.about_any(value)
     match value:
         case rules.Slice():
             return {"memory.page.result_count": len(value.items)}
         case rules.Store():
-            more: Attributes = {"memory.store.entry_count": value.entries}
+            return {**about, "memory.store.entry_count": value.entries}
         case Entry():
-            more = {"memory.entry.version": value.number}
+            return {**about, "memory.entry.version": value.number}
         case Version():
-            more = {"memory.version.action": value.deed.value}
-        case _:
-            more = {}
-    return {**api.about_any(value), **more}
+            return {**about, "memory.version.action": value.deed.value}
+    return about
 
 
 def _hit(store: StoreId, hit: Hit) -> EntryHit:
@@ -409,22 +391,17 @@ _BY_MISSING = {
 }
 
 
-def _sentence(refusal: Refusal, ids: Mapping[str, str]) -> str:
-    """The message of the error; what was not found is named by its id in the path."""
-    message = _BY_CODE.get(refusal.code, str(refusal))
-    kind, name = _BY_MISSING.get(message, ("", ""))
-    if name not in ids:  # or what is answered again is gone, and the path never named it
-        return message
-    return f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
-
-
 def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request, which names the ids in its path."""
+    """The answer to a refused request; what was not found is named by its id in the path."""
 
     def content(scope: Scope, id_: str) -> bytes:
+        ids, message = scope.get("path_params", {}), _BY_CODE.get(refusal.code, str(refusal))
+        kind, name = _BY_MISSING.get(message, ("", ""))
+        if name in ids:  # else what is answered again is gone, and the path never named it
+            message = f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
         error = StoreError(
             type=REFUSALS.type(refusal.code),
-            message=_sentence(refusal, scope.get("path_params", {})),
+            message=message,
             param=refusal.field if isinstance(refusal, BadField) else None,
         )
         return StoreProblem(error=error, request_id=id_).json_bytes()

@@ -1,11 +1,9 @@
 """An entry of a store, and its versions: created, read, listed, changed, deleted, redacted.
 
-Each write is one transaction with its version.
-
-The versions of deleted entries stay.
+Each write is one transaction with its version; the versions of deleted entries stay.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Annotated, Any, Literal, NamedTuple
@@ -92,7 +90,11 @@ async def redact(
     Its bytes are erased within seconds, unless the entry has the same text now.
     """
     of = store, version, serving.policy
-    if await serving.engine.read(caller, is_to_redact, *of):
+
+    def is_to_redact(tx: Transaction) -> bool:
+        return is_due(tx) and _redacted(tx, *of) is not None
+
+    if await serving.engine.read(caller, is_to_redact):
         await audited(serving.audit, caller, "version.redacted", store=store, version=version)
     redacted = await serving.engine.write(caller, _REDACT, *of)
     serving.on_erased(caller)
@@ -128,11 +130,6 @@ def list_versions(
     return page.sliced(versions)
 
 
-def is_to_redact(tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy) -> bool:
-    """Whether a redaction would change anything, or its refusal."""
-    return is_due(tx) and _redacted(tx, store, version, policy) is not None
-
-
 def redact_version(
     tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy
 ) -> Version:
@@ -166,14 +163,13 @@ def _redacted(
     before = known_version(tx, store, version)
     if before.redacted_at is not None and policy.repeats_are_refused:
         raise AlreadyDone("The version is already redacted.")
-    is_current = not policy.current_is_redacted and tx[Sql].exists(
+    if not policy.current_is_redacted and tx[Sql].exists(
         f"""SELECT 1
               FROM memories m
              WHERE m.id = :memory AND m.revision = :number
                    AND {live("m")} AND {in_no_session("m")}""",
         memory=before.memory, number=before.number, now=micros(tx.now),
-    )  # fmt: skip
-    if is_current:
+    ):  # fmt: skip
         raise StillCurrent(
             "The version is its memory's current one; change or delete the memory first."
         )
@@ -342,16 +338,19 @@ def tree(
     """
     rules.known_store(tx, store)
     most = min(limit, MOST_WITH_CONTENT) if with_content else limit
-    first = prefix if after is None else _next(after)
+    first: str | None = prefix if after is None else _next(after)
     items: list[Entry | str] = []
-    while (missing := most + 1 - len(items)) > 0:
+    while first is not None and len(items) <= most:
         rows = _from_path(tx, store, first, prefix)
-        entries = islice(tx[Sql].intact(rows, _ENTRY), missing)
-        some = list(_until_a_folder(entries, prefix) if is_shallow else entries)
-        items += some
-        if not some or (len(some) < missing and isinstance(some[-1], Entry)):
-            break
-        first = _next(some[-1])
+        first = None
+        for entry in islice(tx[Sql].intact(rows, _ENTRY), most + 1 - len(items)):
+            segment, slash, _ = entry.path.removeprefix(prefix).partition("/")
+            if is_shallow and slash:  # the folder stands for all that lies in it
+                folder = prefix + segment + slash
+                items.append(folder)
+                first = _next(folder)
+                break
+            items.append(entry)
     page_items = items[:most]
     if with_content:
         page_items = [
@@ -361,19 +360,8 @@ def tree(
     return rules.Slice(page_items, len(items) > most)
 
 
-def _until_a_folder(entries: Iterable[Entry], prefix: str) -> Iterator[Entry | str]:
-    """The entries up to the first that a folder stands for, then this folder."""
-    for entry in entries:
-        segment, slash, _ = entry.path.removeprefix(prefix).partition("/")
-        if slash:
-            yield prefix + segment + slash
-            return
-        yield entry
-
-
-def _next(item: Entry | str) -> str:
+def _next(path: str) -> str:
     """The lowest path after an item, and after everything in it if it is a folder."""
-    path = item if isinstance(item, str) else item.path
     return path[:-1] + AFTER_SLASH if path.endswith("/") else path + "\x01"
 
 
@@ -494,9 +482,7 @@ def _require_free(
     steps = path.split("/")
     above = () if policy.paths_nest else range(1, len(steps))
     paths = [path, *("/".join(steps[:count]) for count in above)]
-    taken: list[Any] = []
-    for each in paths:
-        taken += _rows(tx, "m.key = :path", store=store, path=each)
+    taken = [row for it in paths for row in _rows(tx, "m.key = :path", store=store, path=it)]
     if not policy.paths_nest:
         taken += islice(_from_path(tx, store, "", f"{path}/"), 2)
     for other in map(_ENTRY, taken):

@@ -24,7 +24,7 @@ from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import ANY_STATE, Expected, MemoryId
 from ..memory.redactor import NO_STORE, Redactor, RulesOf, aside, default_rules, require_room
 from ..memory.revisions import RevisionTable
-from ..memory.rows import Column, RowMapper, micros, reads
+from ..memory.rows import Column, RowMapper, optional_micros, reads
 from ..memory.saves import Written
 from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.table import Sql
@@ -125,21 +125,19 @@ class Page:
     @property
     def values(self) -> dict[str, object]:
         """The values that `window` names."""
-        spans = {"created_from": self.created_from, "created_to": self.created_to}
         return {
             "after": self.after,
             "before": self.before,
-            **{name: micros(at) for name, at in spans.items() if at is not None},
+            "created_from": optional_micros(self.created_from),
+            "created_to": optional_micros(self.created_to),
         }
 
     def sliced(self, rows: Iterable[T]) -> "Slice[T]":
         """The page of these, newest first; one more says that there is more."""
-        items = list(islice(rows, self.limit + 1))
-        has_more = len(items) > self.limit
-        del items[self.limit :]
-        if self.before is not None:
-            items.reverse()
-        return Slice(items, has_more)
+        some = list(islice(rows, self.limit + 1))
+        items = some[: self.limit]
+        newest_first = items if self.before is None else items[::-1]
+        return Slice(newest_first, len(some) > self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +258,11 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
 
     It is invisible at once; its rows and bytes are erased in the background.
     """
-    if deleted := await serving.engine.read(caller, store_to_delete, store):
+
+    def store_to_delete(tx: Transaction) -> Store | None:
+        return known_store(tx, store) if is_due(tx) else None
+
+    if deleted := await serving.engine.read(caller, store_to_delete):
         about = {"store": store, "observations": deleted.entries}
         await audited(serving.audit, caller, "store.deleted", **about)
     await serving.engine.write(caller, _DELETE, store)
@@ -341,8 +343,8 @@ def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
 def replace_store(tx: Transaction, store: Store, **instants: datetime) -> Store:
     """Update a store's name, description, metadata and instants; the counts are `grow`'s."""
     after = store.model_copy(update=instants)
-    counts = {"entries", "size"}
-    row = {name: it for name, it in _STORE.values(after).items() if name not in counts}
+    row = _STORE.values(after)
+    del row["entries"], row["size"]
     tx[Sql].update("stores", "uid", row)
     return after
 
@@ -353,12 +355,6 @@ def grow(tx: Transaction, store: StoreId, entries: int, size: int) -> None:
         "UPDATE stores SET entries = entries + :entries, size = size + :size WHERE uid = :uid",
         uid=store, entries=entries, size=size,
     )  # fmt: skip
-
-
-def store_to_delete(tx: Transaction, store: StoreId) -> Store | None:
-    """The store to delete, or the refusal; None if this request was executed before."""
-    tx.caller.require_stores()
-    return known_store(tx, store) if is_due(tx) else None
 
 
 def delete_store(tx: Transaction, store: StoreId) -> None:
