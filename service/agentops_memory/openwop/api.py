@@ -233,7 +233,9 @@ def op(  # noqa: PLR0913 - all that an operation is
         parameters = Query(request)
         values |= {to_snake(it.name): it.read(parameters, it.name) for it in query}
         parameters.done()
-        _annotate(values)
+        for argument, attribute in SPANS.items():
+            if value := values.get(argument) or getattr(values.get("body"), argument, None):
+                annotate({attribute: Cut(value, LONGEST_IN_SPAN)})
         if keyed:
             caller = await BODIES.caller(request, holder=f"openwop {name}")
         else:
@@ -256,15 +258,6 @@ def op(  # noqa: PLR0913 - all that an operation is
         method=method, path=path, name=f"openwop_{name}", summary=summary, handler=handle,
         role=role, body=body, body_required=body_required, takes_key=keyed, query=query, **more,
     )  # fmt: skip
-
-
-def _annotate(values: Mapping[str, Any]) -> None:
-    """Name in the span what a request, its body included, names."""
-    body = values.get("body")
-    for argument, attribute in SPANS.items():
-        value = values.get(argument) or getattr(body, argument, None)
-        if value:
-            annotate({attribute: Cut(value, LONGEST_IN_SPAN)})
 
 
 def text_in_path(request: Request, name: str) -> str:

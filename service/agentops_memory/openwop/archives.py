@@ -76,16 +76,12 @@ def units(content: str) -> list[Unit]:
     lines = _END.sub(r"\g<0>\n", content).splitlines()
     texts = [text for line in lines if (text := " ".join(line.split()))]
     # All at once, as a call for each would cost more than the work.
-    together = _normalized("\n".join(texts)).casefold().translate(_SIGNS)
+    together = "\n".join(texts)
+    if not together.isascii():
+        together = unicodedata.normalize("NFKC", _PILE.sub(_in_order, together))
+    together = together.casefold().translate(_SIGNS)
     words = (tuple(text.split()) for text in together.split("\n"))
     return [unit for unit in map(Unit, texts, words) if unit.words]
-
-
-def _normalized(text: str) -> str:
-    """The text in NFKC, in linear time."""
-    if text.isascii():
-        return text
-    return unicodedata.normalize("NFKC", _PILE.sub(_in_order, text))
 
 
 def _in_order(pile: re.Match[str]) -> str:

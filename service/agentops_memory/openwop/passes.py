@@ -275,7 +275,7 @@ class Passes:
 
     async def _steps(self, caller: Caller, begun: Begun) -> Begun:
         """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
-        for left in reversed(range(TRIES)):
+        for _ in range(TRIES):
             screen = screen_of(self.redaction, caller)
             work = checked(self.redaction, caller, screen, consolidation.take_step)
             listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
@@ -289,18 +289,15 @@ class Passes:
             )
             replaced = len(begun.replaced) - begun.merges  # before
             begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
-            try:
+            with suppress(ScreenOutdated, MemoryChanged):
                 for step in plan:
                     since = time.perf_counter()
                     begun = await self.engine.write(caller, work, begun, step)
                     await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
                     if step.renewed or step.erased:
                         self.on_erased(caller)
-                break
-            except (ScreenOutdated, MemoryChanged):
-                if not left:
-                    raise MemoryChanged from None
-        return begun
+                return begun
+        raise MemoryChanged
 
     async def _archived(
         self,
@@ -313,22 +310,19 @@ class Passes:
         """Put an archive, rebuilt while what it is made of changes."""
         work = once(archives.put_archive)
         async with self._locked(caller, ref, kind):
-            for left in reversed(range(TRIES)):
+            for _ in range(TRIES):
                 screen, draft = screen_of(self.redaction, caller), None
                 put = checked(self.redaction, caller, screen, work)
-                try:
+                with suppress(ScreenOutdated, MemoryChanged):
                     if await self.engine.read(caller, is_due):
                         build = await self.engine.read(caller, read)
                         draft = await asyncio.to_thread(build, screen)
                     done = await self.engine.write(caller, put, draft, which)
-                    break
-                except (ScreenOutdated, MemoryChanged):
-                    if not left:
-                        raise MemoryChanged from None
-            if draft is not None:
-                self.ended(kind, "done" if done.created else "unchanged")
-            _measure(done)
-            return Written(value=done, redacted=screen.redactor.count)
+                    if draft is not None:
+                        self.ended(kind, "done" if done.created else "unchanged")
+                    _measure(done)
+                    return Written(value=done, redacted=screen.redactor.count)
+            raise MemoryChanged
 
     @asynccontextmanager
     async def _locked(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:

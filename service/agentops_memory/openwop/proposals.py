@@ -6,6 +6,7 @@ Nothing removes a proposal, and no other route, list or search shows one that is
 import asyncio
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
@@ -260,15 +261,13 @@ class Proposals:
             while True:
                 plan = await self.engine.read(caller, planned, proposal_id, to)
                 if plan and ProposalState.APPLIED in (to, plan.state):
-                    end = "applied" if to is ProposalState.APPLIED else "withdrawn"
                     about = {"kind": plan.kind.value, "artifact": plan.installed}
+                    end = "applied" if to is ProposalState.APPLIED else "withdrawn"
                     action = f"proposal.{end}"
                     await audited(self.audit, caller, action, proposal=plan.id, **about)
-                try:
+                with suppress(Unrecorded):  # another process has changed it
                     work = once(move_proposal)
                     return await self.engine.write(caller, work, proposal_id, to, plan)
-                except Unrecorded:  # another process has changed it
-                    continue
 
     async def artifacts(
         self, caller: Caller, *, limit: int, kind: str | None = None, after: str | None = None
@@ -330,8 +329,7 @@ def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
     if not (known.state.is_open or is_withdrawn):
         raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
-        lacks = artifacts.missing(known.kind, known.artifact)
-        if lacks:
+        if lacks := artifacts.missing(known.kind, known.artifact):
             raise artifacts.ArtifactInvalid(lacks)
         require_margin(tx)
     return known

@@ -114,8 +114,7 @@ class Screen:
     def content(self, content: str) -> str:
         """The content without secrets, at most as long as one can be."""
         clean = self.text(content)
-        is_clean = clean == content
-        return clean if is_clean else clean.encode()[:MAX_CONTENT].decode(errors="ignore")
+        return clean if clean == content else clean.encode()[:MAX_CONTENT].decode(errors="ignore")
 
     def tags(self, tags: Iterable[str]) -> tuple[str, ...]:
         """The tags without secrets, each once."""
