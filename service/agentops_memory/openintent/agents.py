@@ -332,17 +332,14 @@ def drop_spaces(tx: Transaction, spaces: Sequence[int]) -> int:
 
 
 def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
-    working, episodic, size = (
-        tx[Sql]
-        .run(
-            f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
+    counts = tx[Sql].run(
+        f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
                    count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'), {sum_of("size")}
               FROM agent_memories
              WHERE {condition}""",
-            **values,
-        )
-        .fetchone()
+        **values,
     )
+    working, episodic, size = counts.fetchone()
     return AgentExtent(working=working, episodic=episodic, size=count(size))
 
 

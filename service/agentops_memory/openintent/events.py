@@ -462,16 +462,16 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
     add_receipt(tx)
 
 
-def settle_next(tx: Transaction) -> bool:
-    """Settle an archive that a large task, or a process that was killed, has left."""
-    pending = _next(tx)
-    if pending is not None:
-        settle(tx, pending)
-    return pending is not None
-
-
 async def settle_all(engine: Engine, caller: Caller) -> None:
-    """Settle what is pending, step by step; others write on."""
+    """Settle what a large task, or a process that was killed, has left, step by step.
+
+    Others write on.
+    """
+
+    def settle_next(tx: Transaction) -> None:
+        if pending := _next(tx):
+            settle(tx, pending)
+
     while await engine.read(caller, _next):  # a write would be a commit
         await engine.write(caller, settle_next)
 
@@ -569,8 +569,5 @@ def _entries(
     tx: Transaction, condition: str, most: int | None = None, **values: object
 ) -> list[AgentEntry]:
     limit = "" if most is None else f"LIMIT {most:d}"
-    order = f"ORDER BY m.id {limit}"
-    rows: Iterable[Any] = tx[Sql].run(
-        f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} {order}", now=micros(tx.now), **values
-    )
-    return entries_of(tx, rows)
+    statement = f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id {limit}"
+    return entries_of(tx, tx[Sql].run(statement, now=micros(tx.now), **values))

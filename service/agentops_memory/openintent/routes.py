@@ -110,12 +110,7 @@ def _searching(services: "OpenIntent") -> Sequence[Operation]:
         content = b'{"entries":[%b],"searched":%b}' % (b",".join(items), places)
         return Response(content, media_type=JSON)
 
-    most = Parameter(
-        name="limit",
-        kind="count",
-        is_row_count=True,
-        help="Maximum number of results (default 10, at most 100).",
-    )
+    most = replace(api.LIMIT, help="Maximum number of results (default 10, at most 100).")
     words = Parameter(name="q", help="Any text.", kind="words", required=True)
     return (
         route("GET", SEARCH, "search_entries",
