@@ -178,8 +178,7 @@ class Passes:
             sources = archives.compaction_inputs(tx, ref)
             return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
 
-        which = p.REPLACEABLE
-        done = await self._archived(caller, "compaction", ref, read, which)
+        done = await self._archived(caller, "compaction", ref, read, p.REPLACEABLE)
         made = p.PassObject(run_id=done.value.run_id, event=done.value.event)
         return Written(value=made, redacted=done.redacted)
 

@@ -407,11 +407,9 @@ class RunTable(Table):
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
         """Runs that had ended by then, of which there are events still; or all of them."""
-        condition = (
-            "AND EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else ""
-        )
+        which = "EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else "TRUE"
         return self._scalars(
-            f"SELECT id FROM runs WHERE ended_at <= :until {condition} LIMIT :most",
+            f"SELECT id FROM runs WHERE ended_at <= :until AND {which} LIMIT :most",
             until=micros(until), most=most,
         )  # fmt: skip
 
@@ -432,16 +430,13 @@ class RunTable(Table):
         chosen, ids = f"(SELECT value FROM {self._sql.ids('listed')})", json.dumps(list(runs))
         self._execute(f"DELETE FROM run_events WHERE run IN {chosen}", ids=ids)
         gone = self._execute(f"DELETE FROM runs WHERE id IN {chosen}", ids=ids).rowcount
-        self._execute(  # what no run that is left can have seen
-            """DELETE FROM ref_losses
-                WHERE deleted_after < (SELECT min(log_offset) FROM runs)
-                      OR NOT EXISTS (SELECT 1 FROM runs)"""
-        )
-        self._execute(
-            """DELETE FROM ref_supersessions
-                WHERE ended_after < (SELECT min(log_offset) FROM runs)
-                      OR (ended_after IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs))"""
-        )
+        # What no run that is left can have seen.
+        for table, end in (("ref_losses", "deleted_after"), ("ref_supersessions", "ended_after")):
+            self._execute(
+                f"""DELETE FROM {table}
+                     WHERE {end} < (SELECT min(log_offset) FROM runs)
+                           OR ({end} IS NOT NULL AND NOT EXISTS (SELECT 1 FROM runs))"""
+            )
         return gone
 
     def _row(self, kind: RunKind, refs: Sequence[str]) -> Row:
