@@ -78,12 +78,17 @@ class ListedAgent:
     capacity: Annotated[int | None, Column("max(g.episodic_capacity)")]
 
 
-def _require_capacity(agent: ListedAgent) -> None:
-    if agent.capacity is not None:
-        _capacity((agent.agent, agent.capacity))
+@reads("agents")
+def _capacity(_: Any, capacity: int) -> int:
+    if not 1 <= capacity <= LARGEST_CAPACITY:
+        raise Unreadable
+    return capacity
 
 
-_LISTED = RowMapper(ListedAgent, "agents", "k.name", check=_require_capacity)
+_LISTED = RowMapper(
+    ListedAgent, "agents", "k.name",
+    check=lambda it: it.capacity is None or _capacity((it.agent, it.capacity)),
+)  # fmt: skip
 
 
 class WorkingSummary(BaseModel):
@@ -359,10 +364,3 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
         now=micros(tx.now), **named,
     )  # fmt: skip
     return list(tx[Sql].intact(rows, _LISTED))
-
-
-@reads("agents")
-def _capacity(_: Any, capacity: int) -> int:
-    if not 1 <= capacity <= LARGEST_CAPACITY:
-        raise Unreadable
-    return capacity
