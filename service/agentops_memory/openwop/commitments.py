@@ -199,9 +199,7 @@ class Commitments:
 
         async def clean(screen: refs.Screen) -> Sequence[object]:
             refs.require_ref(body.memory_ref, caller.tenant, screen)
-            if body.tag is None:
-                return (body,)
-            (tag,) = screen.tags([body.tag])
+            tag = body.tag and screen.tags([body.tag])[0]
             return (body.model_copy(update={"tag": tag}),)
 
         done = await refs.written(self.engine, self.redaction, caller, work, clean)

@@ -23,7 +23,7 @@ from .conditions import conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from .refs import MemoryChanged, RefEntryId, Screen, present, stable_id
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
-from .subjects import erase_some, newest, subjects
+from .subjects import erase_some, subjects
 
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation
@@ -146,7 +146,7 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
             raise MemoryTooLarge("The ref has more than a consolidation can process.")
-    return listed, newest(tx)
+    return listed, tx[RunTable].high()
 
 
 def planned(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:

@@ -340,7 +340,7 @@ class RunTable(Table):
     ) -> None:
         """Add an event to the log of a run."""
         last = self._number("SELECT max(sequence) FROM run_events WHERE run = :run", run=run.number)
-        event = self._event(run.number, last + 1, type_, payload, self._high())
+        event = self._event(run.number, last + 1, type_, payload, self.high())
         self._insert("run_events", **event, node=node)
 
     def end(self, run: Run, status: RunStatus) -> Run:
@@ -450,7 +450,7 @@ class RunTable(Table):
 
     def _begin(self, runs: Sequence[Row], logs: Sequence[Log], *, sees_now: bool = True) -> None:
         """Store runs with their logs; by default they see memory as of the first event."""
-        high = self._high()
+        high = self.high()
         snapshot = {"log_offset": 0, "high": high} if sees_now else {}
         numbers = self._inserted_all("runs", [{**run, **snapshot} for run in runs])
         events = [
@@ -476,8 +476,9 @@ class RunTable(Table):
             "high": high,
         }  # fmt: skip
 
-    def _high(self) -> int:
-        return self._number("SELECT coalesce(max(id), 0) FROM memories")
+    def high(self) -> MemoryId:
+        """The newest memory, whatever it is."""
+        return MemoryId(self._number("SELECT coalesce(max(id), 0) FROM memories"))
 
 
 @reads("run_events")

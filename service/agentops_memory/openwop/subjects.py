@@ -109,7 +109,7 @@ class Forgetting:
                 first = await self.engine.write(caller, finish, report)
                 return first.model_copy(update={"subject": report.subject})
             high, erasure = await self.engine.read(
-                caller, lambda tx: (newest(tx), ErasureId(tx.new_uid(tx.now)))
+                caller, lambda tx: (tx[RunTable].high(), ErasureId(tx.new_uid(tx.now)))
             )
             entries, report = await self.engine.read(caller, look, subject, high, report)
             if body.dry_run:
@@ -174,10 +174,6 @@ _GOING = f"""WITH RECURSIVE going (id) AS (
                 SELECT d.memory_id
                   FROM going
                   JOIN derivations d ON d.source_id = going.id)"""
-
-
-def newest(tx: Transaction) -> MemoryId:
-    return MemoryId(tx[Sql].number("SELECT coalesce(max(id), 0) FROM memories"))
 
 
 def look(
