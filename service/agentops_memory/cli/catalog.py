@@ -57,8 +57,8 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "backup": Entry("backup:backup", "Back up all data to one archive.",
                         "backup --to memory.zip"),
         "export": Entry("transfer:export", "Export all memories as JSON.", "export memories.json"),
-        "import": Entry("transfer:import_", "Import memories from an export.", "import "
-        "memories.json"),
+        "import": Entry("transfer:import_", "Import memories from an export.",
+                        "import memories.json"),
         "copy": Entry("databases:copy", "Copy all data from SQLite to PostgreSQL, or back.",
                       "copy --to postgresql"),
         "migrate": Entry("databases:migrate", "Upgrade the databases to the current format.",
@@ -138,7 +138,6 @@ class Documented(click.Command):
             raise click.UsageError(self._no_such_option(ctx, error.option_name), ctx) from None
 
     def _no_such_option(self, ctx: click.Context, written: str) -> str:
-        """That there is no such option, and which one is meant if that is likely."""
         sentence, word = f"No such option '{written}'.", written.lstrip("-")
         options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
                    for name in it.opts if not it.hidden]  # fmt: skip
@@ -173,12 +172,20 @@ class Documented(click.Command):
             self.format_commands(ctx, formatter)
 
 
-class DocumentedGroup(Documented, click.Group):
+class SuggestingGroup(click.Group):
+    """A group that says of an unknown command which one is meant."""
+
+    suggested: Mapping[str, str] = {}  # commands by what others call them
+
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            hint = did_you_mean(nearest(args[0], self.commands))
+            hint = did_you_mean(self.suggested.get(args[0]) or nearest(args[0], self.commands))
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+
+class DocumentedGroup(Documented, SuggestingGroup):
+    """A group whose help is laid out as a command's."""
 
 
 group = partial(click.group, cls=DocumentedGroup)
@@ -232,7 +239,6 @@ def nearest(word: str, names: Iterable[str]) -> str | None:
 
 
 def _section(param: click.Parameter) -> str:
-    """The part of a help that an option stands in."""
     if isinstance(param, SettingOption) and param.name not in BASIC:
         return "Settings"
     return "Where" if param.name in WHERE else "Options"

@@ -5,7 +5,7 @@ import os
 import pwd
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
@@ -20,7 +20,7 @@ from ..errors import Unavailable
 from ..lazy import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
 from ..memory.retention import Counted, StorageStats
-from ..settings.settings import OF_FILES, Settings, settings
+from ..settings.settings import OF_FILES, Flags, Settings, settings
 from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ else:  # of either engine alone; the driver of the one is an extra
 
 T = TypeVar("T")
 Backend: TypeAlias = "FileBackend | DatabaseBackend"
-Flags = Mapping[str, str | None]
 REVOKED = timedelta(seconds=1)  # until no pod lets a key in that was revoked
 
 
@@ -70,7 +69,6 @@ def chosen_settings(flags: Flags) -> Settings:
 
 
 def require_one_backend(settings: Settings, flags: Flags) -> None:
-    """Refuse a file that an option names beside a database."""
     if settings.database_url and flags.get("db_path"):
         raise CommandRefused(
             "--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL; use only one of them."

@@ -5,7 +5,6 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime
-from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,11 +21,6 @@ from .target import run_on_target
 if TYPE_CHECKING:
     from ..memory.keys import Key
 
-DONE = {
-    "created": "Saved as new #{0.id}{1}.",
-    "updated": "Updated #{0.id}{1} (revision {0.revision_count}).",
-    "deduplicated": "Already known as #{0.id}{1} (seen {0.duplicate_count} times).",
-}
 UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
 HEADERS = {"redacted", "omitted", "warning"}  # what the API says in headers
 INSTANTS = ("_at", "_until")  # how the names of parts end that are instants
@@ -55,7 +49,6 @@ def print_records(
     *,
     as_json: bool,
 ) -> None:
-    """Print records as JSON, or a row of each as a table with all that is in them."""
     if as_json:
         click.echo(json.dumps(records))
     else:
@@ -131,18 +124,6 @@ def json_of(noun: object) -> Any:
     return noun
 
 
-def print_saved(saved: m.Saved, where: str, *, as_json: bool) -> None:
-    """What became of a save; on standard error, what the service did not store or warns of."""
-    if as_json:
-        print_json(saved)
-    else:
-        show(one_line(DONE[saved.action].format(saved, where)))
-    if saved.redacted:
-        say(f"Secrets removed: {counted(saved.redacted, 'secret')}.")
-    if saved.warning:
-        say(one_line(f"Warning: {saved.warning}."))
-
-
 def print_found(hits: m.Found, *, as_json: bool) -> None:
     if as_json:
         print_json(hits)
@@ -206,15 +187,6 @@ async def nothing(
 def say_each(sentences: Iterable[str]) -> None:
     for sentence in sentences:
         say(one_line(sentence))
-
-
-def print_history(revisions: Sequence[m.Revision]) -> None:
-    for revision, earlier in pairwise([*revisions, None]):
-        assert revision is not None  # that is the last alone
-        at = ago(revision.created_at)
-        show(f"{revision.revision}  {one_line(revision.action)}  {at}", bold=True)
-        for line in _diff(earlier, revision):
-            show(line, indent=3)
 
 
 def _tolerant(
@@ -288,7 +260,7 @@ def _say_omitted(count: int) -> None:
         say(f"{counted(count, 'more', 'more')} did not fit into one response.")
 
 
-def _diff(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
+def differences(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
     if revision.content is None:
         return  # a deletion
     if earlier is None or earlier.content is None:
@@ -303,15 +275,13 @@ def _diff(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:
             yield f"{name}: {before} -> {after}"
     if earlier.tags != revision.tags:
         yield f"tags: {_tags(earlier)} -> {_tags(revision)}"
-    if earlier.content != revision.content:
-        yield from _content_diff(list(lines(earlier.content)), list(lines(revision.content)))
-
-
-def _content_diff(before: list[str], after: list[str]) -> Iterator[str]:
-    if max(len(before), len(after)) > MOST_LINES:
-        yield f"content: {len(before)} lines -> {len(after)} lines"
+    if earlier.content == revision.content:
         return
-    compared = list(difflib.unified_diff(before, after, n=0, lineterm=""))[2:]
+    old, new = list(lines(earlier.content)), list(lines(revision.content))
+    if max(len(old), len(new)) > MOST_LINES:
+        yield f"content: {len(old)} lines -> {len(new)} lines"
+        return
+    compared = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
     changed = [line for line in compared if not line.startswith("@@")]
     yield from (f"{line[0]} {line[1:]}" for line in changed)
     if not changed:

@@ -19,15 +19,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
 from ..secrets.sanitizing import message_of, trace
-from .catalog import (
-    COMMANDS,
-    GROUPS,
-    OF_MEMORIES,
-    SUGGESTED,
-    LazyCommand,
-    did_you_mean,
-    nearest,
-)
+from .catalog import COMMANDS, GROUPS, OF_MEMORIES, SUGGESTED, LazyCommand, SuggestingGroup
 from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
 TIMEOUT = 5  # seconds for the cleanup after SIGTERM, which a blocked write could delay forever
@@ -93,15 +85,6 @@ def log_uncaught() -> None:
         logging.lastResort.setFormatter(_PlainFormatter())
 
 
-def drop_unwritten_output() -> None:
-    """Leave nothing to Python's last flush, which fails with a message and exit code of its own."""
-    with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
-        try:
-            sys.stdout.flush()
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _terminate(_: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGALRM, lambda *_: os._exit(TERMINATED))
     signal.alarm(TIMEOUT)
@@ -113,8 +96,6 @@ def _terminate(_: int, frame: FrameType | None) -> None:
 
 
 class _PlainFormatter(logging.Formatter):
-    """A record as its message, and its traceback below."""
-
     def format(self, record: logging.LogRecord) -> str:
         error = record.exc_info[1] if record.exc_info else None
         return message_of(record) + (f"\n{trace(error).rstrip()}" if error else "")
@@ -130,9 +111,10 @@ OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
 WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 
-class _Program(click.Group):
+class _Program(SuggestingGroup):
+    suggested = SUGGESTED
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as the program of this process."""
         log_uncaught()
         return super().__call__(*args, **kwargs)
 
@@ -142,12 +124,6 @@ class _Program(click.Group):
         # A shell that completes asks for commands while none is named.
         is_completion = ctx.resilient_parsing and not args
         return super().parse_args(ctx, args if is_completion else _command_first(args))
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        if args[0] not in COMMANDS and not ctx.resilient_parsing:
-            hint = did_you_mean(SUGGESTED.get(args[0]) or nearest(args[0], COMMANDS))
-            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         for name, entries in GROUPS.items():
@@ -183,7 +159,12 @@ class _Program(click.Group):
         except OSError as error:  # standard output is full or closed
             fail(error, has_hint=False)
         finally:
-            drop_unwritten_output()
+            # Python's last flush would fail with a message and an exit code of its own.
+            with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
+                try:
+                    sys.stdout.flush()
+                except OSError:
+                    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(

@@ -28,8 +28,6 @@ from ..place import now, refuse_own, require_local_files, settings_of_files, use
 from ..print_results import parts, tell
 from .memories import restore_memory
 
-STDOUT = "-"
-
 _FILES = o.setting_options("db_path", "keys_file", "redaction_file", "seal_file")
 
 
@@ -55,7 +53,7 @@ def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params
         require_local_files(chosen)
         named = tuple(map(tenant_id, dict.fromkeys(tenants)))
         scope = Scope(tenants=named, with_keys=keys, without_seal=seal)
-        if to == STDOUT:
+        if to == "-":
             archive = _stream(chosen, scope)
             out.say(f"Saved {_summary(archive.manifest)}.")
         else:
@@ -102,7 +100,6 @@ OF_ARCHIVES = (
     "with_keys", "force", "without_receipts", "dry_run", "keys_file", "redaction_file", "seal_file",
 )  # fmt: skip
 OF_A_MEMORY = ("revision", "url", "key_file", "tenant")
-NOT_BOTH = {True: "the id of a memory", False: "an archive"}
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "CURRENT")
 NOBODY_KNOWS = "The audit file does not reach back to the archive, so it is unknown which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
@@ -150,8 +147,8 @@ def restore(target: str, **params: Any) -> None:
     for name in OF_ARCHIVES if is_memory else OF_A_MEMORY:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(it.opts[0] for it in context.command.params if it.name == name)
-            kind = "an archive" if is_memory else "a memory"
-            raise click.UsageError(f"{option} is for {kind}; {target} is {NOT_BOTH[is_memory]}.")
+            both = ("an archive", "the id of a memory") if is_memory else ("a memory", "an archive")
+            raise click.UsageError(f"{option} is for {both[0]}; {target} is {both[1]}.")
     revision = params.pop("revision")
     if is_memory:
         restore_memory(int(target.removeprefix("#")), revision, params)
@@ -170,11 +167,14 @@ def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> No
         with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
             if not as_json:
                 _show(plan)
-            kept: list[Path] = []
+            kept, closing = list[Path](), ["Nothing was changed."]
             if not dry_run:
                 done = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
                 kept = done(at=now(), by=user())
-            sentences = "\n".join(map(out.one_line, _closing(plan, kept, dry_run=dry_run)))
+                count = out.counted(sum(not it.is_done for it in plan.replacements), "tenant")
+                closing = [f"Restored {count}."]
+                closing += [f"The replaced file is kept: {file}." for file in kept]
+            sentences = "\n".join(map(out.one_line, closing))
             tell({**_document(plan, kept), "dry_run": dry_run}, sentences, as_json=as_json)
         if dry_run:
             return
@@ -267,14 +267,6 @@ def _erased(it: Replacement) -> Iterator[str]:
             f"{rendered(erasure.erased_at)}, and restored by the archive: {erasure.kind} {of}. "
             f"To erase again: {again}."
         )
-
-
-def _closing(plan: Restore, kept: Sequence[Path], *, dry_run: bool) -> Iterator[str]:
-    if dry_run:
-        yield "Nothing was changed."
-        return
-    yield f"Restored {out.counted(sum(not it.is_done for it in plan.replacements), 'tenant')}."
-    yield from (f"The replaced file is kept: {file}." for file in kept)
 
 
 def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -208,11 +209,9 @@ def _copied(
     files = Files(
         path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
     )
-    if to == POSTGRESQL:
-        return to_database(
-            files, url, named, at=backends.now(), by=backends.user(), progress=progress
-        )
-    return to_files(url, files, named, at=backends.now(), by=backends.user(), progress=progress)
+    is_in = to == POSTGRESQL
+    copied = partial(to_database, files, url) if is_in else partial(to_files, url, files)
+    return copied(named, at=backends.now(), by=backends.user(), progress=progress)
 
 
 def _print_copied(it: "Copied") -> None:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -22,6 +23,11 @@ from ..output import CommandRefused
 from ..place import now
 from ..target import OPTIONS, run_on_target
 
+DONE = {
+    "created": "Saved as new #{0.id}{1}.",
+    "updated": "Updated #{0.id}{1} (revision {0.revision_count}).",
+    "deduplicated": "Already known as #{0.id}{1} (seen {0.duplicate_count} times).",
+}
 LONGEST_TITLE = 60  # characters that a title has which is taken from its text
 
 _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
@@ -64,7 +70,14 @@ def save(title: str, content: str | None, project: str, as_json: bool, **params:
     source = click.get_current_context().get_parameter_source("project")
     is_implied = source is ParameterSource.DEFAULT  # which the user may not expect
     where = f" in the project {project_name(project)}" if is_implied else ""
-    results.print_saved(saved, where, as_json=as_json)
+    if as_json:
+        results.print_json(saved)
+    else:
+        output.show(output.one_line(DONE[saved.action].format(saved, where)))
+    if saved.redacted:
+        output.say(f"Secrets removed: {output.counted(saved.redacted, 'secret')}.")
+    if saved.warning:
+        output.say(output.one_line(f"Warning: {saved.warning}."))
 
 
 def _titled(title: str, content: str | None) -> tuple[str, str]:
@@ -199,7 +212,13 @@ def timeline(memory: int, before: int, after: int, **params: Any) -> None:
 @command(o.ID, *o.ANSWER)
 def history(memory: int, **params: Any) -> None:
     """Show the revisions of the memory ID and what each changed, newest first."""
-    results.print_history(results.answered(params, lambda memories: memories.history(memory)))
+    revisions = results.answered(params, lambda memories: memories.history(memory))
+    for revision, earlier in pairwise([*revisions, None]):
+        assert revision is not None  # that is the last alone
+        at = output.ago(revision.created_at)
+        output.show(f"{revision.revision}  {output.one_line(revision.action)}  {at}", bold=True)
+        for line in results.differences(earlier, revision):
+            output.show(line, indent=3)
 
 
 @command(

@@ -1,7 +1,6 @@
 """The commands of a running service: it runs, is well, shows itself, and speaks to agents."""
 
 import asyncio
-import http.client
 import json
 import logging
 import os
@@ -9,9 +8,9 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from datetime import timedelta
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
@@ -90,15 +89,11 @@ def health(**flags: str | None) -> None:
             out.fail(error, has_hint=False)
         return
     address = settings(flags=flags).listen
-    host = address.host or "127.0.0.1"
-    connection = http.client.HTTPConnection(host, address.port, timeout=TIMEOUT)
-    try:
+    connection = HTTPConnection(address.host or "127.0.0.1", address.port, timeout=TIMEOUT)
+    is_healthy = False
+    with closing(connection), suppress(OSError, UnicodeError, HTTPException):
         connection.request("GET", "/health")
         is_healthy = connection.getresponse().status == 200
-    except (OSError, UnicodeError, http.client.HTTPException):
-        is_healthy = False
-    finally:
-        connection.close()
     sys.exit(0 if is_healthy else 1)
 
 

@@ -18,14 +18,8 @@ from uuid import UUID, uuid5
 
 import click
 
+from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.errors import MemoryServiceError
-from agentops_memory_client.contract.models import (
-    ImportConflict,
-    Imported,
-    ImportPlan,
-    Progress,
-    Stats,
-)
 from agentops_memory_client.contract.service import MemoryService
 
 from ...agentops.transfer import recognized
@@ -197,7 +191,7 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
     """
     with out.file_errors(), _document(file, Target.of(where)) as path:
 
-        async def work(memories: MemoryService) -> Imported | ImportPlan:
+        async def work(memories: MemoryService) -> m.Imported | m.ImportPlan:
             do = memories.plan_import if dry_run else memories.import_from
             with out.progress_bar("Checking" if dry_run else "Importing") as progress:
                 return await do(path, progress=progress)
@@ -207,7 +201,7 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
 
 
 async def _counted(
-    pieces: AsyncGenerator[bytes, None], of: Stats, progress: Progress
+    pieces: AsyncGenerator[bytes, None], of: m.Stats, progress: m.Progress
 ) -> AsyncGenerator[bytes, None]:
     """The pieces; reports how many rows are in them, as nobody knows their bytes before."""
     done, total, end = 0, of.total_sessions + of.total_observations + 1, b""  # 1: its own end
@@ -324,22 +318,22 @@ def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
         yield file
 
 
-def _print_done(done: Imported | ImportPlan, *, as_json: bool) -> None:
+def _print_done(done: m.Imported | m.ImportPlan, *, as_json: bool) -> None:
     if as_json:
         print_json(done)
-    elif isinstance(done, ImportPlan):
+    elif isinstance(done, m.ImportPlan):
         _print_plan(done)
     else:
         observations = out.counted(done.imported_observations, "observation")
         out.show(f"Imported {observations} and {out.counted(done.imported_sessions, 'session')}.")
-    if isinstance(done, Imported) and done.refused_supersessions:
+    if isinstance(done, m.Imported) and done.refused_supersessions:
         observations = out.counted(done.refused_supersessions, "observation")
         out.say(f"Stored without their supersedes links, which are not allowed: {observations}.")
-    if isinstance(done, Imported) and done.redacted:
+    if isinstance(done, m.Imported) and done.redacted:
         out.say(f"Secrets removed: {out.counted(done.redacted, 'secret')}.")
 
 
-def _print_plan(plan: ImportPlan) -> None:
+def _print_plan(plan: m.ImportPlan) -> None:
     out.print_table(
         ("", "NEW", "BACK", "SAME", "CONFLICTING"),
         [
@@ -355,7 +349,7 @@ def _print_plan(plan: ImportPlan) -> None:
         out.show(f"... and {more:,} more")
 
 
-def _sentence(conflict: ImportConflict) -> str:
+def _sentence(conflict: m.ImportConflict) -> str:
     other = f"#{conflict.id}" if conflict.id else "an earlier one of the document"
     outcome = CONFLICTS.get((conflict.reason, conflict.kept), IN_CONFLICT).format(other=other)
     name = f"{conflict.title} ({conflict.project})"
