@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Any
 
 from markupsafe import Markup
@@ -88,6 +89,8 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
     text = entry_line(Text(type=line.type, title=line.title, content=line.content), MOST_SHOWN)
     terms = sorted(why["matched"], key=lambda it: float(it["score"]))
     total = sum(it["score"] for it in terms) or 1.0
+    shares = {name: it * 100 for name, it in (why.get("fields") or {}).items() if it > 0}
+    starts = accumulate(shares.values(), initial=0.0)  # where the part of each in a bar begins
     return {
         "cost": cost_of(text),
         "why": why,
@@ -95,7 +98,7 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
         "content": _marked(line.content, "content", terms, stems),
         "terms": [(it, it["score"] / total) for it in terms][:TERMS],
         "more_terms": max(len(terms) - TERMS, 0),
-        "bars": list(_bars(why.get("fields") or {})),
+        "bars": list(zip(shares, shares.values(), starts, strict=False)),
     }
 
 
@@ -115,12 +118,3 @@ def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: St
         or (prefixes and any(it.startswith(prefixes) for it in (*some, word.casefold())))
     }
     return markup.highlighted(text, matched, PART)
-
-
-def _bars(shares: Mapping[str, float]) -> Iterable[tuple[str, float, float]]:
-    """Each field with its share, and where its part of the bar begins; in hundredths."""
-    start = 0.0
-    for name, share in shares.items():
-        if share > 0:
-            yield name, share * 100, start
-            start += share * 100

@@ -40,13 +40,11 @@ def prose(text: str, most: int = MOST) -> Markup:
 
 
 def snippet(text: str, most: int = 2_000) -> Markup:
-    """The beginning of a text, in one line."""
     start = " ".join(text[: 2 * SNIPPET].split())
     return line(start if len(start) <= SNIPPET else f"{start[:SNIPPET]}…", most)
 
 
 def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup:
-    """A text in which words are marked."""
     parts, at, size = [], 0, 0
     for match in WORD.finditer(text):
         if match[0] not in matched:
@@ -62,7 +60,6 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
     for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
         if count >= 1 << power:
             return f"{count / (1 << power):,.1f} {unit}"

@@ -46,7 +46,6 @@ async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: 
 
 
 async def _existing(visit: Visit, id_: int) -> c.Observation | None:
-    """The memory; None if it is deleted."""
     with suppress(NotFound):
         return await visit.memories.get(id_)
     return None
@@ -219,7 +218,6 @@ def whole_number(text: str, name: str) -> int:
 
 
 async def plan_erasure(visit: Visit) -> Response:
-    """What an erasure would do, before it does it."""
     id_ = visit.number("id")
     return await visit.page(
         "memory_erase.html", f"/observations/{id_}/history", id=id_,

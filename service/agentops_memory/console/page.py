@@ -59,11 +59,9 @@ Form = ImmutableMultiDict[str, str]
 
 async def sent(request: Request) -> Form:
     """The fields of a form, with line breaks as texts have them. Invalid for what is none."""
-    body = await whole_body(request, MAX_BODY)
+    text = (await whole_body(request, MAX_BODY)).decode("latin-1")
     try:
-        pairs = parse_qsl(
-            body.decode("latin-1"), keep_blank_values=True, max_num_fields=MOST_FIELDS
-        )
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
         raise Invalid(f"A form has at most {MOST_FIELDS} fields.") from None
     return ImmutableMultiDict([(name, with_line_feeds(clean(value))) for name, value in pairs])
@@ -76,10 +74,8 @@ def with_line_feeds(text: str) -> str:
 
 def require_own(request: Request, _: Caller) -> None:
     """Denied for what a browser says that another site has sent."""
-    if request.method == "POST" and request.headers.get("sec-fetch-site", "same-origin") not in (
-        "same-origin",
-        "none",
-    ):
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if request.method == "POST" and site not in ("same-origin", "none"):
         raise Denied(FOREIGN)
 
 
@@ -159,7 +155,6 @@ class Visit:
 
     @property
     def question(self) -> "ReadRequest":
-        """The request of a read, from the parameters of the page."""
         return ReadRequest(self.caller, query_of(self.request))
 
     def question_of(self, **query: object) -> "ReadRequest":
