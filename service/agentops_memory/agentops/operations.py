@@ -101,7 +101,9 @@ class AgentOps(RecallOperations):
 
     async def add_observation(self, request: Question) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await request.body()))
-        caller, most = await _writer(request), _similar(request)
+        caller, most = await _writer(request), amount(request.query, "similar") or 0
+        if most > saves.MAX_SIMILAR:
+            raise Invalid(f"similar must be at most {saves.MAX_SIMILAR}.")
         redactor = Redactor(self.rules(caller))
         clean = redactor.draft(draft)
         outcome = await self.engine.write(caller, saves.SAVE, clean, self.dedupe_window)
@@ -249,13 +251,6 @@ def _session(request: Question) -> tuple[SessionId, Project | None]:
     project = project_of(request)
     named = m.body(m.NamedSession, {"id": request.path_params["id"], "project": project})
     return SessionId(named.id), project
-
-
-def _similar(request: Question) -> int:
-    similar = amount(request.query, "similar") or 0
-    if similar > saves.MAX_SIMILAR:
-        raise Invalid(f"similar must be at most {saves.MAX_SIMILAR}.")
-    return similar
 
 
 def _memory_id(request: Question) -> MemoryId:

@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 else:
     a = Lazy(__package__, ".answers")
 
-_REASONS = ", ".join(ReviewReason)
 _POSITION = re.compile(
     rf"(-?\d{{1,18}})-({'|'.join(ReviewReason)})-(\d{{1,18}})-(\d{{1,18}})", re.ASCII
 )
@@ -67,7 +66,7 @@ def _reasons(query: Query) -> Collection[ReviewReason]:
     if reason is None:
         return set(ReviewReason)
     if reason not in set(ReviewReason):
-        raise Invalid(f"reason must be one of {_REASONS}.")
+        raise Invalid(f"reason must be one of {', '.join(ReviewReason)}.")
     return {ReviewReason(reason)}
 
 
@@ -239,26 +238,26 @@ def _options(request: Reading) -> Include:
 
 
 def _joining(request: Reading) -> Joining:
-    namespaces, stores = _listed(request, "namespaces"), _listed(request, "stores")
-    if len(namespaces) > MOST_STORES:
-        raise Invalid(f"namespaces names at most {MOST_STORES} namespaces.")
+    namespaces = _listed(request, "namespaces", "namespaces")
     episodic = asks_for(request.query, "episodic")
     viewer = None
     if namespaces or episodic:
         caller = request.caller()
         agent = asking(caller, parameter(request.query, "agent") or "")
         viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
-    if len(stores) > MOST_STORES:
-        raise Invalid(f"stores names at most {MOST_STORES} memory stores.")
+    stores = _listed(request, "stores", "memory stores")
     uids = [known_uid(STORE, it.strip(), NO_STORE) for it in stores]
     return Joining(
         stores=tuple(map(StoreId, uids)), viewer=viewer, episodic=episodic, namespaces=namespaces
     )
 
 
-def _listed(request: Reading, name: str) -> tuple[str, ...]:
+def _listed(request: Reading, name: str, nouns: str) -> tuple[str, ...]:
     values = (parameter(request.query, name) or "").split(",")
-    return tuple(dict.fromkeys(filter(None, values)))
+    listed = tuple(dict.fromkeys(filter(None, values)))
+    if len(listed) > MOST_STORES:
+        raise Invalid(f"{name} names at most {MOST_STORES} {nouns}.")
+    return listed
 
 
 async def _context(of: Context, budget: Budget, options: Include) -> c.Context:

@@ -129,6 +129,15 @@ WARNS = {
     WARNING: "The session belongs to another project than the one in the request, and stays there."
 }
 
+
+def _most(name: str, what: str) -> Parameter:
+    return Parameter(name=name, help=f"Maximum number of {what}.", kind="integer")
+
+
+def _true(name: str, does: str) -> Parameter:
+    return Parameter(name=name, help=f"`true` {does}", kind="boolean")
+
+
 PROJECT = Parameter(name="project", help="Only this project; the name is normalized.")
 IF_NEW = Parameter(name="project", help="The project of a session that does not exist yet.")
 SCOPE = Parameter(
@@ -139,9 +148,7 @@ EXCLUDED = Parameter(
     name="exclude_type", help="Not this type; may be repeated.", kind="strings", most=MOST_TYPES
 )
 TAG = Parameter(name="tag", help="Only memories with this tag.")
-EXPLAIN = Parameter(
-    name="explain", help="`true` explains why each result is in the response.", kind="boolean"
-)
+EXPLAIN = _true("explain", "explains why each result is in the response.")
 WHY_NOT = Parameter(
     name="why_not",
     help="The id of an observation; the response explains why it is not among the results.",
@@ -153,37 +160,26 @@ STORES = Parameter(
 JOINING = (
     STORES,
     Parameter(name="namespaces", help="Comma-separated semantic namespaces to search as well."),
-    Parameter(
-        name="episodic", help="`true` also searches the agent's own entries.", kind="boolean"
-    ),
+    _true("episodic", "also searches the agent's own entries."),
     Parameter(
         name="agent", help="The agent to read as; required unless the key has exactly one agent."
     ),
 )
-SUPERSEDED = Parameter(
-    name="superseded", help="`true` includes superseded observations and names what supersedes "
-    "them. A context never includes them.", kind="boolean",
-)  # fmt: skip
-AGES = Parameter(
-    name="ages", help="`true` adds the `age` of each in seconds and, where it is not zero, "
-    "`superseded`: the number of observations that it supersedes.", kind="boolean",
-)  # fmt: skip
-SIMILAR = Parameter(
-    name="similar", help="Maximum number of similar observations to return, up to 10 (default 0).",
-    kind="integer",
-)  # fmt: skip
+SUPERSEDED = _true(
+    "superseded",
+    "includes superseded observations and names what supersedes them. A context never includes "
+    "them.",
+)
+AGES = _true(
+    "ages",
+    "adds the `age` of each in seconds and, where it is not zero, `superseded`: the number of "
+    "observations that it supersedes.",
+)
+SIMILAR = _most("similar", "similar observations to return, up to 10 (default 0)")
 BUDGET = (
-    Parameter(
-        name="max_tokens", help="Maximum number of tokens in the injected lines.", kind="integer"
-    ),
-    Parameter(
-        name="max_chars", help="Maximum number of characters in the injected lines.", kind="integer"
-    ),
-    Parameter(
-        name="content_chars",
-        help="Maximum number of characters of each content (default 300).",
-        kind="integer",
-    ),
+    _most("max_tokens", "tokens in the injected lines"),
+    _most("max_chars", "characters in the injected lines"),
+    _most("content_chars", "characters of each content (default 300)"),
 )
 
 
@@ -238,7 +234,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         op("DELETE", "/observations/{id}", "delete_observation",
            "Delete an observation; hard=true erases it permanently.", status=deleted[0],
            handler=handlers.delete_observation, answer=deleted[1],
-           query=(Parameter(name="hard", help="`true` removes it permanently.", kind="boolean"),),
+           query=(_true("hard", "removes it permanently."),),
            headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
            takes_key=True, refusals=()),
         op("DELETE", "/projects/{name:path}", "delete_project",
@@ -246,9 +242,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
            role=Role.ADMIN, handler=handlers.delete_project, answer=a.ProjectErasure,
            query=(Parameter(name="hard", help="Required, as confirmation.", kind="true",
                             required=True),
-                  Parameter(name="dry_run", help="`true` changes nothing and returns what would "
-                  "be erased.",
-                            kind="boolean")),
+                  _true("dry_run", "changes nothing and returns what would be erased.")),
            headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
            refusals=(404,)),
         op("GET", "/erasures/{id:path}", "get_erasure",
@@ -278,12 +272,12 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         op("GET", "/export", "export", "Every session and every observation, streamed.",
            role=Role.ADMIN, handler=handlers.export, answer=a.Export, query=(PROJECT,),
            is_large=True),
-        op("POST", "/import", "import", "Import an export; rows that are already stored are "
-        "skipped.",
+        op("POST", "/import", "import",
+           "Import an export; rows that are already stored are skipped.",
            role=Role.ADMIN, handler=handlers.import_all, body=m.ImportBody,
            answer=a.ImportOutcome,
-           query=(Parameter(name="dry_run", help="`true` changes nothing and returns what would "
-           "be stored.", kind="boolean"),), refusals=(408, 413, 507)),
+           query=(_true("dry_run", "changes nothing and returns what would be stored."),),
+           refusals=(408, 413, 507)),
     )  # fmt: skip
 
 

@@ -47,7 +47,6 @@ T = TypeVar("T")
 JSON = "application/json"
 OMITTED = "X-Results-Omitted"
 WARNING = "X-Memory-Warning"
-NONE: Mapping[str, str] = {}
 IN_HEADERS = {"redacted", "warning"}
 WITH_EMPTY_LISTS = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
 
@@ -209,7 +208,7 @@ def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
 
 
 def response(
-    answer: object, status: int = 200, *, headers: Mapping[str, str] = NONE
+    answer: object, status: int = 200, *, headers: Mapping[str, str] = {}
 ) -> "responses.Response":
     """What an operation answered: JSON, or nothing but headers."""
     counts = {
