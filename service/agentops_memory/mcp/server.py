@@ -69,8 +69,6 @@ class Fault(Exception):
 
 
 class Params(BaseModel):
-    """What every request may have."""
-
     meta: dict[str, Any] | None = Field(None, alias="_meta")
 
 
@@ -306,7 +304,6 @@ class MemoryServer:
 
 
 async def answered(id_: int | str, result: Awaitable[Json]) -> dict[str, Any]:
-    """The message that answers a request."""
     try:
         return {"jsonrpc": "2.0", "id": id_, "result": await result}
     except Fault as fault:

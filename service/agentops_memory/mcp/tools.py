@@ -227,7 +227,6 @@ class Tool:
             return FAILED, True
 
     def description(self) -> dict[str, Any]:
-        """As MCP lists it."""
         return {
             "annotations": {
                 "destructiveHint": self.destroys,

@@ -30,9 +30,6 @@ ALL_TOOLS = (
 )  # fmt: skip
 SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}
 
-CONTEXT_LIMIT = 5
-
-
 T = TypeVar("T")
 
 
@@ -68,7 +65,7 @@ class Profile:
     """What an agent is offered. A context limit of 0 asks for no context, and gives none."""
 
     tools: tuple[str, ...] = DEFAULT_TOOLS
-    context_limit: int = CONTEXT_LIMIT
+    context_limit: int = 5
     auto_summarize: bool = True  # a session's end takes messages, and makes its summary of them
     auto_save: bool = True  # off: no mem_save
     auto_search: bool = True  # off: no mem_search
@@ -94,7 +91,6 @@ def retention(text: str) -> timedelta:
 
 
 def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
-    """As it is parsed; None for no text."""
     return lambda text: parse(text) if text else None
 
 
@@ -249,8 +245,6 @@ def tools(text: str) -> tuple[str, ...]:
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
-    """One of these words, in lower or upper case."""
-
     def parse(text: str) -> str:
         if text.lower() not in choices:
             raise ValueError(f"is not one of {', '.join(choices)}")

@@ -44,8 +44,7 @@ def setting(
 
 OF_FILES = (
     "this setting is for files; PostgreSQL has its own backups: pg_dump, or base backups with "
-    "point-in-time "
-    "recovery."
+    "point-in-time recovery."
 )
 
 
