@@ -11,18 +11,7 @@ from agentops_memory_client.contract import models as c
 from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine
 from ..errors import Invalid, Unreadable
-from ..http.query import (
-    STORE,
-    Query,
-    amount,
-    asks_for,
-    is_true,
-    known_uid,
-    parameter,
-    row_count,
-    several,
-    whole_number,
-)
+from ..http import query as q
 from ..lazy import Lazy
 from ..memory.access import Caller, Role, asking
 from ..memory.agents import Viewer
@@ -61,15 +50,6 @@ _POSITION = re.compile(
 )
 
 
-def _reasons(query: Query) -> Collection[ReviewReason]:
-    reason = parameter(query, "reason")
-    if reason is None:
-        return set(ReviewReason)
-    if reason not in set(ReviewReason):
-        raise Invalid(f"reason must be one of {', '.join(ReviewReason)}.")
-    return {ReviewReason(reason)}
-
-
 def _review_position(text: str | None) -> ReviewPosition | None:
     if text is None:
         return None
@@ -95,7 +75,7 @@ class Reading(Protocol):
     """The request of an operation that reads a list."""
 
     @property
-    def query(self) -> Query:
+    def query(self) -> q.Query:
         """The parameters."""
 
     def caller(self) -> Caller:
@@ -124,9 +104,10 @@ class RecallOperations:
     periods: ReviewPeriods  # after which memories of a type are due for a review
 
     async def search(self, request: Reading) -> c.Found:
-        text, superseded = parameter(request.query, "q") or "", is_true(request.query, "superseded")
+        text = q.parameter(request.query, "q") or ""
+        superseded = q.is_true(request.query, "superseded")
         filter_ = filter_of(request, global_too=True, is_current=not superseded)
-        options, limit = _options(request), row_count(request.query, "limit", 10)
+        options, limit = _options(request), q.row_count(request.query, "limit", 10)
         result = await self.recall.search(
             request.caller(), text, filter_, limit, options, superseded=superseded
         )
@@ -150,17 +131,17 @@ class RecallOperations:
         )
 
     async def fetch_context(self, request: Reading) -> c.Context:
-        text = parameter(request.query, "query") or ""
+        text = q.parameter(request.query, "query") or ""
         filter_ = filter_of(request, global_too=True, is_current=True)
-        options = replace(_options(request), links=is_true(request.query, "ages"))
-        chars = amount(request.query, "content_chars", least=1)
+        options = replace(_options(request), links=q.is_true(request.query, "ages"))
+        chars = q.amount(request.query, "content_chars", least=1)
         budget = Budget(
-            max_tokens=amount(request.query, "max_tokens"),
-            max_chars=amount(request.query, "max_chars"),
+            max_tokens=q.amount(request.query, "max_tokens"),
+            max_chars=q.amount(request.query, "max_chars"),
             content_chars=SHOWN if chars is None else min(chars, MOST_SHOWN),
         )
         context = await self.recall.context(
-            request.caller(), text, filter_, row_count(request.query, "limit", 5),
+            request.caller(), text, filter_, q.row_count(request.query, "limit", 5),
             budget=budget, include=options, joining=_joining(request),
         )  # fmt: skip
         result = context.found
@@ -173,19 +154,24 @@ class RecallOperations:
         return await _context(context, budget, options)
 
     async def timeline(self, request: Reading) -> Rows[c.TimelineEntry]:
-        named = parameter(request.query, "observation_id")
-        memory_id = MemoryId(whole_number(named, "observation_id"))
-        before, after = row_count(request.query, "before", 3), row_count(request.query, "after", 3)
+        named = q.parameter(request.query, "observation_id")
+        memory_id = MemoryId(q.whole_number(named, "observation_id"))
+        before = q.row_count(request.query, "before", 3)
+        after = q.row_count(request.query, "after", 3)
         memories = await self.engine.read(request.caller(), timeline, memory_id, before, after)
         annotate({"memory.observation.id": memory_id})
         centre = [memory.id for memory in memories].index(memory_id)
         return await fitting(list(map(wire.timeline_entry, memories)), centre=centre)
 
     async def review(self, request: Reading) -> c.ReviewList:
-        reasons = _reasons(request.query)
-        before = _review_position(parameter(request.query, "before"))
+        reason, reasons = q.parameter(request.query, "reason"), set(ReviewReason)
+        if reason is not None:
+            if reason not in reasons:
+                raise Invalid(f"reason must be one of {', '.join(ReviewReason)}.")
+            reasons = {ReviewReason(reason)}
+        before = _review_position(q.parameter(request.query, "before"))
         project = project_of(request)
-        limit = row_count(request.query, "limit", 20)
+        limit = q.row_count(request.query, "limit", 20)
         due, next_ = await self.engine.read(
             request.caller(), review, Filter(project=project), limit, reasons, self.periods, before
         )
@@ -217,43 +203,43 @@ class RecallOperations:
 
 def project_of(request: Reading) -> Project | None:
     """The project that is named; none, or one without a name, is all of them."""
-    return project_name(parameter(request.query, "project") or "") or None
+    return project_name(q.parameter(request.query, "project") or "") or None
 
 
 def filter_of(request: Reading, *, global_too: bool = False, is_current: bool = False) -> Filter:
     return Filter(
-        project=project_of(request), scope=parameter(request.query, "scope"),
-        type=parameter(request.query, "type"),
-        excluded_types=several(request.query, "exclude_type", MOST_TYPES),
-        tag=parameter(request.query, "tag"), global_too=global_too, is_current=is_current,
+        project=project_of(request), scope=q.parameter(request.query, "scope"),
+        type=q.parameter(request.query, "type"),
+        excluded_types=q.several(request.query, "exclude_type", MOST_TYPES),
+        tag=q.parameter(request.query, "tag"), global_too=global_too, is_current=is_current,
     )  # fmt: skip
 
 
 def _options(request: Reading) -> Include:
-    memory = parameter(request.query, "why_not")
+    memory = q.parameter(request.query, "why_not")
     return Include(
-        explain=is_true(request.query, "explain"),
-        why_not=None if memory is None else MemoryId(whole_number(memory, "why_not")),
+        explain=q.is_true(request.query, "explain"),
+        why_not=None if memory is None else MemoryId(q.whole_number(memory, "why_not")),
     )
 
 
 def _joining(request: Reading) -> Joining:
     namespaces = _listed(request, "namespaces", "namespaces")
-    episodic = asks_for(request.query, "episodic")
+    episodic = q.asks_for(request.query, "episodic")
     viewer = None
     if namespaces or episodic:
         caller = request.caller()
-        agent = asking(caller, parameter(request.query, "agent") or "")
+        agent = asking(caller, q.parameter(request.query, "agent") or "")
         viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
     stores = _listed(request, "stores", "memory stores")
-    uids = [known_uid(STORE, it.strip(), NO_STORE) for it in stores]
+    uids = [q.known_uid(q.STORE, it.strip(), NO_STORE) for it in stores]
     return Joining(
         stores=tuple(map(StoreId, uids)), viewer=viewer, episodic=episodic, namespaces=namespaces
     )
 
 
 def _listed(request: Reading, name: str, nouns: str) -> tuple[str, ...]:
-    values = (parameter(request.query, name) or "").split(",")
+    values = (q.parameter(request.query, name) or "").split(",")
     listed = tuple(dict.fromkeys(filter(None, values)))
     if len(listed) > MOST_STORES:
         raise Invalid(f"{name} names at most {MOST_STORES} {nouns}.")
