@@ -79,15 +79,13 @@ def cells(record: Record) -> dict[str, object]:
     }
 
 
-def answered(
-    params: dict[str, Any], work: Callable[[MemoryService], Awaitable[T]], **how: bool
-) -> T:
+def answered(params: dict[str, Any], work: Callable[[MemoryService], Awaitable[T]]) -> T:
     """What work answers; with --json it is printed, and the command is done.
 
     What says where the memories are, and how they are printed, is taken out of the options.
     """
     is_json = params.pop("as_json")
-    answer = run_on_target(params, work, **how)
+    answer = run_on_target(params, work)
     if is_json:
         print_json(answer)
         click.get_current_context().exit()

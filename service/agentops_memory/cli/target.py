@@ -184,13 +184,13 @@ FILE = ".agentops-memory.toml"  # has `project = "name"`
 _REMOTE = re.compile(r'^\s*\[remote "([^"]+)"\]|^\s*url\s*=\s*(\S+)', re.MULTILINE)
 
 
-def project_here(folder: Path | None = None) -> str:
-    """What FILE says in the folder or above it; else its repository's name, else its own name.
+def project_here() -> str:
+    """What FILE says in this folder or above it; else its repository's name, else its own name.
 
     A repository has the name of its remote, so that every clone and worktree is one project;
     without a remote it has the name of its top-level folder.
     """
-    here = (folder or Path.cwd()).resolve()
+    here = Path.cwd().resolve()
     for each in (here, *here.parents):
         if (file := each / FILE).is_file():
             import tomllib  # noqa: PLC0415 - seldom needed

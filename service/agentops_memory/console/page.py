@@ -287,15 +287,8 @@ def environment() -> "Environment":
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    made.filters |= {
-        "ago": markup.ago,
-        "line": markup.line,
-        "prose": markup.prose,
-        "snippet": markup.snippet,
-        "printable": printable,
-        "number": lambda number: f"{number:,}",
-        "size": markup.size,
-    }
+    shown = (markup.ago, markup.line, markup.prose, markup.snippet, markup.size, printable)
+    made.filters |= {it.__name__: it for it in shown} | {"number": lambda number: f"{number:,}"}
     made.globals |= {
         "sections": SECTIONS, "address": address, "compared": markup.compared, "id_of": public_id,
     }  # fmt: skip

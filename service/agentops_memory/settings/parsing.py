@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,14 +174,11 @@ def optional_file(text: str) -> Path | None:
 
 def endpoint(text: str) -> str:
     """Where spans go: `collector:4317` or a URL."""
-    try:
+    with suppress(ValueError):
         url = urlsplit(text if "://" in text else f"http://{text}")
-        is_usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:
-        is_usable = False
-    if not is_usable:
-        raise ValueError("is not an endpoint such as collector:4317 or http://collector:4318")
-    return text
+        if url.scheme in ("http", "https") and url.hostname and url.port != 0:
+            return text
+    raise ValueError("is not an endpoint such as collector:4317 or http://collector:4318")
 
 
 def size(text: str) -> int:
