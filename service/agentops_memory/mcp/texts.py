@@ -6,7 +6,6 @@ can pass for another memory or for a word of the service.
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import assert_never
 
 from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.ages import JUST_NOW, age_suffix, age_words
@@ -52,6 +51,14 @@ doubt, save."""
 
 END = "At the end of the work, call mem_session_end{messages}."
 
+BECAME = {
+    "created": "New: memory {0.id}, in session {1}.",
+    "updated": "Updated: memory {0.id} has this topic_key and is now at revision "
+    "{0.revision_count}; the text before is in its history.",
+    "deduplicated": "Duplicate: memory {0.id} says the same; it has been saved "
+    "{0.duplicate_count} times, and nothing was added.",
+}
+
 LISTED = 1000  # characters of a memory's content in a list
 
 
@@ -77,21 +84,7 @@ def guide(profile: Profile, project: str) -> str:
 
 def saved(outcome: m.Saved, type_: str, title: str, session: str, now: datetime) -> str:
     """`Saved [type] title`, then whether that is new, with the id, and what looks alike."""
-    match outcome.action:
-        case "created":
-            became = f"New: memory {outcome.id}, in session {_line(session)}."
-        case "updated":
-            became = (
-                f"Updated: memory {outcome.id} has this topic_key and is now at revision "
-                f"{outcome.revision_count}; the text before is in its history."
-            )
-        case "deduplicated":
-            became = (
-                f"Duplicate: memory {outcome.id} says the same; it has been saved "
-                f"{outcome.duplicate_count} times, and nothing was added."
-            )
-        case _:
-            assert_never(outcome.action)
+    became = BECAME[outcome.action].format(outcome, _line(session))
     if outcome.expires_at:
         became += f" It expires {_at(outcome.expires_at)}."
     warning = f"\nWarning: {outcome.warning}." if outcome.warning else ""

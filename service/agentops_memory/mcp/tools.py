@@ -26,7 +26,6 @@ from agentops_memory_client.contract.service import MemoryService
 from ..dataclasses import dataclass, replace
 from ..memory import redactor
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
-from ..memory.redactor import MAX_KEY
 from ..recall.query import MAX_PROMPT
 from ..settings.parsing import Profile
 from . import texts
@@ -242,7 +241,6 @@ class Tool:
         }
 
     def _faults(self, error: ValidationError) -> str:
-        """The faults of the arguments, in words, and what the tool takes."""
         every = error.errors(include_url=False, include_input=False, include_context=False)
         faults = [
             f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
@@ -479,7 +477,7 @@ def suggested_key(type_: str, title: str) -> str:
     words = _words(title)
     telling = [word for word in words if word not in LITTLE] or words
     key = f"{'-'.join(_words(type_)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
-    return key[:MAX_KEY]
+    return key[: redactor.MAX_KEY]
 
 
 def _words(text: str) -> list[str]:
