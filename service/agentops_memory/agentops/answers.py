@@ -10,15 +10,12 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from agentops_memory_client.contract import models as c
-from agentops_memory_client.contract.models import Explanation
 
 from ..http.query import ENTRY, STORE, public_id
 from ..memory.erasure import Erasure
 from ..memory.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 from ..memory.memory import NO_LINKS
-from ..memory.projects import Extent
 from ..memory.search import Budget, Hit, Packed, Reason, SearchResult
-from ..memory.space import Project
 from ..recall.explanation import MAX_EXPLAINED
 from ..recall.instants import rendered
 from ..recall.query import Term
@@ -93,7 +90,7 @@ class AnswerExplanation(BaseModel):
 
 def explained_item(
     hit: Hit, position: int, result: SearchResult, *, is_cut: bool | None = None
-) -> Explanation:
+) -> c.Explanation:
     """Why the memory at a position is in the answer, which has an explanation."""
     assert result.explanation is not None
     memory = whole_memory(hit)
@@ -147,7 +144,7 @@ def explained_answer(
     *,
     budget: Budget | None = None,
     packed: Packed | None = None,
-) -> Explanation:
+) -> c.Explanation:
     """How the text was understood, and why the memory that is asked for is not in the answer."""
     why = result.explanation
     assert why is not None
@@ -171,7 +168,7 @@ def explained_answer(
     )  # fmt: skip
 
 
-def explanation_of_kept(explanation: Explanation, hits: Sequence[Hit]) -> Explanation:
+def explanation_of_kept(explanation: c.Explanation, hits: Sequence[Hit]) -> c.Explanation:
     """The explanation, when one answer could hold these hits alone."""
     why = explanation.get("why_not")
     if why is None or why["reason"] != Reason.NONE or why["id"] in {it.memory.id for it in hits}:
@@ -179,7 +176,7 @@ def explanation_of_kept(explanation: Explanation, hits: Sequence[Hit]) -> Explan
     return {**explanation, "why_not": {**why, "reason": Reason.SIZE.value}}
 
 
-def _as_json(explanation: BaseModel) -> Explanation:
+def _as_json(explanation: BaseModel) -> c.Explanation:
     return explanation.model_dump(exclude_none=True)
 
 
@@ -341,12 +338,4 @@ def erasure(of: Erasure) -> ErasureReceipt:
         erased_at=rendered(of.erased_at),
         bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
         goes_on=of.goes_on or None, copies_not_reached=list(of.copies_not_reached),
-    )  # fmt: skip
-
-
-def erasure_plan(project: Project, extent: Extent) -> ErasurePlan:
-    return ErasurePlan(
-        project=project, observations=extent.memories, deleted=extent.deleted,
-        revisions=extent.revisions, sessions=extent.sessions - extent.shared_sessions,
-        sessions_kept=extent.shared_sessions,
     )  # fmt: skip

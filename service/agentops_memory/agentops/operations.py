@@ -168,12 +168,10 @@ class AgentOps(RecallOperations):
     async def update_observation(self, request: Question) -> c.Observation:
         memory_id = _memory_id(request)
         body = m.body(m.ChangeBody, await request.body())
-        change = wire.change(body)
         caller = await _writer(request)
         redactor = Redactor(self.rules(caller))
-        memory = await self.engine.write(
-            caller, saves.AMEND, memory_id, redactor.change(change), body.revision
-        )
+        change = redactor.change(wire.change(body))
+        memory = await self.engine.write(caller, saves.AMEND, memory_id, change, body.revision)
         annotate(_observation_span(memory))
         return wire.observation(memory, redacted=redactor.count)
 
@@ -204,7 +202,12 @@ class AgentOps(RecallOperations):
                 "dry_run=true as well to preview it."
             )
         if is_dry:
-            return a.erasure_plan(project, await self.projects().plan_erasure(caller, project))
+            extent = await self.projects().plan_erasure(caller, project)
+            return a.ErasurePlan(
+                project=project, observations=extent.memories, deleted=extent.deleted,
+                revisions=extent.revisions, sessions=extent.sessions - extent.shared_sessions,
+                sessions_kept=extent.shared_sessions,
+            )  # fmt: skip
         erasure = await self.projects().erase(caller, project)
         return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 

@@ -302,16 +302,15 @@ def context_span(text: str, filter_: Filter, context: Context) -> Attributes:
 
 def budget_span(budget: Budget, context: Context) -> Attributes:
     """A budget, and what it had no room for; nothing without one."""
-    if not budget.is_bounded or context.packed is None:
+    packed = context.packed
+    if not budget.is_bounded or packed is None:
         return {}
     return {
         "memory.context.max_tokens": budget.max_tokens,
         "memory.context.max_chars": budget.max_chars,
-        "memory.context.used_tokens": context.packed.tokens,
-        "memory.context.used_chars": context.packed.chars,
-        "memory.context.left_out_count": (
-            len(context.packed.left_out) + context.packed.summaries_left_out
-        ),
+        "memory.context.used_tokens": packed.tokens,
+        "memory.context.used_chars": packed.chars,
+        "memory.context.left_out_count": len(packed.left_out) + packed.summaries_left_out,
     }
 
 

@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 else:
     pydantic, pydantic_core = Lazy(None, "pydantic"), Lazy(None, "pydantic_core")
     responses = Lazy(None, "starlette.responses")
-    large_answers, protocol = (
-        Lazy(__package__, f"..http.{it}") for it in ("large_answers", "protocol")
-    )
+    large_answers = Lazy(__package__, "..http.large_answers")
+    protocol = Lazy(__package__, "..http.protocol")
     m = Lazy(__package__, ".models")
 
 T = TypeVar("T")
