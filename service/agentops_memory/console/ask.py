@@ -83,7 +83,6 @@ async def _answered(visit: Visit, filters: Mapping[str, str], limit: int) -> dic
 
 
 def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
-    """A memory of the answer: its line, its words marked by field, and its shares."""
     why = line.explain
     assert why is not None
     text = entry_line(Text(type=line.type, title=line.title, content=line.content), MOST_SHOWN)

@@ -21,7 +21,6 @@ from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
 from ..openwop.api import BASE
 from ..openwop.refs import RefEntryId
 from ..stores import anthropic, cloud, entry, store
-from ..stores import entry as version
 from .page import Visit, address
 
 ROWS = 20  # rows of a list
@@ -69,7 +68,7 @@ async def show_store(visit: Visit) -> Response:
     def read(tx: Transaction) -> Any:
         return store.known_store(tx, id_), entry.tree(
             tx, id_, limit=ROWS, prefix=prefix, is_shallow=True, after=query["after"] or None
-        ), version.list_versions(tx, id_, limit=ROWS, after=older)  # fmt: skip
+        ), entry.list_versions(tx, id_, limit=ROWS, after=older)  # fmt: skip
 
     known, tree, changes = await visit.read(read)
     named, steps = public_id(STORE, id_), folder.split("/") if folder else []
@@ -89,18 +88,18 @@ async def show_document(visit: Visit) -> Response:
     id_ = store.EntryId(_id(visit, "entry", ENTRY, store.NO_ENTRY))
     chosen, base, older = (_cursor(visit, it, VERSION) for it in ("version", "with", "after_id"))
 
-    def one(tx: Transaction, which: str) -> version.Version:
-        known = version.known_version(tx, of, store.VersionId(which))
+    def one(tx: Transaction, which: str) -> entry.Version:
+        known = entry.known_version(tx, of, store.VersionId(which))
         if known.entry != id_:
             raise NotFound(store.NO_VERSION)
         return known
 
     def read(tx: Transaction) -> dict[str, Any]:
-        listed, live = version.list_versions(tx, of, entry=id_, limit=ROWS, after=older), None
+        listed, live = entry.list_versions(tx, of, entry=id_, limit=ROWS, after=older), None
         if not listed.items:
             raise NotFound(store.NO_ENTRY)
         selected = one(tx, chosen or listed.items[0].id)
-        before = version.list_versions(tx, of, entry=id_, limit=1, after=selected.id).items
+        before = entry.list_versions(tx, of, entry=id_, limit=1, after=selected.id).items
         with suppress(NotFound):
             live = entry.known_entry(tx, of, id_)
         return {

@@ -128,8 +128,6 @@ class Parameters(dict[str, str]):
 
 @dataclass()
 class Visit:
-    """One request of a browser."""
-
     console: Console
     request: Request
     form: Form = field(default_factory=Form)
@@ -218,8 +216,6 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """The request of a read of AgentOps REST."""
-
     asking: Caller
     query: Query
 
