@@ -122,11 +122,10 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
     kinds = [getattr(error, "kind", ""), *(it.__name__ for it in type(error).__mro__)]
     text, code = str(error), REFUSED
     cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, Damaged):
-            kinds = [Damaged.__name__]
-            break
+    while cause is not None and not isinstance(cause, Damaged):
         cause = cause.__cause__
+    if cause is not None:
+        kinds = [Damaged.__name__]
     hints = OF_STARTS if is_start else HINTS
     hint = next(hints[kind] for kind in kinds if kind in hints)
     if is_start:
@@ -155,7 +154,6 @@ def show(text: str, indent: int = 0, **style: Any) -> None:
 
 
 def is_piped() -> bool:
-    """Whether something comes through standard input that is no terminal."""
     return not is_terminal(sys.stdin) and sys.stdin is not None
 
 

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
@@ -67,20 +67,12 @@ def log_uncaught() -> None:
         else:
             log.critical("uncaught exception", exc_info=error)
 
-    def warned(
-        message: Warning | str,  # noqa: ARG001 - it may quote anything
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,  # noqa: ARG001 - the signature of warnings.showwarning
-        line: str | None = None,  # noqa: ARG001 - as above
-    ) -> None:
-        log.warning("%s in %s:%d", category.__name__, filename, lineno)
-
     sys.excepthook = raised
     threading.excepthook = lambda it: raised(it.exc_type, it.exc_value, it.exc_traceback)
     sys.unraisablehook = lambda it: log.critical("exception ignored", exc_info=it.exc_value)
-    warnings.showwarning = warned
+    warnings.showwarning = lambda message, category, filename, lineno, *_: log.warning(  # noqa: ARG005 - it may quote anything
+        "%s in %s:%d", category.__name__, filename, lineno
+    )
     if logging.lastResort:
         logging.lastResort.setFormatter(_PlainFormatter())
 

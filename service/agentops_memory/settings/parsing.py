@@ -133,7 +133,6 @@ def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
 
 
 def interval(text: str) -> timedelta:
-    """A duration of a minute or more, or 0."""
     time = duration(text)
     if timedelta(0) < time < MINUTE:
         raise ValueError("is less than a minute")

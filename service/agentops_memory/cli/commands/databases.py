@@ -143,7 +143,6 @@ def _room(plan: Plan) -> str:
 
 POSTGRESQL = "postgresql"
 URL_PARTS = ("://", "password=", "host=", "dbname=")
-NO_PROJECT = "(none)"
 
 
 @command(
@@ -222,7 +221,7 @@ def _print_copied(it: "Copied") -> None:
     click.echo(f"{it.tenant}: {verb}, {contents}, equal on both sides.")
     if rows:
         out.print_table(("TABLE", "ROWS"), [it for it in counts.items() if it[1]])
-        named = ((NO_PROJECT if it is None else it, digest) for it, digest in digests.items())
+        named = (("(none)" if it is None else it, digest) for it, digest in digests.items())
         out.print_table(("PROJECT", "DIGEST"), [*named])
 
 

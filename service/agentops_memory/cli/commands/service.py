@@ -180,11 +180,10 @@ def _readiness(url: str) -> Facts | None:
         body = error.read()
     except (OSError, ValueError, HTTPException):
         return None
-    try:
+    with suppress(ValueError):
         answer = json.loads(body)
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) and "status" in answer else None
+        return answer if isinstance(answer, dict) and "status" in answer else None
+    return None
 
 
 def _sentences(facts: Facts) -> Iterator[tuple[str, str]]:
