@@ -76,7 +76,11 @@ class McpOverHttp:
         request.state.project = _project(request)
         annotate({"memory.project": request.state.project})
         try:
-            message = await _message(request)
+            body = await whole_body(request, MAX_BODY)
+            if len(body) < SHORT:
+                message = m.message_in(body)
+            else:
+                message = await asyncio.to_thread(m.message_in, body)  # others are served meanwhile
         except m.Fault as fault:
             return _response(m.refused(None, fault), STATUS)
         # Again: the body may have come slowly, and the key may be gone.
@@ -192,13 +196,6 @@ def _decoded(header: str | None) -> str | None:
 def _response(answer: Mapping[str, Any], status: Mapping[int, int] | None = None) -> Response:
     code = answer["error"]["code"] if "error" in answer else 0
     return Response(written(answer), (status or {}).get(code, 200), media_type="application/json")
-
-
-async def _message(request: Request) -> object:
-    body = await whole_body(request, MAX_BODY)
-    if len(body) < SHORT:
-        return m.message_in(body)
-    return await asyncio.to_thread(m.message_in, body)  # others are served meanwhile
 
 
 def _project(request: Request) -> Project:
