@@ -35,7 +35,6 @@ async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: 
 
 
 def counts(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[str]:
-    """How many lines there are for each reason."""
     lines = tx[ReviewTable].lines(within, set(ReviewReason), periods, None, COUNTED)
     return Counter(key.reason.value for key, _ in lines)
 

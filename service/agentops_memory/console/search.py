@@ -87,7 +87,6 @@ def loaded(tx: Transaction, ids: Sequence[MemoryId]) -> list[c.Observation]:
 
 
 def counts(tx: Transaction, ids: Sequence[MemoryId]) -> dict[str, Counter[str]]:
-    """How many of the memories have each type, tag and scope."""
     sql = tx[Sql]
     rows = sql.run(
         f"""SELECT m.type, s.scope, m.tags
