@@ -273,13 +273,10 @@ def padded(text: str, room: int) -> str:
 
 
 def size(count: int) -> str:
-    if count < 1024:
-        return f"{count} bytes"
-    amount, unit = count / 1024, "KiB"
-    for larger in ("MiB", "GiB"):
-        if amount >= 1024:
-            amount, unit = amount / 1024, larger
-    return f"{amount:.1f} {unit}"
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):.1f} {unit}"
+    return f"{count} bytes"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

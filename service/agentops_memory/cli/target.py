@@ -88,17 +88,13 @@ class Target:
     def settings(self) -> Settings:
         from .place import chosen_settings  # noqa: PLC0415 - nor is it needed for a url
 
-        return chosen_settings(self.flags)
+        return chosen_settings({"db_path": self.db})
 
     @property
     def scratch(self) -> Path | None:
         """The folder of temporary files: the database's, as a pod may write to no other."""
         folder = None if self.url else self.settings.db_path.parent
         return folder if folder and folder.is_dir() else None
-
-    @property
-    def flags(self) -> Mapping[str, str | None]:
-        return {"db_path": self.db}
 
 
 def run_on_target(
@@ -137,12 +133,12 @@ async def _opened(
 
     with ExitStack() as stack:
         try:
-            backend, tenant = usable(target.flags, target.tenant, may_make=may_make)
+            backend, tenant = usable(target, may_make=may_make)
             settings = backend.settings
         except (NoDatabase, StartRefused):
             if not may_be_missing:
                 raise
-            backend, tenant = usable(target.flags, target.tenant, may_make=True)
+            backend, tenant = usable(target, may_make=True)
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
             folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")

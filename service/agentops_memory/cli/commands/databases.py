@@ -234,12 +234,11 @@ UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes
 
 
 def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
-    """Print what there is of each tenant, or of the one that is named, and of the audit file."""
     target = Target.of({name: params[name] for name in OPTIONS})
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     with out.file_errors():
-        backend, tenant = backends.usable(target.flags, target.tenant, may_make=False)
+        backend, tenant = backends.usable(target, may_make=False)
         retention, at = backend.settings.retention, backends.now()
         every: dict[TenantId, StorageStats] = {}
         for each in [tenant] if target.tenant else backend.tenants():
