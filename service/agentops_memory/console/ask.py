@@ -89,7 +89,7 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
     terms = sorted(why["matched"], key=lambda it: float(it["score"]))
     total = sum(it["score"] for it in terms) or 1.0
     shares = {name: it * 100 for name, it in (why.get("fields") or {}).items() if it > 0}
-    starts = accumulate(shares.values(), initial=0.0)  # where the part of each in a bar begins
+    starts = accumulate(shares.values(), initial=0.0)  # of parts of a bar; all in hundredths
     return {
         "cost": cost_of(text),
         "why": why,
