@@ -14,7 +14,6 @@ from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
 from ..memory.ranking import Scored, frequency, scored
 from ..memory.search import Field, TermScore
-from ..memory.space import GLOBAL_AREA
 from ..recall.features import Features
 from ..recall.group import Lookup
 from ..recall.query import Term
@@ -95,7 +94,7 @@ class Source:
             if area_of(first) == area_of(last):
                 areas.append(area_of(first))
             else:  # all of the group's own
-                areas += [it for it in self.postings.areas_of(number) if it > GLOBAL_AREA]
+                areas += self.postings.areas_of(number)
         return areas
 
 

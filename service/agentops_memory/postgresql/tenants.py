@@ -204,7 +204,16 @@ def check_server(url: str) -> Iterator[Finding]:
         names = [*UNSAFE, "synchronous_standby_names", "autovacuum"]
         settings = dict(connection.execute(_SETTINGS, (names,)).fetchall())
         yield from check_durability(settings)
-        yield _check_transactions(connection)
+        ((number, longest),) = connection.execute(_LONG).fetchall()
+        if number:
+            yield warn(
+                "transactions",
+                f"Older than an hour: {number}, the oldest {float(longest) / 3600:.0f} hours. "
+                "Until they end, VACUUM removes nothing that was deleted since.",
+                "End them: pg_stat_activity shows whose they are.",
+            )
+        else:
+            yield ok("transactions", "None is older than an hour.")
         yield _check_autovacuum(connection, settings)
 
 
@@ -220,11 +229,13 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
             yield failed("format", str(refusal), "Starting the service upgrades it.")
             return
         yield ok("format", f"The schema {schema_of(tenant)} has this version.")
-        yield _check_indexes(connection, tenant)
-        yield _check_values(connection, tenant)
-        yield _check_words(connection, tenant)
+        if invalid := [it for (it,) in connection.execute(_INVALID, (schema_of(tenant),))]:
+            problem = f"These indexes are invalid: {some_of(invalid)}."
+            yield failed("schema", problem, f'REINDEX SCHEMA "{schema_of(tenant)}"')
+        else:
+            yield ok("schema", "Every index is valid.")
         with snapshot(connection, tenant) as ours:
-            yield ok("size", f"It has {stored(ours) / MIB:.1f} MiB.")
+            yield from _check_rows(ours, tenant)
 
 
 def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
@@ -243,18 +254,6 @@ def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
         yield ok("durability", "A commit is on disk, and on a standby, before it is acknowledged.")
 
 
-def _check_transactions(connection: Database) -> Finding:
-    ((number, longest),) = connection.execute(_LONG).fetchall()
-    if not number:
-        return ok("transactions", "None is older than an hour.")
-    return warn(
-        "transactions",
-        f"Older than an hour: {number}, the oldest {float(longest) / 3600:.0f} hours. Until they "
-        "end, VACUUM removes nothing that was deleted since.",
-        "End them: pg_stat_activity shows whose they are.",
-    )
-
-
 def _check_autovacuum(connection: Database, settings: dict[str, str]) -> Finding:
     if settings["autovacuum"] == "off":
         problem = "It is off: tables grow, searches get slower, and what was erased stays in pages."
@@ -266,33 +265,23 @@ def _check_autovacuum(connection: Database, settings: dict[str, str]) -> Finding
     return ok("autovacuum", "It is on.")
 
 
-def _check_indexes(connection: Database, tenant: TenantId) -> Finding:
-    if invalid := [it for (it,) in connection.execute(_INVALID, (schema_of(tenant),))]:
-        problem = f"These indexes are invalid: {some_of(invalid)}."
-        return failed("schema", problem, f'REINDEX SCHEMA "{schema_of(tenant)}"')
-    return ok("schema", "Every index is valid.")
-
-
-def _check_values(connection: Database, tenant: TenantId) -> Finding:
-    with snapshot(connection, tenant) as ours:
-        rows = damaged(ours)
-    if not rows:
-        return ok("values", "Every row has valid values.")
-    return failed(
-        "values",
-        f"These rows are damaged, and not served: {some_of(rows)}.",
-        "Their values are unknown: restore a backup of the database, or correct them with SQL.",
-    )
-
-
-def _check_words(connection: Database, tenant: TenantId) -> Finding:
-    with snapshot(connection, tenant) as ours:
-        ((drift,),) = ours.execute(_DRIFT)
+def _check_rows(connection: PostgresConnection, tenant: TenantId) -> Iterator[Finding]:
+    if rows := damaged(connection):
+        yield failed(
+            "values",
+            f"These rows are damaged, and not served: {some_of(rows)}.",
+            "Their values are unknown: restore a backup of the database, or correct them with SQL.",
+        )
+    else:
+        yield ok("values", "Every row has valid values.")
+    ((drift,),) = connection.execute(_DRIFT)
     if drift:
-        return warn(
+        yield warn(
             "index",
             f"It differs from the memories in {drift:,} row{'s' * (drift != 1)}.",
             "The next sweep repairs it; to repair it now, run `agentops-memory index --rebuild "
             f"--tenant {tenant}`.",
         )
-    return ok("index", "Its number of rows matches the memories.")
+    else:
+        yield ok("index", "Its number of rows matches the memories.")
+    yield ok("size", f"It has {stored(connection) / MIB:.1f} MiB.")
