@@ -298,7 +298,11 @@ def _all_copied(
         )
     done = {it: _same(source, target, it) for it in present}
     if not named:
-        _copy_audit(source, target)
+        ours, theirs = list(source.audit_lines()), list(target.audit_lines())
+        if theirs and theirs[: len(ours)] != ours:
+            raise CopyRefused("The target already has a different audit; nothing was copied.")
+        if not theirs:
+            target.put_audit(ours)
     _copy_keys(source.keys, target.keys, named, at, by)
     for tenant in chosen:
         tally = done.get(tenant)
@@ -357,11 +361,3 @@ def _copy_keys(
         with target.changing() as (before, put):
             ring = reduce(KeyRing.with_key, new, before)
             put(ring, at, KEYS_COPIED, by, keys=[key.id for key in new])
-
-
-def _copy_audit(source: Side, target: Side) -> None:
-    ours, theirs = list(source.audit_lines()), list(target.audit_lines())
-    if theirs and theirs[: len(ours)] != ours:
-        raise CopyRefused("The target already has a different audit; nothing was copied.")
-    if not theirs:
-        target.put_audit(ours)

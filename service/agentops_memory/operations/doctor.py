@@ -5,7 +5,7 @@ import platform
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -263,7 +263,18 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
         yield ok("backup", "Automatic backups are off.")
         return
     try:
-        yield _check_newest_backup(folder, settings.backup_every, now)
+        backup = newest(folder, now)
+        made = backup and f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
+        if not os.access(folder, os.W_OK | os.X_OK):
+            yield warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
+        elif backup is None:
+            yield warn("backup", f"There is no backup in {folder}.", LOG)
+        elif now - backup.made_at > LATE * settings.backup_every:
+            yield warn("backup", f"{made}, longer ago than twice MEMORY_BACKUP_EVERY.", LOG)
+        elif backup.is_damaged:
+            yield warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
+        else:
+            yield ok("backup", f"{made}.")
         if are_on_one_disk(folder, settings.db_path):
             yield warn(
                 "backup",
@@ -272,17 +283,3 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
             )
     except OSError as error:
         yield warn("backup", f"{error.filename or folder} cannot be read: {error.strerror}.", AWAY)
-
-
-def _check_newest_backup(folder: Path, every: timedelta, now: datetime) -> Finding:
-    backup = newest(folder, now)
-    if not os.access(folder, os.W_OK | os.X_OK):
-        return warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
-    if backup is None:
-        return warn("backup", f"There is no backup in {folder}.", LOG)
-    newest_is = f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
-    if now - backup.made_at > LATE * every:
-        return warn("backup", f"{newest_is}, longer ago than twice MEMORY_BACKUP_EVERY.", LOG)
-    if backup.is_damaged:
-        return warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
-    return ok("backup", f"{newest_is}.")

@@ -185,10 +185,8 @@ def _planned(
         for it in manifest.others
         if it.name in paths and not os.path.lexists(paths[it.name])
     }
-    near = {
-        **put_back,
-        backup.SEAL: settings.db_path,
-    }  # only what is moved as it is needs the same disk
+    # Only what is moved as it is needs the same disk.
+    near = {**put_back, backup.SEAL: settings.db_path}
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
     with files[backup.AUDIT].open("rb") if backup.AUDIT in files else nullcontext(()) as lines:
         after = since(settings.audit_file, lines)
