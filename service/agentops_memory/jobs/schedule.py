@@ -291,12 +291,9 @@ class BackgroundJobs:
     on_upgrade: OnUpgrade = noop
     index_cache: IndexCache = field(default_factory=IndexCache)
     sealer: Sealer | None = None
-    erased: runner.WorkSignal = field(
-        default_factory=runner.WorkSignal
-    )  # where something was erased
-    due: runner.WorkSignal = field(
-        default_factory=runner.WorkSignal
-    )  # where commitments may be due
+    # Where something was erased, and where commitments may be due.
+    erased: runner.WorkSignal = field(default_factory=runner.WorkSignal)
+    due: runner.WorkSignal = field(default_factory=runner.WorkSignal)
     _opened: runner.WorkSignal = field(default_factory=runner.WorkSignal)
     _damaged: runner.WorkSignal = field(default_factory=runner.WorkSignal)
 
