@@ -120,8 +120,9 @@ class Backlog:
             while self._queue and await self._is_settled(self._queue[0]):
                 pass
             self._idle.set()
+            pause = min(FIRST_PAUSE * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE)
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
+                async with asyncio.timeout(pause.total_seconds() if self._queue else None):
                     await self._wake.wait()
 
     async def _is_settled(self, write: Unsent) -> bool:
@@ -149,12 +150,6 @@ class Backlog:
         with spans.span("runtime.deliver", attributes, under=write.trace):
             method = getattr(self._client, write.operation)
             return await method(**fields, idempotency_key=write.key)
-
-    def _pause(self) -> float | None:
-        if not self._queue:
-            return None
-        pause: timedelta = FIRST_PAUSE * 2 ** min(self._failures - 1, 10)
-        return min(pause, LONGEST_PAUSE).total_seconds()
 
     def _settle(self, write: Unsent, outcome: object) -> None:
         """Forget a write: the service has answered it, or never will, as the outcome says."""
