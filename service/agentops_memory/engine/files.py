@@ -121,11 +121,8 @@ def make_folder(folder: Path) -> None:
 
 def sync(file_or_folder: Path) -> None:
     """Wait until the file's contents, or the folder's names, survive a power cut."""
-    descriptor = os.open(file_or_folder, os.O_RDONLY)
-    try:
+    with opened(file_or_folder) as descriptor:
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager
@@ -175,8 +172,16 @@ def drafts(folder: Path) -> Iterator[Path]:
 
     It is locked while its process lives, which tells it from what a killed one left behind.
     """
+    from tempfile import mkdtemp  # noqa: PLC0415 - seldom needed
+
     remove_leftovers(folder)
-    made, lock = _locked_folder(folder)
+    while True:
+        made = Path(mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
+        lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        # Another that tidies up may have been there before the lock was.
+        if _is_locked(lock) is not False and made.is_dir():
+            break
+        os.close(lock)
     try:
         yield made
     finally:
@@ -204,18 +209,6 @@ def _owner(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         status = path.parent.stat()
     return status.st_uid, status.st_gid
-
-
-def _locked_folder(folder: Path) -> tuple[Path, int]:
-    from tempfile import mkdtemp  # noqa: PLC0415 - seldom needed
-
-    while True:
-        made = Path(mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
-        lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # Another that tidies up may have been there before the lock was.
-        if _is_locked(lock) is not False and made.is_dir():
-            return made, lock
-        os.close(lock)
 
 
 @contextmanager
