@@ -233,9 +233,8 @@ JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
 
-BODY_CONFIG: ConfigDict = ConfigDict(
-    strict=True, extra="ignore", defer_build=True
-)  # of a body's model
+# Of a body's model.
+BODY_CONFIG: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)

@@ -299,20 +299,17 @@ class Origins:
         allowed: frozenset[str],
     ) -> None:
         *others, last = protocols
-        self._app = (
-            app
-            if not allowed
-            else CORSMiddleware(
+        read = dict.fromkeys(chain(last.read, *(it.read for it in others), READ))
+        self._app = app
+        if allowed:
+            self._app = CORSMiddleware(
                 app,
                 allow_origins=allowed,
                 allow_methods=METHODS,
                 allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols)},
-                expose_headers=list(
-                    dict.fromkeys(chain(last.read, *(it.read for it in others), READ))
-                ),
+                expose_headers=[*read],
                 allow_private_network=True,  # a page from elsewhere asks this machine, as allowed
             )
-        )
         self._protocols = protocols
         self._names = names
         self._allowed = allowed
