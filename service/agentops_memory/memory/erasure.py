@@ -319,14 +319,8 @@ def _sized(
 # Bytes that a row takes beside its texts, with its places in the indexes of its table: what
 # SQLite's dbstat says of files with thousands of them. In PostgreSQL it is more, 650 for a memory
 # and 130 for a revision: a size of that engine is too low by the difference.
-MEMORY_BYTES, REVISION_BYTES, RECORD_BYTES, RECEIPT_BYTES, NAME_BYTES, EVENT_BYTES = (
-    400,
-    60,
-    165,
-    100,
-    100,
-    200,
-)
+MEMORY_BYTES, REVISION_BYTES, RECORD_BYTES = 400, 60, 165
+RECEIPT_BYTES, NAME_BYTES, EVENT_BYTES = 100, 100, 200
 
 # By its own time; what was deleted before then goes as that.
 UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
@@ -368,9 +362,8 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
         columns = ("type", "title", "content", "tags")
         return " + ".join(f"coalesce({size_of(f'{table}.{it}')}, 0)" for it in columns)
 
-    whole = (
-        f"""{texts("m")} + {MEMORY_BYTES} + {_total(texts("r"))} + {REVISION_BYTES} * count(r.id)"""
-    )
+    history = f"""{_total(texts("r"))} + {REVISION_BYTES} * count(r.id)"""
+    whole = f"""{texts("m")} + {MEMORY_BYTES} + {history}"""
     return {
         Kind.DELETED: f"""
         SELECT count(*) + {_total("revisions")}, {_total("size")}, min(deleted_at),
@@ -402,8 +395,7 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
                min(CASE WHEN live THEN first END),
                {_total("number - :keep", "number > :keep AND :keep > 0")}
           FROM (SELECT count(*) AS number, min(coalesce(r.at, m.updated_at)) AS first,
-                       {live("m")} AS live,
-                       {_total(texts("r"))} + {REVISION_BYTES} * count(r.id) AS size
+                       {live("m")} AS live, {history} AS size
                   FROM memories m
                   LEFT JOIN revisions r ON r.memory_id = m.id
                  WHERE {in_a_session("m")} AND {UNDELETED_BY}
