@@ -69,27 +69,23 @@ def _rendered(at: datetime) -> str:
 
 def read(data: bytes) -> KeyRing:
     """The keys in the bytes; a ValueError says what is wrong, and shows only ids and names."""
-    document = _fields(_loaded(data), _DOCUMENT)
+    try:
+        loaded = json.loads(data, object_pairs_hook=_distinct)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno} is no JSON") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("it is no UTF-8") from error
+    version = loaded.get("version") if isinstance(loaded, dict) else None
+    if type(version) is not int or version < 1:
+        raise ValueError("it has no version")
+    if version > VERSION:
+        raise ValueError(f"it has version {version}, which a newer program wrote")
+    document = _fields(loaded, _DOCUMENT)
     keys = [_key(number, record) for number, record in enumerate(document["keys"], 1)]
     by_id = {key.id: key for key in keys}
     if len(by_id) < len(keys):
         raise ValueError("two of its keys have the same id")
     return KeyRing(keys=by_id, was_ever_used=bool(keys) or document["reset_at"] is None)
-
-
-def _loaded(data: bytes) -> object:
-    try:
-        document = json.loads(data, object_pairs_hook=_distinct)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is no JSON") from error
-    except UnicodeDecodeError as error:
-        raise ValueError("it is no UTF-8") from error
-    version = document.get("version") if isinstance(document, dict) else None
-    if type(version) is not int or version < 1:
-        raise ValueError("it has no version")
-    if version > VERSION:
-        raise ValueError(f"it has version {version}, which a newer program wrote")
-    return document
 
 
 def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -310,7 +306,15 @@ class KeyFile(KeyRegistry):
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))
         with replaced(real, DRAFT) as draft:
-            _write(draft, written(ring, at), like=real)
+            document = written(ring, at)
+            with created(draft, like=real) as file:
+                if os.write(file.fileno(), document) != len(document):
+                    raise OSError(0, "the disk is full")
+                # Later than the file's last change: its number may be used again within a tick.
+                now = time.time_ns()
+                with suppress(FileNotFoundError):
+                    now = max(now, real.stat().st_mtime_ns + 1)
+                os.utime(file.fileno(), ns=(now, now))
             # A change that is not audited is worse than a line about one that then failed.
             record(self._audit, at, action, by, **fields)
             self.made.note() if ring.was_ever_used else self.made.forget()
@@ -377,14 +381,3 @@ def _contents(path: Path) -> tuple[Stamp, bytes]:
         if path.is_symlink():
             raise
         return None, b""
-
-
-def _write(draft: Path, document: bytes, *, like: Path) -> None:
-    with created(draft, like=like) as file:
-        if os.write(file.fileno(), document) != len(document):
-            raise OSError(0, "the disk is full")
-        # Later than the file's last change: its number may be used again within a tick.
-        now = time.time_ns()
-        with suppress(FileNotFoundError):
-            now = max(now, like.stat().st_mtime_ns + 1)
-        os.utime(file.fileno(), ns=(now, now))
