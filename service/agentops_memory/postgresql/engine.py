@@ -329,10 +329,8 @@ class PostgresEngine:
         return answer
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def bound(tx: PostgresTransaction) -> T:
-            return work(tx, *args, **kwargs)
-
-        tenant, change = caller.tenant, Change(caller, bound, deadline())
+        tenant = caller.tenant
+        change = Change(caller, lambda tx: work(tx, *args, **kwargs), deadline())
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if is_within_one_project(work):

@@ -85,8 +85,7 @@ STALE = timedelta(seconds=5)  # after which what was seen last opens nothing
 LOST = (
     "Keys were created, but the database has none. Put them back, or create a key with "
     "`agentops-memory keys create --name NAME --role admin`; to give everyone access without a "
-    "key, "
-    "`agentops-memory keys reset --open`."
+    "key, `agentops-memory keys reset --open`."
 )
 
 _RING = """

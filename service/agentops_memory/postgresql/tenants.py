@@ -214,7 +214,14 @@ def check_server(url: str) -> Iterator[Finding]:
             )
         else:
             yield ok("transactions", "None is older than an hour.")
-        yield _check_autovacuum(connection, settings)
+        if settings["autovacuum"] == "off":
+            problem = "tables grow, searches get slower, and what was erased stays in pages."
+            yield warn("autovacuum", f"It is off: {problem}", "Set autovacuum to on.")
+        elif is_made(connection) and (without := [it for (it,) in connection.execute(_UNVACUUMED)]):
+            problem = f"It is off for these tables: {some_of(without)}."
+            yield warn("autovacuum", problem, "ALTER TABLE ... RESET (autovacuum_enabled)")
+        else:
+            yield ok("autovacuum", "It is on.")
 
 
 def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
@@ -252,17 +259,6 @@ def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
         yield warn("durability", PRIMARY.format(waits), "Set it to on.")
     else:
         yield ok("durability", "A commit is on disk, and on a standby, before it is acknowledged.")
-
-
-def _check_autovacuum(connection: Database, settings: dict[str, str]) -> Finding:
-    if settings["autovacuum"] == "off":
-        problem = "It is off: tables grow, searches get slower, and what was erased stays in pages."
-        return warn("autovacuum", problem, "Set autovacuum to on.")
-    without = [it for (it,) in connection.execute(_UNVACUUMED)] if is_made(connection) else []
-    if without:
-        problem = f"It is off for these tables: {some_of(without)}."
-        return warn("autovacuum", problem, "ALTER TABLE ... RESET (autovacuum_enabled)")
-    return ok("autovacuum", "It is on.")
 
 
 def _check_rows(connection: PostgresConnection, tenant: TenantId) -> Iterator[Finding]:
