@@ -283,17 +283,6 @@ class Exchange:
     async def _opened(
         self, call: Call[object], attempts: Attempts, upload: Upload | None = None
     ) -> httpx.Response:
-        with translated(self.url):
-            request = self._request(call, attempts, upload)
-            response = await self.backend.send(request, attempts.seconds_left)
-        if response.is_success:
-            return response
-        body = await self._body(response, attempts)
-        raise refusal(self.url, response.status_code, response.headers, body)
-
-    def _request(
-        self, call: Call[object], attempts: Attempts, upload: Upload | None
-    ) -> httpx.Request:
         headers = httpx.Headers(self.headers)
         headers.update(call.headers)
         if upload:
@@ -301,14 +290,20 @@ class Exchange:
         inject(headers)
         seconds = attempts.seconds_for_answer
         usual = min(seconds, self.policy.timeout.total_seconds())
-        return httpx.Request(
-            call.method,
-            call_url(self.base, call),
-            headers=headers,
-            content=None if call.body is None else json.dumps(call.body).encode("ascii"),
-            stream=upload,
-            extensions={"timeout": httpx.Timeout(usual, read=seconds).as_dict()},
-        )
+        with translated(self.url):
+            request = httpx.Request(
+                call.method,
+                call_url(self.base, call),
+                headers=headers,
+                content=None if call.body is None else json.dumps(call.body).encode("ascii"),
+                stream=upload,
+                extensions={"timeout": httpx.Timeout(usual, read=seconds).as_dict()},
+            )
+            response = await self.backend.send(request, attempts.seconds_left)
+        if response.is_success:
+            return response
+        body = await self._body(response, attempts)
+        raise refusal(self.url, response.status_code, response.headers, body)
 
     async def _body(self, response: httpx.Response, attempts: Attempts) -> bytes:
         body = bytearray()

@@ -83,7 +83,11 @@ class _Loader(yaml.SafeLoader):
         if self._depth == DEEPEST:
             mark = parent.start_mark if parent else None
             raise ComposerError(None, None, f"it is nested deeper than {DEEPEST} levels", mark)
-        self._count()
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            position = _at(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+            self._faults.add(position, f"This is too long: it has more than {MOST_NODES:,} values.")
+            raise TooManyFaults
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -91,13 +95,6 @@ class _Loader(yaml.SafeLoader):
             tag = rules.line(str(node.tag).replace(STANDARD, "!!", 1))
             self._faults.add(_at(node.start_mark), f"The tag {tag} is none of YAML's own.")
         return node
-
-    def _count(self) -> None:
-        self._nodes += 1
-        if self._nodes > MOST_NODES:
-            position = _at(self.peek_event().start_mark)  # type: ignore[no-untyped-call]
-            self._faults.add(position, f"This is too long: it has more than {MOST_NODES:,} values.")
-            raise TooManyFaults
 
     def compose_mapping_node(self, anchor: Any) -> MappingNode:
         mapping = super().compose_mapping_node(anchor)
@@ -374,15 +371,13 @@ def _items(fields: Fields, name: str) -> list[Spot]:
 def _known(spot: Spot, known: tuple[str, ...]) -> Fields:
     """The fields, each that there is not with a fault."""
     fields = spot.present_fields()
-    for name, it in fields.items():
-        if name not in known:
-            meant = close_to(name, known)
-            hint = f"Did you mean {meant}?" if meant else f"The fields are {', '.join(known)}."
-            it.refuse(f"There is no such field. {hint}")
+    _refuse_lookalikes(fields, known, f"The fields are {', '.join(known)}.")
     return fields
 
 
-def _refuse_lookalikes(fields: Fields, known: tuple[str, ...]) -> None:
+def _refuse_lookalikes(fields: Fields, known: tuple[str, ...], otherwise: str = "") -> None:
     for name, spot in fields.items():
-        if name not in known and (meant := close_to(name, known)):
-            spot.refuse(f"There is no such field. Did you mean {meant}?")
+        if name not in known:
+            meant = close_to(name, known)
+            if hint := f"Did you mean {meant}?" if meant else otherwise:
+                spot.refuse(f"There is no such field. {hint}")
