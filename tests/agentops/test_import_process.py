@@ -2,10 +2,11 @@
 
 import json
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..support.files import assert_sound
 from ..support.service import Clock, observation, serving
 
 SIZE = CHUNK + 200
+MOST_SELECTED = 1024  # FD_SETSIZE
 SECRET = "AKIA" + "IOSFODNN7" + "EXAMPLE"
 UID = "01900000-0000-7000-8000-{:012}"
 STORED = (
@@ -137,10 +139,11 @@ async def test_words_by_other_rules_than_those_of_the_index_are_prepared_again(
         await imported(tmp_path / "memory.db", reader)
 
 
+@pytest.mark.parametrize("executable", [None, "", "/none"])
 def test_without_a_process_threads_read_all_documents(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, executable: str | None
 ) -> None:
-    monkeypatch.setattr(sys, "executable", str(path.with_name("none")))
+    monkeypatch.setattr(sys, "executable", executable)
     with serving(path) as service:
         answer = service.http.post("/import", content=_body()).raise_for_status()
 
@@ -170,6 +173,17 @@ def test_a_document_is_read_by_a_thread_while_the_process_reads_another(reader: 
         assert reader.opened(other, Clock()())
         with pytest.raises(EOFError):  # and gets no rows of another
             next(late)
+
+
+def test_a_service_with_many_connections_has_a_process_too() -> None:
+    """Whose numbers are more than `select` takes."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2 * MOST_SELECTED), limits[1]))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, limits)
+        for _ in range(MOST_SELECTED):
+            stack.enter_context(Path(os.devnull).open("rb"))
+        started(stack.enter_context(closing(Reader())))
 
 
 def test_the_process_ends_with_its_service(reader: Reader) -> None:

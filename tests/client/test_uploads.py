@@ -105,6 +105,14 @@ def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
     assert spools(service.path.parent) == []
 
 
+def test_a_disk_that_is_full_refuses_an_import_that_was_in_memory(service: Service) -> None:
+    with file_size_limit(MEBIBYTE // 2):
+        answer = service.http.post("/import", content=document(MEBIBYTE * 3 // 4))
+
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "The disk cannot hold the body; nothing was stored."}
+
+
 @pytest.mark.slow
 def test_the_memory_of_a_large_import_and_export_is_bounded(path: Path) -> None:
     rows, size = 10_000, 12_000_000

@@ -45,7 +45,7 @@ class Reader:
 
     def __init__(self, features: Features = ALL, *, may_start: bool = True) -> None:
         self.process: subprocess.Popen[bytes] | None = None
-        self._may_start = may_start
+        self._may_start = may_start and bool(sys.executable)
         self._features = features
         self._lock = Lock()  # held to start it, and from a question to its answer
         self._connection: socket.socket | None = None
@@ -54,17 +54,21 @@ class Reader:
     def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
         """How many rows a document has in each list; then `rows` may be called, until `end`.
 
-        None if the process cannot be used now, or if the document is not valid.
+        None if the process cannot be used now, or if the document is not valid. OSError if the
+        document is in memory yet, and the disk cannot hold it: then it may be lost.
         """
-        if file.seek(0, os.SEEK_END) < SHORT or not self._lock.acquire(blocking=False):
+        if not self._may_start or file.seek(0, os.SEEK_END) < SHORT:
+            return None
+        handle = file.fileno()
+        file.flush()
+        if not self._lock.acquire(blocking=False):
             return None
         counts: dict[str, int] | None = None
         try:
-            if self._file is None and self._may_start:
+            if self._file is None:
                 if self.process is None or self.process.poll() is not None:
                     self._start()
-                file.flush()
-                counts = self._answer(now, file.fileno())
+                counts = self._answer(now, handle)
                 self._file = file if counts is not None else None
         except (OSError, EOFError):
             return None
@@ -124,8 +128,8 @@ class Reader:
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                [sys.executable, "-c", program, str(theirs.fileno()), *self._features],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, pass_fds=[theirs.fileno()],
+                [sys.executable, "-c", program, *self._features],
+                stdin=theirs, stdout=subprocess.DEVNULL,
                 start_new_session=True,  # a signal for the service's group is not meant for it
             )  # fmt: skip
 
@@ -150,17 +154,17 @@ def has_room() -> bool:
 
 def main() -> None:
     """Read what comes, until the service ends or has sent nothing for a while."""
-    handle, *names = sys.argv[1:]
+    features = frozenset(map(Feature, sys.argv[1:]))
     with suppress(OSError):  # where memory is short, this process goes first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     gc.set_threshold(100_000)  # rows leave no garbage
-    with socket.socket(fileno=int(handle)) as connection, suppress(EOFError, OSError):
+    with socket.socket(fileno=0) as connection, suppress(EOFError, OSError):
         while select([connection], [], [], IDLE)[0]:
             now = _received(connection)
             _, (file,), _, _ = socket.recv_fds(connection, 1, 1)
             # Opened anew, to be read at positions of its own.
             with os.fdopen(file), Path(f"/dev/fd/{file}").open("rb") as opened:
-                _read(connection, transfer.Document(opened, now), frozenset(map(Feature, names)))
+                _read(connection, transfer.Document(opened, now), features)
 
 
 def _read(connection: socket.socket, document: "transfer.Document", features: Features) -> None:
