@@ -8,10 +8,12 @@ import logging
 import re
 import signal
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -60,6 +62,17 @@ def lines() -> Iterator[Lines]:
     yield stream
     root.handlers = handlers
     root.setLevel(level)
+
+
+def test_a_line_is_written_while_opentelemetry_is_being_imported(
+    lines: Lines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "opentelemetry.trace"
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+    log.info("a context is missing")
+
+    assert lines.one()["message"] == "a context is missing"
 
 
 def test_a_line_has_its_time_its_level_its_logger_its_words_and_its_fields() -> None:

@@ -394,8 +394,9 @@ class _Histogram:
 
 def current_span() -> "Span | None":
     """The current span: None where OpenTelemetry, which takes 10 ms, has not been imported yet."""
-    trace = modules.get("opentelemetry.trace")
-    return trace.get_current_span() if trace else None
+    # What is being imported has it not yet, and may log, as other threads may.
+    current = getattr(modules.get("opentelemetry.trace"), "get_current_span", None)
+    return current() if current else None
 
 
 def trace_ids(span: "Span | None") -> dict[str, str]:
