@@ -61,6 +61,18 @@ def expire(service: Service, id_: int) -> None:
     assert answer.status_code == 200, answer.text
 
 
+def test_a_memory_that_expired_at_the_epoch_is_not_found(path: Path) -> None:
+    """Whose time is 0 in microseconds."""
+    with serving(path) as service:
+        expired = row(0, content="Aurora over the lake.", expires_at="1970-01-01T00:00:00Z")
+        imported(service, expired, row(1, content="Aurora over the sea."))
+
+    with serving(path) as service:
+        for _ in range(3):  # from the file, then from memory
+            found = service.http.get("/search", params={"q": "aurora", "project": "demo"}).json()
+            assert [it["content"] for it in found] == ["Aurora over the sea."]
+
+
 @requirement("life:transfer:carried")
 @pytest.mark.parametrize("size", [0, IN_STAGES])
 def test_what_is_exported_is_what_was_imported(service: Service, size: int) -> None:

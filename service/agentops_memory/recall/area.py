@@ -208,9 +208,9 @@ class Area:
         self.words += length
         self.spaces.append(row.space)
         self.created_at.append(row.created_at)
-        if row.expires_at:
+        if row.expires_at is not None:
             self.expires_at[position] = row.expires_at
-        if row.pinned_at:
+        if row.pinned_at is not None:
             self.pinned_at[position] = row.pinned_at
         if row.superseded_by:
             self.superseded_by[position] = row.superseded_by
