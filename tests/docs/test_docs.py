@@ -187,6 +187,22 @@ def test_a_cluster_command_names_what_exists() -> None:
                     assert (ROOT / path).exists(), step.command
 
 
+SESSION = re.compile(
+    r'"?(?:session_id|id)"?[=:]\s*"([^"]+)",\s+"?project"?[=:]\s*"([^"]+)"'
+    r'|start_session\("([^"]+)", "([^"]+)"'
+)
+
+
+def test_the_documents_use_a_session_id_for_one_project() -> None:
+    projects: dict[str, set[str]] = {}
+    for document in DOCUMENTS:
+        for session, project, started, of in SESSION.findall(document.read_text("utf-8")):
+            projects.setdefault(session or started, set()).add((project or of).strip().lower())
+
+    assert len(projects) > 5
+    assert {id_: names for id_, names in projects.items() if len(names) > 1} == {}
+
+
 @for_each("document", DOCUMENTS)
 def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
