@@ -9,6 +9,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from agentops_memory.agentops import transfer
+
 from ..support.requirements import requirement
 from ..support.samples import examples
 from ..support.service import Service
@@ -152,6 +154,24 @@ def counts(told: Row) -> tuple[int, int, int, int]:
     kinds = ("new", "restored", "same", "conflicting")
     new, back, same, conflicting = (told[f"{kind}_observations"] for kind in kinds)
     return new, back, same, conflicting
+
+
+@requirement("agentops:import:dry-run")
+def test_a_plan_of_many_chunks_tells_what_the_import_then_does(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "CHUNK", 4)
+    number = next(NUMBERS)
+    rows = [row(content=f"Row {it}.", topic_key=f"k{it}") for it in range(10)]
+    document = anew({"sessions": [{"id": "s", "project": "p"}], "observations": rows}, number)
+    told = assert_the_plan_is_true(service, number, document)
+    assert (told["new_sessions"], counts(told)) == (1, (10, 0, 0, 0))
+    document["observations"][8]["content"] = "Other."
+
+    told = assert_the_plan_is_true(service, number, document)
+
+    assert (told["same_sessions"], counts(told)) == (1, (0, 0, 9, 1))
+    assert [it["place"] for it in told["conflicts"]] == [8]
 
 
 @pytest.mark.heavy
