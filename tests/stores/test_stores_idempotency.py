@@ -25,7 +25,6 @@ from ..support.stores import STORES, at, entry, entry_at, fault, store, update
 __all__ = ["service"]
 
 KEYS = count()
-CONFLICT = (409, "conflict_error", None)
 ERASED = "This was done, but its response has been erased."
 REUSED = "Idempotency key reused with a different request body."
 
@@ -158,16 +157,21 @@ def test_what_was_made_and_is_gone_is_not_there(service: Service) -> None:
     held = ask(service.http, writes[1], f"{key}-2").json()
     writes.append(Write("PUT", entry_at(home, held), {"content": "c"}))
     ask(service.http, writes[2], f"{key}-3")
+    writes.append(Write("POST", f"/anthropic/v1/memory_stores/{home['id']}", {"name": "Going"}))
+    ask(service.http, writes[3], f"{key}-4")
     service.http.delete(at(home))
 
     again = [
         ask(service.http, write, under)
-        for write, under in zip(writes, (key, f"{key}-2", f"{key}-3"), strict=True)
+        for write, under in zip(writes, (key, f"{key}-2", f"{key}-3", f"{key}-4"), strict=True)
     ]
 
-    assert [fault(answer)[0] for answer in again] == [404, 404, 404]
-    assert again[0].json()["error"]["message"] == ERASED
-    assert home["id"] in again[1].json()["error"]["message"]
+    assert [fault(answer)[0] for answer in again[:3]] == [404] * 3
+    assert again[3].status_code == 404
+    messages = [answer.json()["error"]["message"] for answer in again]
+    assert messages[0] == ERASED
+    assert all(home["id"] in message for message in messages[1:3])
+    assert messages[3] == "No such memory store."
 
 
 @requirement("anthropic:once")
