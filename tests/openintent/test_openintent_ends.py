@@ -23,6 +23,7 @@ from ..support.openintent_agents import (
     ok,
     refused,
     report,
+    working,
 )
 from ..support.process import until
 from ..support.requirements import requirement
@@ -49,12 +50,15 @@ def task_with(lead: Agent, ada: Agent, count: int, size: int = 2000) -> Json:
     return task
 
 
-def archived(lead: Agent, task: Json) -> list[str]:
-    """The keys in all archives of a task, each of which has its bounds."""
+def archives(lead: Agent, task: Json) -> list[Json]:
     path = f"{INTENTS}/{task['intent_id']}/events"
     asked = {"event_type": "memory.archived", "after": 0, "limit": 1000}
-    events = ok(lead.ask("GET", path, params=asked))
-    parts = [it["payload"] for it in events]
+    return [it["payload"] for it in ok(lead.ask("GET", path, params=asked))]
+
+
+def archived(lead: Agent, task: Json) -> list[str]:
+    """The keys in all archives of a task, each of which has its bounds."""
+    parts = archives(lead, task)
     for number, part in enumerate(parts, start=1):
         assert part["entries_archived"] == len(part["snapshot"]) <= 200
         assert (part.get("part", 1), part.get("parts", 1)) == (number, len(parts))
@@ -105,7 +109,7 @@ def test_a_large_end_is_seen_whole_while_its_archives_are_moved(path: Path) -> N
         ends = "(SELECT {}(id) FROM events WHERE type = 'memory.archived')"
         between = f"OLD.event_id > {ends.format('min')} AND OLD.event_id < {ends.format('max')}"
         with broken(path, "DELETE", "pending_archives", when=between):
-            ended = ok(report(ada, task, status="completed"))
+            ended = ok(report(ada, task, status="failed"))
 
             assert rows(path, "SELECT count(*) > 1 FROM pending_archives") == [(1,)]
             everything = [str(it) for it in range(count)]
@@ -114,9 +118,11 @@ def test_a_large_end_is_seen_whole_while_its_archives_are_moved(path: Path) -> N
             assert refused(ada.get(kept)) == (404, "ENTRY_NOT_FOUND")
             assert refused(ada.patch(kept)) == (404, "ENTRY_NOT_FOUND")
             assert ok(ada.ask("DELETE", BATCH, params={"namespace": "notes"}))["deleted"] == 0
-            again = ada.make(memory_type="working", key=kept["key"])  # the key is free at once
+            assert ended["status"] == "failed"
+            ok(report(ada, task, status="ready"))
+            again = working(ada, task, kept["key"])  # the key is free at once
+            assert [it["id"] for it in ada.query()["entries"]] == [again["id"]]
             assert archived(lead, task) == everything
-            assert ended["status"] == "completed"
             then: list[int] = []
             run(path, goes_of_the_log(then))  # what is pending is no old event yet
         until(lambda: rows(path, "SELECT count(*) FROM pending_archives") == [(0,)])
@@ -125,6 +131,9 @@ def test_a_large_end_is_seen_whole_while_its_archives_are_moved(path: Path) -> N
         assert archived(lead, task) == everything
         assert [it["id"] for it in ada.query()["entries"]] == [again["id"]]
         assert rows(path, "SELECT count(*) FROM agent_memories") == [(1,)]
+        ok(report(ada, task, status="completed"))
+        last = archives(lead, task)[-1]
+        assert [it["key"] for it in last["snapshot"]] == [kept["key"]]
 
 
 @requirement("OI-32", "OI-89")

@@ -371,5 +371,6 @@ def test_a_write_under_a_key_is_made_once_for_one_agent(service: Service, ada: A
     ada.make(key="b")
     assert ok(removal.ask("DELETE", f"{BATCH}?key=b")) == {"deleted": 1, "has_more": False}
     assert "b" in ada.found()
-    ada.delete(entry)
+    one = {"Idempotency-Key": "k4"}
+    assert [ada.delete(entry, **one).status_code for _ in range(2)] == [200, 200]
     assert refused(once.post()) == (404, "ENTRY_NOT_FOUND")

@@ -11,6 +11,7 @@ from openintent.models import CoordinatorStatus, EventType, Permission, TaskStat
 from ..support.callers import audit
 from ..support.engines import rows
 from ..support.openintent_agents import (
+    BATCH,
     COORDINATORS,
     INTENTS,
     MEMORY,
@@ -275,6 +276,27 @@ def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
 
 
 @pytest.mark.slow
+@requirement("OI-11", "OI-56")
+def test_what_is_hidden_is_answered_as_what_there_is_not(team: Team) -> None:
+    intent = team.intent()
+    task = team.task(intent)
+    part, entry, own = team.coordinate(intent), working(team.ada, task), team.ada.make(key="own")
+    eve, of_intent = team.agent("eve"), f"{INTENTS}/{{}}"
+
+    for path, id_ in (
+        (of_intent, intent["id"]), (f"{of_intent}/tasks", intent["id"]),
+        (f"{of_intent}/events", intent["id"]), (f"{of_intent}/acl", intent["id"]),
+        (f"{of_intent}/coordinators", intent["id"]), (f"{TASKS}/{{}}", task["id"]),
+        (f"{COORDINATORS}/{{}}", part["id"]), (f"{MEMORY}/{{}}", entry["id"]),
+    ):  # fmt: skip
+        hidden, none = (eve.ask("GET", path.format(it)) for it in (id_, id_[:-12] + "0" * 12))
+        assert (hidden.status_code, hidden.content) == (404, none.content), path
+    for it in (entry, own):  # from an administrator, too
+        assert refused(team.root.get(it)) == (404, "ENTRY_NOT_FOUND")
+    assert team.root.query()["total"] == 0
+
+
+@pytest.mark.slow
 @requirement("OI-55")
 def test_guardrails_bind_what_is_bound_to_their_intent_alone(team: Team) -> None:
     intent, other = team.intent(), team.intent()
@@ -299,7 +321,7 @@ def test_guardrails_bind_what_is_bound_to_their_intent_alone(team: Team) -> None
     team.coordinate(intent, denied_semantic_namespaces=["policies"])
     assert refused(team.ada.patch(allowed)) == (403, "ACCESS_DENIED")
     assert refused(team.ada.delete(allowed)) == (403, "ACCESS_DENIED")
-    kept = ok(team.ada.ask("DELETE", f"{MEMORY}/batch", params={"namespace": "p*"}))
+    kept = ok(team.ada.ask("DELETE", BATCH, params={"namespace": "p*"}))
     assert kept["deleted"] == 0
     assert ok(team.ada.patch(free))["version"] == 2
 
@@ -311,6 +333,26 @@ def test_guardrails_bind_what_is_bound_to_their_intent_alone(team: Team) -> None
         team.bob.make(key=key, pinned=True, **scope)
     full = team.bob.post(key="e", **scope)
     assert (refused(full)[0], full.json()["limit"]) == (429, "max_episodic_memory_per_agent")
+
+
+@pytest.mark.slow
+@requirement("OI-55", "OI-65")
+def test_a_deletion_of_many_passes_over_what_guardrails_keep(team: Team) -> None:
+    intent = team.intent()
+    of_all = {"memory_type": "semantic", "scope": {"intent_id": intent["id"]}}
+    for namespace in ("facts", "kept"):
+        team.root.permit(namespace, lead="write")
+    team.lead.make(namespace="facts", **of_all)
+    kept = of_all | {"namespace": "kept"}
+    entries = [team.lead.body(key=str(it), **kept) for it in range(100)]  # as many as are read
+    ok(team.lead.ask("POST", BATCH, {"entries": entries}))
+    team.coordinate(intent, denied_semantic_namespaces=["kept"])
+
+    deleted = ok(team.lead.ask("DELETE", BATCH, params={"memory_type": "semantic", "limit": 1}))
+
+    assert deleted == {"deleted": 1, "has_more": False}
+    assert team.lead.query(namespace="kept")["total"] == 100
+    assert team.lead.query(namespace="facts")["total"] == 0
 
 
 @requirement("OI-87", "OI-88", "OI-12", "OI-78")

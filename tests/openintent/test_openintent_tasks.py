@@ -167,6 +167,23 @@ def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> No
     assert team.log(task)[-1]["payload"]["snapshot"][0]["key"] == "progress"
 
 
+@requirement("OI-34", "OI-42")
+def test_a_task_that_is_mirrored_as_finished_archives_what_its_agent_has_of_it(team: Team) -> None:
+    intent = team.intent()
+    for id_ in ("early", "late"):
+        scope = {"task_id": id_}
+        team.ada.make(memory_type="working", key=id_, scope=scope)
+        team.bob.make(memory_type="working", key=id_, scope=scope)
+    team.task(intent, id="early", status="completed")
+    late = team.task(intent, None, id="late")
+    ok(report(team.lead, late, assigned_agent="ada", status="cancelled"))
+
+    assert team.ada.found() == []
+    assert sorted(team.bob.found()) == ["early", "late"]
+    archived = [it["payload"] for it in team.log(intent) if it["type"] == "memory.archived"]
+    assert [it["key"] for each in archived for it in each["snapshot"]] == ["early", "late"]
+
+
 @pytest.mark.slow
 @requirement("OI-42", "OI-32")
 def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team) -> None:
@@ -215,6 +232,9 @@ def test_working_memory_of_a_task_has_limits(team: Team) -> None:
     more = team.ada.post(**body | {"key": "e"})
     assert more.json()["limit"] == "max_working_memory_per_task"
     assert working(team.ada, other, "e")["version"] == 1
+    team.coordinate({"id": other["intent_id"]}, max_working_memory_per_task=0)
+    none = team.ada.post(key="f", memory_type="working", scope={"task_id": other["id"]})
+    assert (refused(none)[0], none.json()["max_capacity"]) == (429, 0)
     entries = [team.ada.body(**body | {"key": str(it)}) for it in range(3)]
     batch = team.ada.ask("POST", f"{MEMORY}/batch", {"entries": entries})
     assert refused(batch) == (429, "CAPACITY_EXCEEDED")
