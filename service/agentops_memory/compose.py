@@ -108,6 +108,8 @@ async def opened(
         settings=settings, telemetry=telemetry, clock=clock, redaction=redaction_of(settings),
         audit=audit_of(settings, clock), of_openwop=of_openwop or openwop.operations,
         reader=Reader(settings.recall, may_start=has_room()),
+        # Kept from here on: what fires while the storage is opened counts, too.
+        exposition=None if settings.metrics == "off" else telemetry.exposition(),
     )  # fmt: skip
     sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
@@ -176,6 +178,7 @@ class _Wiring:
     audit: AuditLog
     of_openwop: OpenWopOperations
     reader: Reader
+    exposition: Callable[[str], tuple[bytes, str]] | None  # of measurements, where they are shown
 
     @property
     def rules(self) -> RulesOf:
@@ -368,9 +371,8 @@ class _Wiring:
 
     def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
         """Those for operators."""
-        mode = self.settings.metrics
-        if mode == "off":
+        if self.exposition is None:
             return probes.operations
-        exposition, is_open = self.telemetry.exposition(), mode == "open"
-        measured = scrape(figures.refresh, exposition, gate, is_open=is_open)
+        is_open = self.settings.metrics == "open"
+        measured = scrape(figures.refresh, self.exposition, gate, is_open=is_open)
         return [*probes.operations, measured]

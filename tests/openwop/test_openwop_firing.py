@@ -128,7 +128,7 @@ def test_what_was_due_while_the_service_was_down_has_fired_before_anybody_asks(p
     clock.advance(hours=2)
     theirs = path.with_name("memory.db.tenants") / "acme.db"
 
-    for _ in range(2):
+    for counted in (2, 0):
         with (
             serving(path, clock=clock) as service,
             keyed(service) as ada,
@@ -137,6 +137,8 @@ def test_what_was_due_while_the_service_was_down_has_fired_before_anybody_asks(p
             assert stored(path) == ["fired"]
             ok(bob.ask("GET", "/refs"))
             assert stored(theirs) == ["fired"]
+            figures = ada.http.get("/metrics").text
+            assert f'memory_commitments_fired_total{{condition="time"}} {counted}.0' in figures
             told = [Intents(it).fired() for it in (ada, bob)]
             assert told == [[firing(each)] for each in armed]
 
