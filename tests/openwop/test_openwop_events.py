@@ -6,6 +6,8 @@ from threading import Barrier
 
 import pytest
 
+from agentops_memory.http import query as http
+
 from ..support.openwop_followers import Writers
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_looks import wire
@@ -142,6 +144,30 @@ def test_the_events_of_all_runs_are_followed_and_chosen_by_type(host: Host) -> N
         assert len(page["events"]) <= 2
         walked, cursor = walked + page["events"], {"after": page["next"]}
     assert walked == stream(host)["events"]
+
+
+@requirement("OW-21", "OW-57", "OW-58")
+def test_events_that_do_not_fit_into_an_answer_are_in_the_next_one(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = host.in_run("r1")
+    for number in range(9):
+        run.put(f"{number}", tags=["t" * 256, "u" * 256])
+    run.end()
+    every = stream(host)["events"]
+    monkeypatch.setattr(http, "MAX_ANSWER", 4096)
+
+    parts, after = list[Json](), dict[str, object]()
+    while not parts or not parts[-1]["isComplete"]:
+        parts.append(ok(host.ask("GET", "/runs/r1/events", params=after)))
+        after = {"after": parts[-1]["events"][-1]["sequence"]}
+    assert [event for part in parts for event in part["events"]] == every
+    assert len(parts) > 2
+
+    walked, cursor = list[Json](), dict[str, object]()
+    while (page := stream(host, **cursor))["events"]:
+        walked, cursor = walked + page["events"], {"after": page["next"]}
+    assert walked == every
 
 
 @requirement("OW-58")

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentops_memory.http import query as http
+
 from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, faults, ok
 from ..support.openwop_tenants import EXAMPLES, NEVER, anew, page, said
@@ -134,6 +136,27 @@ def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     assert page(host, tag="a", limit=1)["next"]
     last = page(host, tag="a", before=page(host, tag="a", limit=1)["next"])
     assert said(last["entries"]) == ["0"]
+
+
+@requirement("OW-21")
+def test_entries_that_do_not_fit_into_an_answer_are_in_the_next_one(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [host.put(f"heron {number} {'x' * 500}")["id"] for number in range(12)]
+    monkeypatch.setattr(http, "MAX_ANSWER", 4096)
+
+    walked, query = list[str](), dict[str, object]()
+    while (answer := page(host, **query))["entries"]:
+        assert 0 < len(answer["entries"]) < 6
+        walked += [it["id"] for it in answer["entries"]]
+        if "next" not in answer:
+            break
+        query = {"before": answer["next"]}
+    assert walked == made[::-1]
+
+    words = {"memoryRef": host.ref, "q": "heron", "limit": 100}
+    found = ok(host.ask("GET", "/search", params=words))
+    assert 0 < len(found["entries"]) == len(found["ranks"]) < 6
 
 
 @requirement("OW-50")
