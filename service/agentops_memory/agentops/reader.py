@@ -129,7 +129,7 @@ class Reader:
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-c", program, *self._features],
-                stdin=theirs, stdout=subprocess.DEVNULL,
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
                 start_new_session=True,  # a signal for the service's group is not meant for it
             )  # fmt: skip
 
