@@ -111,7 +111,10 @@ def test_a_ref_without_entries_is_0_and_0(host: Host) -> None:
 
 @requirement("OW-77", "OW-70", "OW-42")
 def test_a_host_merges_what_it_judges_to_be_one(host: Host) -> None:
-    made = [host.put(it, tags=["subject:ada", it[0]]) for it in ("likes tea", "drinks tea", "old")]
+    made = [
+        host.put(it, tags=["subject:ada", it[0]], ttlSeconds=60 * len(it))
+        for it in ("likes tea", "drinks tea", "old")
+    ]
 
     merge = {"ids": ids(made[:2]), "content": f"tea; {SECRET}", "tags": ["a"], "more": 1}
     answer = host.consolidate(merge)
@@ -119,6 +122,7 @@ def test_a_host_merges_what_it_judges_to_be_one(host: Host) -> None:
     payload, (merged, *rest) = passed(answer, CONSOLIDATED), host.entries()
     assert rest == made[2:]
     assert merged["content"] == "tea; [REDACTED:openai-key]"
+    assert merged["expiresAt"] == made[0]["expiresAt"]  # the first of them to end
     assert sorted(merged["tags"]) == ["a", "subject:ada"]
     assert (payload["inputCount"], payload["outputCount"]) == (3, 2)
     told = about(host, merged["id"])

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import httpx
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.retention import Retentions
@@ -150,6 +150,7 @@ def verdict(ref: str) -> int:
 
 
 @EXAMPLES
+@example(pieces=["tenants", "Default", "x"], by="/")
 @given(pieces=st.lists(PIECES, min_size=1, max_size=5), by=st.sampled_from("/\\:"))
 @requirement("OW-30", "OW-31", "OW-35")
 def test_the_grammar_of_refs_is_no_more_than_this(host: Host, pieces: list[str], by: str) -> None:

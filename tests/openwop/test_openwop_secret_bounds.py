@@ -61,7 +61,7 @@ def test_values_beyond_the_bound_are_429_and_those_before_stay_secret(
         assert filled(theirs.in_run("r1")) == fit  # each tenant has a bound of its own
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @requirement("OW-107", "OW-64")
 def test_room_of_a_run_that_ended_elsewhere_or_is_unknown_is_free(
     service: Service, host: Host
