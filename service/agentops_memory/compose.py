@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, closing, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
 
+from . import console
 from .agentops import routes as agentops
 from .agentops.operations import AgentOps
 from .agentops.reader import Reader, has_room
@@ -15,7 +16,6 @@ from .agentops.shortcuts import PATH as SAVES
 from .agentops.shortcuts import TRACE_HEADERS, FastReads, FastSaves, PlainHeads, tail_of
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
-from .console import routes as console
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
 from .dataclasses import dataclass

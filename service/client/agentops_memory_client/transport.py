@@ -10,7 +10,15 @@ import re
 import ssl
 import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+)
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,12 +31,27 @@ from .contract import errors, reading
 from .contract.errors import Invalid, MemoryServiceError, Misconfigured, Unreachable
 from .contract.models import Progress
 from .contract.service import Call
-from .tracing import inject
+
+try:
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ModuleNotFoundError:
+    HAS_TRACING = False
+else:
+    HAS_TRACING = True
 
 PORTS = range(1, 1 << 16)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
+
+
+def inject(headers: MutableMapping[str, str]) -> None:
+    """Add the W3C trace context headers of the current span, if there is one.
+
+    There is none without OpenTelemetry's API, which is an extra.
+    """
+    if HAS_TRACING:
+        TraceContextTextMapPropagator().inject(headers)
 
 
 def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:

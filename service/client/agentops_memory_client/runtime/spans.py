@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeAlias
 
 from .. import Found, __version__
-from ..tracing import HAS_TRACING, inject
+from ..transport import HAS_TRACING, inject
 
 if HAS_TRACING:
     from opentelemetry import trace
