@@ -13,10 +13,12 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
+from agentops_memory.jobs.retention import scrub_all
 from agentops_memory.jobs.schedule import counted
 from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.saves import save
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.memory.saves import erase, save
 from agentops_memory.sqlite import SqliteEngine, tenants
 from agentops_memory.sqlite.tenants import Engines, TenantsEngine, remove, tenant_file
 
@@ -277,3 +279,23 @@ async def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_pat
         await until(lambda: "acme.db" not in held_open(tmp_path))
         going_on.set()
         assert [rows.memories for rows in await counting_rows] == [0, 1]
+
+
+@pytest.mark.heavy
+async def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as engine:
+        for _ in range(3):
+            await saved(engine, ACME)
+            erasure = await engine.write(ACME, erase, MemoryId(1))
+            assert erasure is not None
+            await scrub_all(engine, ACME)
+            for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
+                file.unlink()
+        assert await count(engine, ACME) == 0
+        await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
+    assert held_open(tmp_path) == []
+
+
+def gone_but_open(folder: Path) -> list[str]:
+    targets = (_target(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]

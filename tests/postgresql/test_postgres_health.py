@@ -60,3 +60,11 @@ def test_a_database_that_is_away_is_told_of_as_a_check_that_failed(tmp_path: Pat
         assert found["error"] == found["checks"]["database"]["detail"]
         database.start()
         assert ready(one.http)[0] == 200
+
+
+@pytest.mark.heavy
+@pytest.mark.skipif(not is_found(), reason=NOT_FOUND)
+def test_a_standby_that_no_commit_waits_for_is_none(tmp_path: Path) -> None:
+    settings = ("synchronous_standby_names=absent", "synchronous_commit=local")
+    with server(*settings) as database, pods(tmp_path / "a", database.url, count=1) as one:
+        assert ready(one.http)[1]["checks"]["standby"]["status"] == "warning"

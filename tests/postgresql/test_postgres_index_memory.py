@@ -96,6 +96,22 @@ def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
 
 
 @pytest.mark.slow
+def test_each_service_answers_as_the_database_is_now(three: list[Service], held: list[int]) -> None:
+    one, other, plain = three
+    first = one.save("apple", project="red")["id"]
+    for number, writers in enumerate([(other,), (other, one), (one, other), ()]):
+        for it in (one, other):
+            held.clear()
+            asked_until_held(it, held)
+        for it in writers:
+            it.save(f"apple {number} in {it.url}", project="red")
+        if not writers:
+            other.http.delete(f"/observations/{first}").raise_for_status()
+        answers = [found(it, "apple") for it in three]
+        assert answers == [found(plain, "apple")] * 3, number
+
+
+@pytest.mark.slow
 def test_what_is_held_is_dropped_with_a_connection(
     three: list[Service], held: list[int], postgresql: str
 ) -> None:

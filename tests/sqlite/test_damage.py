@@ -16,6 +16,7 @@ from agentops_memory.http import middleware as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, writer
+from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
 from ..support.damages import WORDS, harmed, page_of
@@ -257,3 +258,14 @@ def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(path: Pat
 
     asyncio.run(test())
     assert_sound(path, live=6)
+
+
+def test_what_leaves_the_schema_leaves_it_with_its_indexes_whatever_it_is_called() -> None:
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.execute("""CREATE TABLE "o'dd" (x UNIQUE, y)""")
+        database.execute("CREATE TABLE other (x)")
+        database.execute("""CREATE INDEX "it's" ON other (x)""")
+        for statement in drop_statements(["o'dd", "it's"]):
+            database.execute(statement)
+
+        assert database.execute("SELECT name FROM sqlite_schema").fetchall() == [("other",)]

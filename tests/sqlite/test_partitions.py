@@ -113,6 +113,32 @@ def test_global_memories_are_found_from_every_project_and_in_all_of_them_each_on
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
+def test_what_becomes_of_a_global_memory_becomes_of_it_everywhere(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
+    for project in "ab":
+        service.save("apple", project=project)
+    everyone = {"a", "b", "never"}
+
+    def finders(word: str) -> set[str]:
+        assert_index_is_whole(service.path)
+        return {it for it in everyone if search(service, word, project=it)}
+
+    saved = service.save("walnut", title="it", project="b", scope="global")
+    memory = f"/observations/{saved['id']}"
+    assert finders("walnut") == everyone
+    service.http.patch(memory, json={"content": "hazelnut"})
+    assert (finders("walnut"), finders("hazelnut")) == (set(), everyone)
+    service.http.delete(memory)
+    assert finders("hazelnut") == set()
+    service.http.post(f"{memory}/restore", json={"revision": 1})
+    assert finders("walnut") == everyone
+    service.http.delete(memory, params={"hard": "true"})
+    assert finders("walnut") == set()
+
+
 # Many at once
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -44,6 +45,30 @@ def test_a_log_that_cannot_begin_again_holds_nothing_up(
     run(path, write_beside_a_long_read)
 
 
+def test_the_log_begins_again_once_a_read_that_began_before_has_ended(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wal, "EVERY", 1)
+    monkeypatch.setattr(wal, "LONG", 1)
+    monkeypatch.setattr(wal, "TIMEOUT", timedelta(minutes=1))
+    has_begun, is_over = threading.Event(), threading.Event()
+    outcomes = tried(monkeypatch, is_over.set)
+
+    def read_on(tx: Transaction) -> None:
+        statement(tx, "SELECT 1 FROM memories")
+        has_begun.set()
+        assert is_over.wait(60)
+
+    async def write_beside_a_read(engine: SqliteEngine) -> None:
+        reading = asyncio.create_task(engine.read(OPERATOR, read_on))
+        await asyncio.to_thread(has_begun.wait)
+        await save(engine, "apple")
+        await reading
+
+    run(path, write_beside_a_read)
+    assert outcomes[0]
+
+
 @pytest.mark.slow
 def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -71,11 +96,14 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
     run(path, write_beside_a_replicator)
 
 
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def tried(
+    monkeypatch: pytest.MonkeyPatch, before: Callable[[], object] = lambda: None
+) -> list[bool]:
     """Whether the log has begun again, each time that it was to."""
     outcomes, try_it = list[bool](), wal.restarted
 
     def restarted(database: sqlite3.Connection) -> bool:
+        before()
         outcomes.append(try_it(database))
         return outcomes[-1]
 
