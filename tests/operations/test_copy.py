@@ -32,12 +32,18 @@ from ..support.files import assert_index_is_whole, schema
 from ..support.process import program, until
 from ..support.samples import sampled
 from ..support.service import START, Clock, Service, serving
+from ..support.stores import STORES
 from ..support.terminal import Terminal
 
 pytestmark = pytest.mark.sqlite_files
 
 Database = psycopg.Connection[Any]
 
+ASKED = (
+    "/export", "/stats", f"/search?q={planted.MARK}&explain=true", "/sessions/recent",
+    f"/context?project={planted.MARK}&query=content+1", STORES, f"{planted.HOSTS}/proposals",
+    f"{planted.AGENTS_MEMORY}?namespace={planted.MARK}", f"{planted.HOSTS}/runs/{planted.MARK}",
+)  # fmt: skip
 # What SQLite has of its own: the words, what its files hold apart from rows, and ids given out.
 OF_FILES = {
     "partitions", "index_rules", "purges", "remains", "sqlite_sequence", "memory_stems",
@@ -109,6 +115,18 @@ def described(database: Database) -> list[Table]:
         return DatabaseRows(database, "t_default").tables
 
 
+def answers(service: Service) -> dict[str, object]:
+    """What a service answers, and then to saves: each has an id, and an area, that was not used."""
+    service.http.headers["X-Agent-ID"] = planted.MARK
+    answered: dict[str, object] = {it: service.http.get(it).text for it in ASKED}
+    for project in ("demo", "new"):
+        answered[project] = service.save("another", project=project, session_id=project)
+        asked = {"q": f"another content {planted.MARK}", "project": project, "limit": 50}
+        hits = service.http.get("/search", params=asked).json()
+        answered[f"{project} found"] = [it["id"] for it in hits]
+    return answered
+
+
 async def assert_words_are_whole(url: str) -> None:
     def look(tx: Any) -> None:
         assert tx.index.drifts()
@@ -117,6 +135,23 @@ async def assert_words_are_whole(url: str) -> None:
 
     async with PostgresEngine.opened(url, clock=Clock()) as engine:
         await engine.read(OPERATOR, look)
+
+
+@pytest.mark.slow
+def test_a_copy_answers_as_the_original_does(
+    path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "back.db.seal").write_bytes((tmp_path / "memory.db.seal").read_bytes())
+    terminal.say("copy", "--to", "postgresql")
+    terminal.say("copy", "--to", tmp_path / "back.db")
+
+    with serving(path) as service:
+        expected = answers(service)
+    assert len({*map(str, expected.values())}) == len(expected)
+    with serving(tmp_path / "back.db") as service:
+        assert answers(service) == expected
+    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
+        assert answers(service) == expected
 
 
 @pytest.mark.heavy

@@ -27,7 +27,7 @@ from agentops_memory.sqlite.tenants import tenant_file
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke
-from ..support.damaged_values import damage
+from ..support.damaged_values import damage, damages, fill
 from ..support.damages import CASES
 from ..support.erasing import erased
 from ..support.process import stored
@@ -231,6 +231,20 @@ def test_an_archive_of_the_version_before_counts_the_revisions_that_are_stored(
     at(path).say("restore", archive, "--force")
 
     assert words(path) == {"apple", "pear"}
+
+
+@pytest.mark.heavy
+def test_of_values_that_are_damaged_none_is_needed(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    fill(path)
+    archive, expected = backed_up(path, tmp_path), all_rows(path)
+    for it in {(it.table, it.column): it for it in damages()}.values():
+        damage(path, it.table, it.column, it.value)
+
+    at(path).say("restore", archive, "--dry-run")
+    at(path).say("restore", archive, "--force", "--without-receipts")
+
+    assert all_rows(path) == expected
 
 
 @pytest.mark.heavy

@@ -537,6 +537,19 @@ def test_what_has_a_damaged_end_is_left_out_of_lists_and_removed_by_no_sweep(pat
     assert engines.rows(path, "SELECT count(*) FROM memories") == [(3,)]
 
 
+@pytest.mark.slow
+def test_a_sweep_goes_on_beside_a_run_that_is_damaged(path: Path) -> None:
+    with serving(path) as service:
+        for run in ("damaged", "silent"):
+            Host(service.http).in_run(run)
+    engines.rows(path, "UPDATE runs SET kind = 'nothing' WHERE name = 'damaged'")
+    with serving(path, MEMORY_SWEEP_EVERY="5ms", MEMORY_KEEP_EVENTS="1h") as service:
+        service.clock.advance(hours=2)
+        host = Host(service.http)
+        until(lambda: ok(host.ask("GET", "/runs/silent"))["status"] == "cancelled")
+        assert host.ask("GET", "/runs/damaged").status_code == 503
+
+
 def _is_open(answer: httpx.Response) -> bool:
     """Whether what is guarded was done, or shown."""
     return answer.is_success and (answer.request.method != "GET" or PEAR in answer.text)
