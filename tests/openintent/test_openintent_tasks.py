@@ -184,6 +184,19 @@ def test_a_task_that_is_mirrored_as_finished_archives_what_its_agent_has_of_it(t
     assert [it["key"] for each in archived for it in each["snapshot"]] == ["early", "late"]
 
 
+@requirement("OI-37", "OI-55")
+def test_a_coordinator_that_requires_no_archive_leaves_it_to_the_policy(team: Team) -> None:
+    intent = team.intent()
+    team.coordinate(intent, memory_archive_required=False)
+    task = team.task(intent, memory_policy={"archive_on_completion": False})
+    working(team.ada, task)
+
+    ok(report(team.ada, task, status="completed"))
+
+    assert team.log(intent)[-1]["type"] == "memory.expired"
+    assert team.ada.found() == []
+
+
 @pytest.mark.slow
 @requirement("OI-42", "OI-32")
 def test_a_task_that_is_mirrored_late_binds_what_its_agent_has_of_it(team: Team) -> None:
