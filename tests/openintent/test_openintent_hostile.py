@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.access import OPERATOR, AgentId, Caller
-from agentops_memory.memory.agents import Viewer
+from agentops_memory.memory.agents import AgentEntryId, Viewer
+from agentops_memory.memory.erasure import ErasureId, ReceiptTable
 from agentops_memory.memory.retention import Capacities
 from agentops_memory.openintent.drafts import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
@@ -46,6 +48,25 @@ def draft(key: str, agent: Viewer = ADA, text: str = "") -> AgentEntryBody:
         agent_id=agent.agent, namespace="notes", key=key, value={"text": text},
         memory_type="episodic",
     )  # fmt: skip
+
+
+@pytest.mark.slow
+@requirement("OI-83", "OI-84")
+async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scrub(
+    path: Path,
+) -> None:
+    async with SqliteEngine.opened(path, clock=Clock()) as engine:
+        entries, known = AgentEntries(engine=engine), list[ErasureId]()
+        for key in "abc":
+            made = await entries.create(OPERATOR, ADA, draft(key))
+            await entries.delete(OPERATOR, ADA, AgentEntryId(made.value.id))
+            known = known or await engine.read(OPERATOR, pending)
+        await engine.write(OPERATOR, lambda tx: tx[ReceiptTable].settle(known))
+        assert len(await engine.read(OPERATOR, pending)) == 2
+
+
+def pending(tx: Transaction) -> list[ErasureId]:
+    return list(tx[ReceiptTable].pending())
 
 
 @pytest.mark.heavy
