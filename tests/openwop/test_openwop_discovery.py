@@ -91,13 +91,22 @@ def test_discovery_is_sent_again_only_when_it_has_changed(service: Service) -> N
     tag = first.headers["etag"]
     assert tag.startswith('"')
 
-    for known in (tag, f'"other", {tag}', "*"):
+    for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
         again = service.http.get(DISCOVERY, headers={"If-None-Match": known})
         assert (again.status_code, again.content) == (304, b""), known
         assert again.headers["etag"] == tag
         assert again.headers["cache-control"] == "public, max-age=300"
     other = service.http.get(DISCOVERY, headers={"If-None-Match": '"other"'})
     assert (other.status_code, other.content) == (200, first.content)
+
+
+@requirement("OW-3")
+def test_what_settings_decide_is_claimed_where_they_are_set(path: Path) -> None:
+    with serving(path, MEMORY_KEEP_ARCHIVES="30d", MEMORY_CONSOLIDATE_EVERY="1h") as service:
+        document = ok(service.http.get(DISCOVERY))
+
+    assert document["memory"]["distillation"]["archiveRetention"] == "P30D"
+    assert document["agents"]["memoryConsolidation"]["schedule"] == "host-managed"
 
 
 @requirement("OW-1")
