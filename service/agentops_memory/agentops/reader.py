@@ -21,6 +21,7 @@ from select import select
 from threading import Lock
 from typing import Any, BinaryIO
 
+from .. import __version__
 from ..dataclasses import replace
 from ..errors import Refusal
 from ..memory.imports import Row
@@ -128,7 +129,7 @@ class Reader:
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                [sys.executable, "-c", program, *self._features],
+                [sys.executable, "-c", program, __version__, *self._features],
                 stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
                 start_new_session=True,  # a signal for the service's group is not meant for it
             )  # fmt: skip
@@ -154,7 +155,10 @@ def has_room() -> bool:
 
 def main() -> None:
     """Read what comes, until the service ends or has sent nothing for a while."""
-    features = frozenset(map(Feature, sys.argv[1:]))
+    version, *names = sys.argv[1:]
+    if version != __version__:  # an upgrade has replaced the files meanwhile
+        return
+    features = frozenset(map(Feature, names))
     with suppress(OSError):  # where memory is short, this process goes first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     gc.set_threshold(100_000)  # rows leave no garbage

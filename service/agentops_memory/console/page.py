@@ -283,8 +283,8 @@ def environment() -> "Environment":
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    shown = (markup.ago, markup.line, markup.prose, markup.snippet, markup.size, printable)
-    made.filters |= {it.__name__: it for it in shown} | {"number": lambda number: f"{number:,}"}
+    filters = (markup.ago, markup.line, markup.prose, markup.snippet, markup.size, printable)
+    made.filters |= {it.__name__: it for it in filters} | {"number": lambda number: f"{number:,}"}
     made.globals |= {
         "sections": SECTIONS, "address": address, "compared": markup.compared, "id_of": public_id,
     }  # fmt: skip

@@ -472,8 +472,8 @@ def _answer(
 ) -> Response:
     redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
     if value is None:
-        store, *rest = request.path_params.values()
-        value = AnthropicMemoryDeleted(id=rest[0]) if rest else AnthropicStoreDeleted(id=store)
+        store, *entry = request.path_params.values()
+        value = AnthropicMemoryDeleted(id=entry[0]) if entry else AnthropicStoreDeleted(id=store)
     headers = {REQUEST_ID: f"req_{uuid4().hex}"}
     if redacted:
         headers[REDACTED] = str(redacted)
