@@ -270,7 +270,9 @@ def test_neither_words_nor_the_subject_are_left_in_any_file(tmp_path: Path) -> N
         host.compact(), own.distill(), own.consolidate()
         ok(host.delete(host.put("xylotomist four", tags=[TAG, f"subject:{OWN}"])["id"]))
 
-        receipts = [forgotten(host, it)["erasureId"] for it in (ADA, OWN)]
+        keyed_once = [replace(host, headers={"Idempotency-Key": it}) for it in ("k1", "k2")]
+        pairs = zip(keyed_once, (ADA, OWN), strict=True)
+        receipts = [forgotten(at, it)["erasureId"] for at, it in pairs]
 
         for it in receipts:
             is_gone(host, it)
