@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .engine.engine import Engine
 from .engine.maintenance import AuditLog
-from .lazy import Lazy
+from .light import Lazy
 from .memory.access import Caller, TenantId
 from .recall.cache import IndexCache
 from .settings.settings import Settings

@@ -18,7 +18,6 @@ from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
-from .dataclasses import dataclass
 from .engine.engine import Engine, Storage
 from .engine.files import require_local
 from .engine.maintenance import AuditLog, noop
@@ -28,6 +27,7 @@ from .http.middleware import ALWAYS, Early, EarlyPost, Probes, host_of, local_na
 from .http.protocol import Operation, Protocol
 from .jobs.runner import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
+from .light import dataclass
 from .local import LocalService, redaction_of, utc_now
 from .mcp import http as mcp
 from .memory.access import Caller, TenantId

@@ -18,10 +18,9 @@ from .agentops import wire
 from .agentops.operations import AgentOps
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
-from .dataclasses import KW_ONLY, dataclass, field
 from .errors import Refusal
 from .http.query import Query
-from .lazy import Lazy
+from .light import KW_ONLY, Lazy, dataclass, field
 from .memory.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.space import project_name

@@ -17,11 +17,11 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from . import __version__
-from .dataclasses import dataclass, replace
 from .errors import SettingRefused
 from .http.http_limits import LimitedProtocol
 from .http.middleware import StartupGate, guarded
 from .http.protocol import Protocol
+from .light import dataclass, replace
 from .settings.parsing import IN_WORKING_FOLDER, Address, file
 from .settings.settings import Settings
 from .telemetry import Telemetry, show_banner

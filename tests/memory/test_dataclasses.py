@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory import dataclasses as ours
+from agentops_memory import light as ours
 
 Decorator = Callable[..., Any]
 

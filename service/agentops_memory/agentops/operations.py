@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from agentops_memory_client.contract import models as c
 
-from ..dataclasses import dataclass, replace
 from ..engine.maintenance import noop
 from ..errors import Invalid, Unavailable
 from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
-from ..lazy import Lazy
+from ..light import Lazy, dataclass, replace
 from ..memory import saves
 from ..memory.access import Caller, Role
 from ..memory.erasure import ErasureId, receipt_of

@@ -22,8 +22,8 @@ from threading import Lock
 from typing import Any, BinaryIO
 
 from .. import __version__
-from ..dataclasses import replace
 from ..errors import Refusal
+from ..light import replace
 from ..memory.imports import Row
 from ..memory.memory import NO_LIFECYCLE, NO_LINKS, PreparedMemory, Session, Text
 from ..memory.redactor import Redactor

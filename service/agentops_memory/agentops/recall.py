@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine
 from ..errors import Invalid, Unreadable
 from ..http import query as q
-from ..lazy import Lazy
+from ..light import Lazy, dataclass, replace
 from ..memory.access import Caller, Role, asking
 from ..memory.agents import Viewer
 from ..memory.lifecycles import ReviewPeriods, ReviewPosition, ReviewReason, review

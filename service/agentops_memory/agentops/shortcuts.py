@@ -16,13 +16,13 @@ from urllib.parse import unquote_plus, unquote_to_bytes
 from pydantic_core import to_json
 from starlette.types import Scope
 
-from ..dataclasses import dataclass, field
 from ..errors import Refusal
 from ..http.gate import CHARGED, FAILED, Gate
 from ..http.json_reader import parsed
 from ..http.large_answers import PIECE
 from ..http.middleware import Body
 from ..http.protocol import REDACTED
+from ..light import dataclass, field
 from ..memory.access import Caller, Role, TenantId
 from ..memory.memory import Draft, Shown, Text
 from ..memory.redactor import Redactor

@@ -24,7 +24,7 @@ from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.json_reader import entries, members
-from ..lazy import Lazy
+from ..light import Lazy
 from ..memory.access import Caller, Role
 from ..memory.imports import (
     CONFLICTS,

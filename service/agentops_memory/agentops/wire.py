@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
 
-from ..dataclasses import asdict, dataclass, fields, is_dataclass
 from ..http import query
-from ..lazy import Lazy
+from ..light import Lazy, asdict, dataclass, fields, is_dataclass
 from ..memory.memory import (
     Change,
     Draft,

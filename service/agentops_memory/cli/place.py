@@ -17,7 +17,7 @@ from ..engine.engine import Engine
 from ..engine.files import make_folder, os_errors_as, require_local
 from ..engine.maintenance import AuditLog, noop
 from ..errors import Unavailable
-from ..lazy import Lazy
+from ..light import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
 from ..memory.retention import Counted, StorageStats
 from ..settings.settings import OF_FILES, Flags, Settings, settings

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from ..dataclasses import dataclass, replace
 from ..engine.files import os_errors_as
 from ..errors import StartRefused
+from ..light import dataclass, replace
 from ..settings.settings import VARIABLES, Settings
 from .output import FileRefused, NoDatabase, file_errors, say
 

@@ -23,7 +23,6 @@ from agentops_memory_client.contract.errors import Refused
 from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps
-from ..dataclasses import dataclass, field
 from ..engine.engine import Transaction
 from ..engine.maintenance import Maintenance
 from ..errors import Denied, Invalid, Refusal
@@ -32,6 +31,7 @@ from ..http.gate import current_caller
 from ..http.middleware import Readiness
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
 from ..http.query import Query, public_id, whole_number
+from ..light import dataclass, field
 from ..memory.access import Caller, KeyId, Role
 from ..memory.keys import KeyRing
 from ..memory.memories import MemoryTable

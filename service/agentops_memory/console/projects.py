@@ -9,8 +9,8 @@ from starlette.responses import Response
 from agentops_memory_client.contract.errors import NotFound
 
 from ..agentops.recall import project_of
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
+from ..light import dataclass
 from ..memory.memories import MemoryTable
 from ..memory.memory import live
 from ..memory.projects import Listed

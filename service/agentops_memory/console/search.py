@@ -12,10 +12,10 @@ from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
 
 from ..agentops import wire
 from ..agentops.recall import filter_of
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import Invalid
 from ..http.query import row_count
+from ..light import dataclass
 from ..memory.lifecycles import with_links
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId

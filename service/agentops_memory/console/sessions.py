@@ -7,10 +7,10 @@ from starlette.responses import Response
 
 from ..agentops import wire
 from ..agentops.recall import project_of
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import NotFound
 from ..http.query import amount
+from ..light import dataclass
 from ..memory.memory import MemoryId, SessionId, live
 from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions

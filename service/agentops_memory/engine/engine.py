@@ -9,7 +9,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
-from ..dataclasses import dataclass, fields
+from ..light import dataclass, fields
 from ..memory.access import Caller
 from ..memory.agents import Sealed
 from ..memory.memory import Moment, SessionId

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.retention import Held
 

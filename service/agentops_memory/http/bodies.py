@@ -31,8 +31,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ..dataclasses import dataclass
 from ..errors import BadFields, Full, Invalid, Refusal
+from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from ..dataclasses import dataclass, field, replace
 from ..errors import Invalid, SettingRefused, TooMany, Unauthenticated
+from ..light import dataclass, field, replace
 from ..memory.access import Caller, IdempotentRequest, KeyId, Role
 from ..memory.keys import KeyRing, KeyStore, parsed
 from ..secrets.redaction import Rules

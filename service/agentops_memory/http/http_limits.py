@@ -19,7 +19,7 @@ import httptools
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http import httptools_impl
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 from .middleware import ALWAYS, Headers, StartupGate
 
 log = logging.getLogger(__name__)

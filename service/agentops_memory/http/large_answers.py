@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ..dataclasses import dataclass
 from ..errors import Refusal, TooMany, Unavailable
+from ..light import dataclass
 from ..memory.access import KeyId
 from .protocol import Operation, TooSlow
 

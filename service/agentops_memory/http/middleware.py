@@ -14,10 +14,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..dataclasses import dataclass, field
 from ..engine.engine import Storage
 from ..engine.maintenance import noop
 from ..errors import Denied, Refusal, Unavailable
+from ..light import dataclass, field
 from ..memory.access import OPERATOR
 from ..settings.parsing import PORTS, canonical_origin
 from ..settings.settings import Settings

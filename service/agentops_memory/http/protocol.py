@@ -7,9 +7,9 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass, field
 from ..engine.maintenance import noop
 from ..errors import Refusal, TooMany
+from ..light import dataclass, field
 from ..memory.access import Caller, Role
 
 STATUS: Mapping[str, int] = {

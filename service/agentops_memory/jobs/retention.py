@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Progress, Scrubbed, noop
+from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.agents import AgentEntryId
 from ..memory.erasure import Erasure, ErasureId, ReceiptTable, RetentionTable

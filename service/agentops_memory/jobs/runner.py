@@ -11,8 +11,8 @@ from datetime import timedelta
 from logging import Logger
 from typing import Any, TypeVar
 
-from ..dataclasses import dataclass
 from ..errors import NotFound, Refusal
+from ..light import dataclass
 from ..memory.access import Caller, TenantId
 from ..secrets.sanitizing import code_of, is_operational, reason
 

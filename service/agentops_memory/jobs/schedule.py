@@ -14,11 +14,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Sealer, Storage
 from ..engine.files import require_local
 from ..engine.maintenance import AuditLog, Maintenance, RowCounts, Tidied, noop
 from ..errors import Damaged, NotFound
+from ..light import dataclass, field
 from ..memory.access import Caller, TenantId
 from ..memory.sessions import end_idle
 from ..openintent.events import settle_all

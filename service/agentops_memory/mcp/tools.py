@@ -23,7 +23,7 @@ from agentops_memory_client.contract.errors import (
 from agentops_memory_client.contract.models import Message, Observation, Session
 from agentops_memory_client.contract.service import MemoryService
 
-from ..dataclasses import dataclass, replace
+from ..light import dataclass, replace
 from ..memory import redactor
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
 from ..recall.query import MAX_PROMPT

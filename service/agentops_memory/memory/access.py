@@ -6,8 +6,8 @@ from enum import StrEnum
 from functools import cached_property
 from typing import NewType
 
-from ..dataclasses import dataclass, field
 from ..errors import Denied, Invalid
+from ..light import dataclass, field
 from ..recall.visible import invisible
 from .space import GLOBAL_SCOPE, Project, Space, project_name
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from typing import NewType
 
-from ..dataclasses import dataclass, field
+from ..light import dataclass, field
 from .access import AgentId
 
 AgentEntryId = NewType("AgentEntryId", str)

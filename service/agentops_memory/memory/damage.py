@@ -12,9 +12,8 @@ from hashlib import sha256
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ..dataclasses import dataclass
 from ..errors import DamagedRow
-from ..lazy import Lazy
+from ..light import Lazy, dataclass
 from . import agents, sight
 from .access import Caller
 from .retention import LARGEST_CAPACITY

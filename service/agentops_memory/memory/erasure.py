@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, NewType
 
-from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine
 from ..errors import DamagedRow, NotFound
+from ..light import dataclass, field, replace
 from ..recall.instants import first_uid
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted

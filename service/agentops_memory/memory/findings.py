@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 
-from ..dataclasses import dataclass, field
+from ..light import dataclass, field
 from .access import TenantId
 
 Fix = Callable[[], str]

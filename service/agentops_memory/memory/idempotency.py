@@ -16,10 +16,9 @@ from hashlib import sha256
 from inspect import unwrap
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
-from ..dataclasses import dataclass, fields, is_dataclass
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
-from ..lazy import Lazy
+from ..light import Lazy, dataclass, fields, is_dataclass
 from .access import Caller, IdempotentRequest
 from .memory import MemoryId
 from .redactor import require_margin

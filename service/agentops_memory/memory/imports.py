@@ -7,9 +7,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
+from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from .lifecycles import SupersessionTable, at_key, superseded
 from .memories import SECOND, MemoryTable

@@ -10,8 +10,8 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import Protocol
 
-from ..dataclasses import dataclass, field, replace
 from ..errors import Conflict, Invalid, NotFound
+from ..light import dataclass, field, replace
 from .access import DEFAULT_TENANT, EVERYTHING, NOTHING, AgentId, KeyId, Patterns, Role, TenantId
 
 ID_LENGTH = 12  # 62 bits: two keys of one service never share an id

@@ -8,9 +8,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, cast
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
+from ..light import dataclass, replace
 from ..recall.instants import MICROSECOND
 from .erasure import MAX_STEP
 from .memories import MemoryTable

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from ..dataclasses import dataclass, field, replace
+from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from .memory import (
     ENDED,

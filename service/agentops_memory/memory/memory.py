@@ -10,8 +10,8 @@ from enum import Enum, StrEnum
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, NewType
 
-from ..dataclasses import dataclass, field, fields
 from ..errors import DamagedRow, Unreadable
+from ..light import dataclass, field, fields
 from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
 from .rows import (
     EARLIEST,

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, RowCounts, audited, noop
 from ..errors import Conflict, Denied, Invalid, NotFound
+from ..light import dataclass, replace
 from .access import Caller, Role
 from .agents import Tier
 from .erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable

@@ -9,7 +9,7 @@ from math import log
 from operator import attrgetter
 from typing import NamedTuple
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 from ..recall.features import Feature, Features
 from ..recall.query import Query
 from .memory import MemoryId

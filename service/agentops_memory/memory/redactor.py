@@ -9,9 +9,9 @@ from sys import getsizeof
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
-from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Transaction
 from ..errors import Invalid, InvalidFields, NotFound, OverQuota, TooMany
+from ..light import dataclass, field, replace
 from ..recall.summary import SHOWN as LONGEST_MESSAGE
 from ..recall.summary import Transcript, parsed_summary, summary
 from ..recall.text import cut, leaves

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 
 FOR_EVER = timedelta()
 LARGEST_CAPACITY = 100_000  # episodic entries of an agent

@@ -15,8 +15,8 @@ from operator import attrgetter
 from types import MappingProxyType, NoneType
 from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from ..dataclasses import dataclass, fields, is_dataclass
 from ..errors import DamagedRow, Unreadable
+from ..light import dataclass, fields, is_dataclass
 from ..recall.instants import EPOCH, MICROSECOND
 from ..recall.text import clean, object_of
 

@@ -6,9 +6,9 @@ from enum import StrEnum
 from itertools import compress
 from typing import Generic, TypeVar
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction, within_one_project
 from ..errors import Conflict, Invalid, NotFound, required
+from ..light import dataclass, replace
 from ..recall.features import Feature, Features
 from ..recall.query import understood
 from ..recall.text import content_hash

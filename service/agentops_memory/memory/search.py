@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ..dataclasses import dataclass, field, replace
+from ..light import dataclass, field, replace
 from ..recall.query import Query, Term
 from .access import AgentId
 from .memory import Links, MemoryId, Shown

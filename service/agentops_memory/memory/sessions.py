@@ -5,9 +5,9 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction, within_one_project
 from ..errors import Invalid, NotFound
+from ..light import dataclass, replace
 from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from ..recall.text import cut
 from ..secrets.redaction import Rules

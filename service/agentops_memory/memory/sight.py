@@ -6,9 +6,9 @@ OpenIntent and recall ask it.
 from collections.abc import Mapping
 from typing import Any
 
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import Unreadable
+from ..light import dataclass
 from ..recall.text import object_of
 from .access import AgentId
 from .agents import (

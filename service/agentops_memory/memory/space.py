@@ -6,8 +6,8 @@ from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import Any, NewType
 
-from ..dataclasses import dataclass, replace
 from ..errors import DamagedRow
+from ..light import dataclass, replace
 from ..secrets.redaction import redacted
 
 

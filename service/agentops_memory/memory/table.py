@@ -7,8 +7,8 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
-from ..dataclasses import dataclass, field
 from ..errors import DamagedRow
+from ..light import dataclass, field
 from ..recall.features import Features
 from ..recall.text import Columns, End
 from .access import Patterns

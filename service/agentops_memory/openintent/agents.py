@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
-from ..dataclasses import dataclass, fields
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import Denied, Invalid, NotFound, Unreadable
+from ..light import dataclass, fields
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
 from ..memory.agents import Tier, Viewer

@@ -12,7 +12,6 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
@@ -22,6 +21,7 @@ from ..http.gate import admission, current_caller
 from ..http.large_answers import paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter
 from ..http.query import ENTRY, instant, known_uid, natural, parameter
+from ..light import dataclass, replace
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
 from ..memory.agents import IntentId, Viewer

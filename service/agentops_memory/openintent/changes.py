@@ -8,9 +8,9 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction
 from ..errors import AtItem, Denied, Refusal, required
+from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import AgentId
 from ..memory.agents import (

@@ -11,13 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
 from starlette.requests import Request
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.bodies import query_of
 from ..http.protocol import Parameter
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import Query, parameter, public_id
+from ..light import dataclass, replace
 from ..memory import agents, sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.agents import SEALED, AgentEntryId, Binding, IntentId, Labels, Priority, Tier, Viewer

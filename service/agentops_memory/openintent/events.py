@@ -16,7 +16,6 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Invalid, Unreadable
 from ..http.bodies import BODY_CONFIG, must, query_of, written
@@ -24,6 +23,7 @@ from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import EVENT as EVENT_ID
 from ..http.query import parameter, public_id
+from ..light import dataclass
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
 from ..memory.agents import (

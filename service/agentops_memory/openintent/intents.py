@@ -11,11 +11,11 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, NotFound, required
 from ..http.bodies import BODY_CONFIG, fault, must
 from ..http.protocol import Operation
+from ..light import dataclass
 from ..memory.access import AgentId, Caller, Role
 from ..memory.agents import IntentId, Standing, Viewer
 from ..memory.idempotency import once

@@ -11,13 +11,13 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import AtItem, Invalid, Refusal, required
 from ..http.bodies import JSON, Bodies, answered, bad_fields, written
 from ..http.protocol import REDACTED, Operation
 from ..http.query import ENTRY, public_id
+from ..light import dataclass, field, replace
 from ..memory import sight
 from ..memory.access import AgentId, Caller, Role, TenantId
 from ..memory.agents import SEALED, AgentEntryId, Tier, Viewer

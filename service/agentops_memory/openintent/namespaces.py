@@ -7,12 +7,12 @@ from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import Denied, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault_of
 from ..http.protocol import Operation
+from ..light import dataclass, replace
 from ..memory.access import Caller, Role
 from ..memory.agents import Access, Permissions, Viewer
 from ..memory.idempotency import is_due, once

@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered
 from ..http.protocol import Operation
+from ..light import dataclass, replace
 from ..memory.access import AgentId, Caller
 from ..memory.agents import CoordinatorId, GrantId, IntentId, Permission, Viewer
 from ..memory.guardrails import Guardrails, guardrails_of

@@ -9,13 +9,13 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Transaction
 from ..engine.maintenance import Audit
 from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal
 from ..http.bodies import JSON, answered, query_of, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, parameter, public_id
+from ..light import dataclass, replace
 from ..memory.access import Caller, Role
 from ..memory.agents import Tier, Viewer
 from ..memory.redactor import Redactor

@@ -10,13 +10,13 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, required
 from ..http.bodies import BODY_CONFIG, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
+from ..light import dataclass, replace
 from ..memory.access import AgentId, Caller
 from ..memory.agents import (
     OF_STATUS,

@@ -6,13 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import AnswerErased, BadFields, Conflict, required
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant
+from ..light import dataclass, replace
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable

@@ -11,12 +11,12 @@ from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass
 from ..errors import BadFields
 from ..http import bodies
 from ..http.gate import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.query import fitting, instant, natural
+from ..light import dataclass
 from ..memory.access import Role
 from ..memory.saves import Written
 from ..memory.space import MemoryRef

@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import Conflict, NotFound, Unavailable
@@ -21,6 +20,7 @@ from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
 from ..http.query import public_id, uid_of
+from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.memory import MemoryId

@@ -8,9 +8,9 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import BadFields
+from ..light import dataclass
 from ..memory.memories import SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
 from ..memory.revisions import created

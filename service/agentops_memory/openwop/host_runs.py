@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.bodies import fault_of
 from ..http.protocol import Operation
+from ..light import dataclass
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID

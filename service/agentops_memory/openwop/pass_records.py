@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 from pydantic import BaseModel, Field
 
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..http.bodies import must
+from ..light import dataclass
 from ..memory.memory import MemoryId
 from ..memory.rows import MOST, micros, tag_array
 from ..memory.space import MemoryRef

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
+from ..light import dataclass, field
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer
 
-from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited
 from ..errors import BadFields, Conflict, NotFound, Unreadable, required
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
+from ..light import dataclass, field
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.redactor import Redaction, require_margin, require_room

@@ -12,10 +12,10 @@ from functools import wraps
 from typing import Annotated, Concatenate, NewType, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied
 from ..http.query import ENTRY, public_id, uid_of
+from ..light import dataclass, replace
 from ..memory.access import Caller, TenantId
 from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
 from ..memory.redactor import Redaction, Redactor

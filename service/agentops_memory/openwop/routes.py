@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from .. import errors
-from ..dataclasses import dataclass
 from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal
 from ..http.app import document
 from ..http.bodies import JSON, Refused, answered, written
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
+from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.redactor import Redaction
 from ..telemetry import hide_too

@@ -12,9 +12,9 @@ from typing import Annotated, Any, NewType, TypeVar
 
 from pydantic import Field
 
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import Conflict, Refusal, required
+from ..light import dataclass
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_margin
 from ..memory.redactor import written as compact_text

@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..dataclasses import dataclass, field
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import NotFound
 from ..http.protocol import Operation
+from ..light import dataclass, field
 from ..memory.access import Caller, Role
 from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once

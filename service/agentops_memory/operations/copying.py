@@ -15,9 +15,9 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
-from ..dataclasses import dataclass
 from ..engine.files import make_folder
 from ..engine.maintenance import noop
+from ..light import dataclass
 from ..memory.access import TenantId
 from ..memory.keys import By, KeyRegistry, KeyRing
 from ..memory.rows import micros

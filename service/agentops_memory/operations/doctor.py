@@ -11,10 +11,10 @@ from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
-from ..dataclasses import dataclass, replace
 from ..engine.maintenance import noop
 from ..errors import Refusal, SettingRefused, Unavailable
 from ..http.gate import must_have_keys
+from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.findings import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.keys import KeyRegistry

@@ -8,9 +8,9 @@ from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
 
-from ..dataclasses import dataclass
 from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
+from ..light import dataclass
 from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.erasure import Erasure
 from ..memory.keys import By, Key

@@ -5,9 +5,9 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..dataclasses import dataclass, field, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
+from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
 from ..memory.erasure import Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable

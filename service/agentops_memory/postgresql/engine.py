@@ -14,10 +14,10 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import errors
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Failed, Sealer, answer_of, is_within_one_project, place_of
 from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
+from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ErasureId, ReceiptTable

@@ -12,8 +12,8 @@ from typing import Any
 
 import psycopg
 
-from ..dataclasses import dataclass, replace
 from ..errors import Refusal, StartRefused, Unavailable
+from ..light import dataclass, replace
 from ..memory.access import Caller
 from ..memory.keys import By, KeyRegistry, KeyRing, Put
 from ..memory.retention import Held, Kind

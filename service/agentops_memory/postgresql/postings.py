@@ -14,8 +14,8 @@ from math import inf
 from threading import Lock
 from typing import NamedTuple
 
-from ..dataclasses import dataclass, field
 from ..errors import TimedOut
+from ..light import dataclass, field
 from ..memory.memory import MemoryId
 from ..memory.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID, Totals, frequency, weights_of
 from ..memory.search import Field

@@ -8,8 +8,8 @@ from math import ceil
 
 from psycopg import errors
 
-from ..dataclasses import dataclass, field
 from ..errors import Damaged, TimedOut
+from ..light import dataclass, field
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
 from ..memory.ranking import Scored, frequency, scored

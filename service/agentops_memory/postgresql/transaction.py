@@ -23,10 +23,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
-from ..dataclasses import dataclass
 from ..engine.engine import Failed, Outcome, Place, Transaction, outcome_of
 from ..engine.maintenance import noop
 from ..errors import Busy, DamagedRow
+from ..light import dataclass
 from ..memory.access import Caller, TenantId
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import LifecycleTable, SupersessionTable

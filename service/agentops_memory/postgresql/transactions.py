@@ -13,10 +13,10 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ..dataclasses import dataclass, field
 from ..engine.engine import Succeeded
 from ..engine.maintenance import noop
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
+from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..recall.stems import Stems
 from .connection import COLLIDED, PostgresConnection, is_lost, require_usable, translated

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import ref
 
-from ..dataclasses import dataclass, field
+from ..light import dataclass, field
 from ..memory.memory import MemoryId
 from ..memory.ranking import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of

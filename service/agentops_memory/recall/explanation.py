@@ -5,10 +5,9 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from ..dataclasses import dataclass
 from ..engine.engine import Transaction
 from ..errors import WITHOUT_WORDS
-from ..lazy import Lazy
+from ..light import Lazy, dataclass
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import NO_LINKS, Memory, MemoryId

@@ -9,7 +9,7 @@ from itertools import chain, islice
 from time import time_ns
 from typing import NamedTuple, ParamSpec, TypeVar
 
-from ..dataclasses import dataclass, field
+from ..light import dataclass, field
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Shown
 from ..memory.ranking import Scored

@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from itertools import chain, pairwise
 from typing import NamedTuple, TypeVar
 
-from ..dataclasses import dataclass, field, replace
+from ..light import dataclass, field, replace
 from . import text as forms
 from .features import ALL, Feature, Features
 from .text import WITH_FORMS, base_form

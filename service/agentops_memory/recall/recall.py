@@ -6,11 +6,10 @@ from functools import wraps
 from itertools import accumulate, compress, islice
 from typing import TYPE_CHECKING
 
-from ..dataclasses import dataclass, replace
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import WITHOUT_WORDS, NotFound
-from ..lazy import Lazy
+from ..light import Lazy, dataclass, replace
 from ..memory.access import Caller, TenantId
 from ..memory.agents import Viewer
 from ..memory.lifecycles import with_links

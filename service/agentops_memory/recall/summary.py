@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 from .text import cut
 
 STARTED, ENDED = "Started with: ", " Ended with: "

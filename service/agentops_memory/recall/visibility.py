@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 
-from ..dataclasses import dataclass
 from ..errors import DamagedRow
+from ..light import dataclass
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Moment, expired, indexed
 from ..memory.ranking import gaining, sentence_depth, sentence_weights, weights_of

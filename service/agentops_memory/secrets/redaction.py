@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..dataclasses import dataclass, field
 from ..errors import Invalid
-from ..lazy import Lazy
+from ..light import Lazy, dataclass, field
 
 if TYPE_CHECKING:
     from . import assignments, shapes

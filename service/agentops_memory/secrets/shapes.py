@@ -12,7 +12,7 @@ from functools import cache, cached_property, partial
 from itertools import chain
 from typing import NamedTuple
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 from .assignments import (
     ASSIGNMENT,
     LONGEST,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from agentops_memory_client.contract.extras import SERVER, install_command
 
-from ..dataclasses import dataclass
+from ..light import dataclass
 from ..recall.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..dataclasses import Field, dataclass, field, fields
 from ..errors import SettingRefused
+from ..light import Field, dataclass, field, fields
 from ..memory.retention import LARGEST_CAPACITY, Capacities, Retentions
 from ..recall.features import Features
 from . import parsing

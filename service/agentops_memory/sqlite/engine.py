@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
-from ..dataclasses import dataclass
 from ..engine.engine import Sealer
 from ..engine.maintenance import (
     Condition,
@@ -35,7 +34,7 @@ from ..engine.maintenance import (
     noop,
 )
 from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
-from ..lazy import Lazy
+from ..light import Lazy, dataclass
 from ..memory.access import Caller
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ReceiptTable

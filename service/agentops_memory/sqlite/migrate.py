@@ -12,10 +12,10 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from .. import __version__
-from ..dataclasses import dataclass
 from ..engine.files import drafts, private_file
 from ..engine.maintenance import noop
 from ..errors import StartRefused, Unavailable
+from ..light import dataclass
 from ..recall.features import ALL, Features
 from ..recall.stems import rules
 from ..recall.visibility import MOST_IDS

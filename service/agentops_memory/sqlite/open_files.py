@@ -22,9 +22,9 @@ from filecmp import cmp
 from itertools import chain, count
 from pathlib import Path
 
-from ..dataclasses import dataclass
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable
+from ..light import dataclass
 from .connection import WriterThread, wait_at_most
 from .dialect import refusing
 

@@ -4,8 +4,8 @@ import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator
 
-from ..dataclasses import dataclass
 from ..errors import DamagedRow
+from ..light import dataclass
 from ..memory.memory import MemoryId, indexed
 from ..memory.space import (
     FIRST,

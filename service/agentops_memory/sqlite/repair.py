@@ -14,9 +14,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from ..dataclasses import dataclass
 from ..engine.engine import Sealer
 from ..errors import Unavailable
+from ..light import dataclass
 from ..memory.access import TenantId
 from ..memory.agents import Access
 from ..memory.damage import DERIVED, TableCheck, named

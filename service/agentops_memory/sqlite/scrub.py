@@ -16,7 +16,7 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-from ..dataclasses import dataclass, field
+from ..light import dataclass, field
 from .connection import APPLICATION_ID, WriterThread, change, connect
 from .dialect import primary_code
 from .migrate import vacuum_remains

@@ -9,12 +9,12 @@ from pydantic import BaseModel, create_model
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..dataclasses import dataclass
 from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
 from ..http.gate import current_caller
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
+from ..light import dataclass
 from ..memory.access import Role
 from ..memory.redactor import NO_STORE
 from ..record import Record

@@ -11,11 +11,11 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
 
-from ..dataclasses import dataclass
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Audit, audited, noop
 from ..errors import AlreadyDone, Archived, Invalid, required
 from ..http.query import ENTRY, STORE, VERSION, public_id
+from ..light import dataclass
 from ..memory import rows
 from ..memory.access import Caller
 from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable

@@ -14,7 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .. import __version__
-from ..dataclasses import dataclass
+from ..light import dataclass
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as SpanContext

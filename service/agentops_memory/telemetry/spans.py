@@ -16,7 +16,7 @@ from .. import __version__
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import Maintenance, noop
 from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused
-from ..lazy import Lazy
+from ..light import Lazy
 from ..memory import saves
 from ..memory.access import Caller
 from ..memory.table import TRACING, Tracing

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable
 from json import loads
 
-from agentops_memory.dataclasses import dataclass
 from agentops_memory.http.bodies import written
+from agentops_memory.light import dataclass
 from agentops_memory.openwop.routes import Discovery
 
 REPLAY = {"supported": True, "modes": ["replay"]}  # no branch: nothing is executed here

@@ -18,7 +18,7 @@ import click
 from click.shell_completion import get_completion_class
 
 from ...errors import Invalid
-from ...lazy import Lazy
+from ...light import Lazy
 from ...memory.space import project_name
 from ...recall.text import clean
 from ...settings.settings import Settings, settings, unknown_variables

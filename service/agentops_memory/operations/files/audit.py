@@ -13,9 +13,9 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ...dataclasses import dataclass
 from ...engine.files import created, locked, os_errors_as, private_file, replaced, sync
 from ...errors import Unavailable
+from ...light import dataclass
 from ...memory.access import Caller, KeyId, TenantId
 from ...memory.keys import KEYS_RESET, By, Key
 from ...memory.retention import Held, Kind

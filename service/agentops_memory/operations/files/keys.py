@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ...dataclasses import dataclass
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import Invalid, Unavailable
+from ...light import dataclass
 from ...memory.access import Role, agent_patterns, patterns, tenant_id
 from ...memory.keys import (
     DIGEST_BYTES,

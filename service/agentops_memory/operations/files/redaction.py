@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...dataclasses import dataclass, field
 from ...engine.files import opened, stamp_of
 from ...errors import Invalid, Refusal
+from ...light import dataclass, field
 from ...memory.access import TenantId, tenant_id
 from ...secrets.redaction import DEFAULT_RULES, Rules
 

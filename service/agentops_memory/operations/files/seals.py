@@ -11,10 +11,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ...dataclasses import dataclass, field
 from ...engine.engine import Sealer
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import StartRefused, Unavailable
+from ...light import dataclass, field
 from ...memory.agents import Sealed
 from ...recall.instants import rendered
 
