@@ -51,6 +51,7 @@ def test_a_deletion_is_answered_as_it_is_set(service: Service, mode: str) -> Non
     assert service.http.get("/observations/recent").json() == []
 
 
+@pytest.mark.slow
 @requirement("agentops:observations:delete-answer")
 def test_a_refusal_is_as_ever_and_the_description_that_of_the_running_service(
     service: Service, mode: str

@@ -99,6 +99,7 @@ def measured(service: Service) -> list[str]:
     return sorted(it for it in lines if it.startswith(names) and "/metrics" not in it)
 
 
+@pytest.mark.slow
 def test_a_save_is_answered_stored_and_counted_as_by_the_long_way(
     tmp_path: Path, seen: Seen
 ) -> None:
@@ -171,6 +172,7 @@ LENGTH = b"Content-Length: %d\r\n\r\n" % len(BODY)
 CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("parts", "is_fast"),
     [

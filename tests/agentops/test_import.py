@@ -150,6 +150,7 @@ def test_a_known_uid_is_left_alone_whatever_else_differs(service: Service) -> No
     assert [session["id"] for session in sessions(service)] == ["s1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uid", [UID, None])
 def test_a_deleted_row_comes_back_and_counts(service: Service, uid: str | None) -> None:
     given = row("Back.", topic_key="k") | {"uid": uid}
@@ -168,6 +169,7 @@ def test_a_deleted_row_comes_back_and_counts(service: Service, uid: str | None) 
     assert [found["id"] for found in stored(service)] == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("updated_at", "now", "past"),

@@ -377,6 +377,7 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [

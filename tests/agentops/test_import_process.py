@@ -116,6 +116,7 @@ async def test_a_process_reads_a_document_as_a_thread_does(tmp_path: Path, reade
         assert SECRET not in str(rows(other, statement))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at", [0, 1, CHUNK])
 async def test_a_thread_continues_where_the_process_was_killed(
     tmp_path: Path, reader: Reader, kill_at: int
@@ -131,6 +132,7 @@ async def test_a_thread_continues_where_the_process_was_killed(
     assert [rows(other, it) for it in STORED] == [rows(one, it) for it in STORED]
 
 
+@pytest.mark.slow
 async def test_words_by_other_rules_than_those_of_the_index_are_prepared_again(
     tmp_path: Path,
 ) -> None:
@@ -139,6 +141,7 @@ async def test_words_by_other_rules_than_those_of_the_index_are_prepared_again(
         await imported(tmp_path / "memory.db", reader)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executable", [None, "", "/none"])
 def test_without_a_process_threads_read_all_documents(
     path: Path, monkeypatch: pytest.MonkeyPatch, executable: str | None
@@ -150,6 +153,7 @@ def test_without_a_process_threads_read_all_documents(
     assert answer.json()["imported_observations"] == SIZE
 
 
+@pytest.mark.slow
 def test_a_service_names_a_faulty_row_and_stores_none_whoever_reads_them(path: Path) -> None:
     faulty = [*(_row(it) for it in range(SIZE)), _row(SIZE) | {"created_at": "yesterday"}]
     body = json.dumps({"observations": faulty}).encode()
@@ -163,6 +167,7 @@ def test_a_service_names_a_faulty_row_and_stores_none_whoever_reads_them(path: P
     assert rows(path, "SELECT count(*) FROM memories") == [(0,)]
 
 
+@pytest.mark.slow
 def test_a_document_is_read_by_a_thread_while_the_process_reads_another(reader: Reader) -> None:
     with spooled(_body()) as one, spooled(_body()) as other:
         assert reader.opened(one, Clock()()) == {"sessions": 1, "observations": SIZE}
@@ -186,6 +191,7 @@ def test_a_service_with_many_connections_has_a_process_too() -> None:
         started(stack.enter_context(closing(Reader())))
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_its_service(reader: Reader) -> None:
     assert reader.process is not None
     pid = reader.process.pid

@@ -381,6 +381,7 @@ def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(path: Path) -
         assert "ended_at" not in row(service, "1 ahead")
 
 
+@pytest.mark.slow
 def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
     said = Transcript(messages=1, user=1, first="x", last="x")
 

@@ -167,7 +167,7 @@ main()
 """
 
 
-CEILINGS = {"modules of ours": 92, "dataclasses": 136, "methods compiled for them": 236}
+CEILINGS = {"modules of ours": 92, "dataclasses": 137, "methods compiled for them": 237}
 
 
 @pytest.mark.slow

@@ -69,6 +69,7 @@ def watched(forked: list[str], at: Terminal, *arguments: str, **variables: str) 
     return seen.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_tables_and_lines_that_fit(forked: list[str], at: Terminal) -> None:
     listed, found = (
         re.sub(r"\x1b\[\d*m", "", seen).splitlines()
@@ -82,6 +83,7 @@ def test_a_terminal_gets_tables_and_lines_that_fit(forked: list[str], at: Termin
     assert "\x1b[1m" in watched(forked, at, "list")
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     ("arguments", "label", "last"),
@@ -141,6 +143,7 @@ def watched_service(
         os.close(ours)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
     with watched_service("--db", "memory.db", cwd=tmp_path, NO_COLOR="1") as (url, line):

@@ -125,6 +125,7 @@ def test_an_export_is_a_whole_file_that_is_not_written_over(
         assert HINTS["FileRefused"] in terminal.run("export", wrong, "--force").stderr
 
 
+@pytest.mark.slow
 def test_what_is_exported_is_imported_once_from_a_file_a_pipe_or_standard_input(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_dry_run_tells_each_conflict_and_changes_nothing(
     assert stored(service)["observations"] == before["observations"]
 
 
+@pytest.mark.slow
 def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
     terminal: Terminal, service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +239,7 @@ def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
         assert [(it.name, it.stat().st_size) for it in folder.iterdir()] == [("memory.db", 0)]
 
 
+@pytest.mark.slow
 def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
@@ -279,6 +282,7 @@ def test_an_export_of_engram_is_imported_and_what_is_left_out_is_told(
     assert done.stderr == "This is an Engram export. Not imported: nothing.\n"
 
 
+@pytest.mark.slow
 def test_what_engram_has_cut_itself_or_written_in_one_second_is_imported_whole(
     folder: Path,
 ) -> None:

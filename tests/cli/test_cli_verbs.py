@@ -73,6 +73,7 @@ def test_a_text_alone_is_a_memory_of_the_day(terminal: Terminal) -> None:
     assert (second["title"], second["content"]) == ("Queue", "Orders wait there.")
 
 
+@pytest.mark.slow
 def test_a_list_has_the_newest_first_and_says_that_there_is_more(terminal: Terminal) -> None:
     for title in ("One", "Two", "Three"):
         id_ = saved(terminal, title, f"The memory {title}.", "--type", title.lower())
@@ -126,6 +127,7 @@ def test_a_memory_is_edited_by_what_is_named(terminal: Terminal) -> None:
     assert terminal.run("edit", 999_999, "x").exit_code == 1
 
 
+@pytest.mark.slow
 def test_what_is_deleted_comes_back(terminal: Terminal) -> None:
     ids = [saved(terminal, title, f"It is {title}.") for title in ("One", "Two")]
 

@@ -32,6 +32,7 @@ def test_a_bare_serve_makes_its_file_below_the_working_folder_and_says_so(tmp_pa
         assert (tmp_path / "data" / "memory.db").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "arguments",
@@ -55,6 +56,7 @@ def test_flags_may_stand_before_the_word_serve_or_without_it(
         assert (tmp_path / "here.db").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("listen", "reached"),
@@ -82,6 +84,7 @@ def warnings(process: Program) -> list[dict[str, str]]:
     return [it for it in map(json.loads, process.lines) if it["level"] == "WARNING"]
 
 
+@pytest.mark.slow
 @pytest.mark.representative(1)
 @pytest.mark.parametrize("listen", [":0", "0.0.0.0:0"])
 def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
@@ -103,6 +106,7 @@ def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
         assert warnings(process) == []
 
 
+@pytest.mark.slow
 def test_a_start_on_a_loopback_address_warns_of_misspelt_variables_alone(path: Path) -> None:
     own = {
         "MEMORY_LISTEN": "localhost:0", "MEMORY_DB_PATH": str(path), "MEMORY_AUTH": "none",
@@ -126,6 +130,7 @@ def test_a_start_on_a_loopback_address_warns_of_misspelt_variables_alone(path: P
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_used_ends_the_start_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no database" * 1000)
     (tmp_path / "folder").mkdir()
@@ -146,6 +151,7 @@ def test_a_file_that_cannot_be_used_ends_the_start_with_a_sentence(tmp_path: Pat
         assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_a_port_in_use_ends_the_start_with_a_sentence(path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         address = f"127.0.0.1:{other.getsockname()[1]}"
@@ -161,6 +167,7 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(path: Path) -> None:
     assert not (path).exists()
 
 
+@pytest.mark.slow
 @for_each(
     "name, value",
     [

@@ -60,6 +60,7 @@ def is_to_be_tried_again(answer: Answer, body: dict[str, str] = STARTING) -> boo
     return (answer.status, answer.json, answer.headers["retry-after"]) == (503, body, "1")
 
 
+@pytest.mark.slow
 def test_what_comes_while_it_starts_waits_and_is_served(path: Path) -> None:
     head = request("POST", "/observations", content_length=str(len(SAVE)), expect="100-continue")
     asked = [head, POST, STATS, request("GET", "/nowhere"), request("GET", "/metrics")]
@@ -88,6 +89,7 @@ def test_what_comes_while_it_starts_waits_and_is_served(path: Path) -> None:
         assert [line for line in process.lines if '"ERROR"' in line] == []
 
 
+@pytest.mark.slow
 def test_who_asks_is_looked_at_when_the_request_is_served(path: Path) -> None:
     token = made_key(path)
     asked = request("GET", "/stats", authorization=f"Bearer {token}")
@@ -101,6 +103,7 @@ def test_who_asks_is_looked_at_when_the_request_is_served(path: Path) -> None:
         assert (keyed.answer().status, keyless.answer().status) == (401, 401)
 
 
+@pytest.mark.slow
 def test_a_start_that_takes_too_long_is_a_503(path: Path) -> None:
     with starting(path, code=patient_for("milliseconds=50")) as (_, http, lock):
         with asking(http, POST, request("GET", "/anthropic/v1/memory_stores")) as (ours, other):
@@ -163,6 +166,7 @@ def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing() -> None:
     assert asyncio.run(statuses("/health/ready")) == [503, 503]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_it_starts_refuses_what_waits_and_leaves_the_file_whole(
     number: signal.Signals, path: Path
@@ -191,6 +195,7 @@ def test_a_start_that_is_refused_refuses_what_waits(path: Path) -> None:
         assert process.wait() == 1
 
 
+@pytest.mark.slow
 def test_while_it_is_upgraded_everything_but_probes_is_to_be_tried_again(tmp_path: Path) -> None:
     path = filled(tmp_path / "memory.db")
     with starting(path, code=PATIENT) as (process, http, lock):
@@ -202,6 +207,7 @@ def test_while_it_is_upgraded_everything_but_probes_is_to_be_tried_again(tmp_pat
         assert http.post("/observations", content=SAVE).status_code == 201
 
 
+@pytest.mark.slow
 def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
     path = filled(tmp_path / "memory.db")
     with (
@@ -215,6 +221,7 @@ def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
         process.line("serving")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("older", ["index", "pages"])
 def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, path: Path) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):

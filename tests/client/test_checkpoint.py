@@ -33,6 +33,7 @@ def names(folder: Path) -> list[str]:
     return sorted(it.name for it in folder.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_stale", [False, True], ids=["new", "beside a stale draft"])
 def test_a_process_killed_at_any_line_leaves_the_old_state_or_the_new(
     is_stale: bool, tmp_path: Path
@@ -49,6 +50,7 @@ def test_a_process_killed_at_any_line_leaves_the_old_state_or_the_new(
     assert turns.count("1") > 15
 
 
+@pytest.mark.slow
 def test_a_process_killed_at_any_moment_loses_nothing_that_it_has_stored(tmp_path: Path) -> None:
     kill(tmp_path, f"at_any_moment(pathlib.Path({str(tmp_path / 'agent.json')!r}))")
 

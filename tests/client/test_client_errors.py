@@ -225,6 +225,7 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
     assert str(error).endswith("). Is it running? `agentops-memory serve` starts it.")
 
 
+@pytest.mark.slow
 def test_who_is_silent_or_never_ends_the_head_of_an_answer_is_left(kind: str) -> None:
     ways = (silence, dripping) if kind == "awaiting" else (silence,)
     for way in ways:

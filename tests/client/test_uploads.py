@@ -46,6 +46,7 @@ def transcript(size: int) -> bytes:
     return b'{"messages": [{"role": "user", "content": "Hi"}]}'.ljust(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", UPLOADS)
 def test_an_upload_may_have_its_limit_and_no_byte_more(service: Service, path: str) -> None:
     whole = document(LIMIT) if path == "/import" else transcript(LIMIT)
@@ -60,6 +61,7 @@ def test_an_upload_may_have_its_limit_and_no_byte_more(service: Service, path: s
     assert answers[1].json() == {"error": sentence}
 
 
+@pytest.mark.slow
 def test_an_upload_lies_beside_the_database_until_it_is_answered_and_holds_nobody_up(
     service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,6 +79,7 @@ def test_an_upload_lies_beside_the_database_until_it_is_answered_and_holds_nobod
     assert spools(folder) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [b"{", None], ids=["refused", "dropped"])
 def test_an_upload_that_fails_leaves_no_file(
     service: Service, client: Wire, end: bytes | None

@@ -48,6 +48,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
+@pytest.mark.slow
 @settings(examples(40), phases=(Phase.generate, Phase.shrink))
 @given(st.sampled_from(PATHS), st.dictionaries(st.sampled_from(PARAMETERS), text, max_size=5))
 def test_any_parameter_is_answered_by_a_page(
@@ -75,6 +76,7 @@ def test_any_form_is_answered_by_a_page(
     assert answer.status_code in (200, 303, 400, 403, 404, 409)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sign", ["\U0001f600", *(pytest.param(it, marks=pytest.mark.heavy) for it in '"\u202e')]
 )

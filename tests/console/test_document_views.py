@@ -50,6 +50,7 @@ def twins(http: httpx.Client, page: Page) -> list[dict[str, object]]:
     return [it.raise_for_status().json() for it in answers]
 
 
+@pytest.mark.slow
 def test_each_number_is_the_twins_and_stored_text_is_never_markup(service: Service) -> None:
     known = seed_documents(service)
     listed = get(service.http, PAGE)
@@ -182,6 +183,7 @@ def test_a_confidential_value_is_shown_to_whom_its_route_shows_it_and_a_look_is_
         assert ada.get(made).status_code == 404
 
 
+@pytest.mark.slow
 def test_an_entry_of_a_ref_stands_beside_the_one_that_it_replaces(service: Service) -> None:
     host = Host(service.http)
     host.put("Refunds need one signature.", id="old")
@@ -223,6 +225,7 @@ def test_a_key_sees_what_it_sees_by_the_routes(closed: tuple[Service, dict[str, 
     assert [shown(service, keys["reader"], it).status for it in paths] == [200, 200, 200]
 
 
+@pytest.mark.slow
 @for_each(
     "path, status",
     [

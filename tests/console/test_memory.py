@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 
 from ..support.pages import get, press
 from ..support.service import Service, observation
@@ -80,6 +81,7 @@ def test_the_second_change_of_a_memory_shows_both_versions(service: Service) -> 
     assert by_rest.json()["content"] == "White."
 
 
+@pytest.mark.slow
 def test_an_action_on_what_changed_meanwhile_shows_both_versions(service: Service) -> None:
     gate = str(service.save("The gate is blue.")["id"])
     for button, fields in (
@@ -115,6 +117,7 @@ def test_what_is_deleted_is_restored_from_its_revisions(service: Service) -> Non
     assert service.http.get("/observations/1").json()["content"] == "The door is green."
 
 
+@pytest.mark.slow
 def test_of_ten_tabs_one_saves_and_nine_see_both(service: Service) -> None:
     service.save("The door is green.")
     pages = [get(service.http, "/ui/memories/1/edit") for _ in range(10)]

@@ -4,6 +4,8 @@ from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from ..support.pages import Form, Page, get, press, sent
 from ..support.service import Service, observation, serving
 
@@ -68,6 +70,7 @@ def test_a_comparison_shows_what_the_newer_one_says_differently(service: Service
     assert "<del>" not in html
 
 
+@pytest.mark.slow
 def test_a_decision_does_what_it_says_and_its_line_is_gone(service: Service) -> None:
     for number, (place, action, name, value) in enumerate((
         (1, "confirm", "confirmed_at", "now"), (1, "expire", "expired", True),
@@ -140,6 +143,7 @@ def two_tabs(
     return before, send(service, form, action)
 
 
+@pytest.mark.slow
 def test_a_decision_on_what_changed_meanwhile_shows_both_versions(service: Service) -> None:
     for number, (place, action) in enumerate((
         (1, "confirm"), (1, "delete"), (2, "extend"), (2, "keep"), (3, "newer"), (3, "older"),

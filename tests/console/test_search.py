@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from ..support.pages import Page, get, press, sent
 from ..support.service import Service
 
@@ -102,6 +104,7 @@ def test_a_change_of_many_is_seen_before_it_is_done(service: Service) -> None:
     assert service.http.get("/observations/6").status_code == 404
 
 
+@pytest.mark.slow
 def test_all_that_match_are_changed_at_once(service: Service) -> None:
     filled(service, 40)
     for asked, count in (({"type": "note"}, 20), ({"q": "oven", "tag": "even"}, 20)):

@@ -182,6 +182,7 @@ def test_no_text_names_an_extra_of_a_package_that_no_index_has() -> None:
     ] == []
 
 
+@pytest.mark.slow
 def test_a_checkout_requires_the_client_that_it_holds(wheels: Mapping[str, Path]) -> None:
     assert f"agentops-memory-client @ {CLIENT.as_uri()}" in required(wheels["agentops_memory"])
 

@@ -70,6 +70,7 @@ def outcome(of: object, body: bytes) -> object:
         return Invalid
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.usefixtures("window")
 @EXAMPLES

@@ -20,6 +20,7 @@ GUIDE, RUNTIME = ROOT / "docs" / "client.md", ROOT / "docs" / "runtime.md"
 PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [ROOT / "README.md", GUIDE, RUNTIME], ids=lambda it: it.name)
 def test_the_programs_of_a_document_print_what_they_say(
     document: Path, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

@@ -235,6 +235,7 @@ def _told(caplog: pytest.LogCaptureFixture, *arguments: str) -> str:
     return "\n".join([errors, *(record.getMessage() for record in caplog.records)])
 
 
+@pytest.mark.slow
 def test_what_a_collector_answers_is_not_quoted(tmp_path: Path) -> None:
     refusing = ThreadingHTTPServer(("127.0.0.1", 0), _Refusing)
     answering = threading.Thread(target=refusing.serve_forever, args=(0.01,))

@@ -75,6 +75,7 @@ def test_any_body_gets_a_documented_answer(
     assert answer.status_code < 400 or answer.json().keys() == {"error"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "template",
     [

@@ -81,6 +81,7 @@ def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(cl
     assert answers.count(b"HTTP/1.1 429 ") == answers.count(b"connection: close") == 1
 
 
+@pytest.mark.slow
 @for_each("protocol", ["h2c", "websocket"])
 def test_an_offer_of_another_protocol_is_declined_and_the_body_is_read(
     client: Wire, protocol: str
@@ -272,6 +273,7 @@ def test_a_body_that_stops_is_refused(
     assert client.rest() == b""
 
 
+@pytest.mark.slow
 def test_a_slow_but_steady_upload_is_taken(client: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bodies, "BODY_IDLE", 5 * SHORT)
     monkeypatch.setattr(limits, "HEADERS_TIME", 5 * SHORT)
@@ -327,6 +329,7 @@ def test_a_connection_idles_on_after_the_rest_of_an_answered_body(
     assert client.answer().status == 200
 
 
+@pytest.mark.slow
 def test_a_request_behind_an_unread_expectation_is_no_body(client: Wire) -> None:
     client.send(request("POST", "/sessions", content_length="2000000", expect="100-continue"))
 

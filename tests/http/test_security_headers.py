@@ -70,6 +70,7 @@ def test_every_answer_has_them_once_and_names_no_server(
     assert "server" not in answer.headers
 
 
+@pytest.mark.slow
 def test_a_service_that_stops_answers_with_them_shows_pages_and_takes_forms(path: Path) -> None:
     with served(path, MEMORY_DRAIN="1h", MEMORY_ALLOWED_ORIGINS=CONSOLE) as (process, http):
         http.post("/observations", json=observation("The door is green.")).raise_for_status()

@@ -105,6 +105,7 @@ def test_a_long_answer_needs_several_slots_and_goes_alone_however_many(
     assert until(lambda: service.http.get(MANY).is_success)
 
 
+@pytest.mark.slow
 def test_a_request_for_many_rows_waits_for_one_that_leaves(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +231,7 @@ async def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, 
     assert max(counts[2 * first :]) == most
 
 
+@pytest.mark.slow
 def test_everything_else_goes_on_between_the_pieces_of_a_large_list() -> None:
     turns = [0, 0]  # of the loop: all, and those that the last part has waited for
 

@@ -86,6 +86,7 @@ def test_a_reader_whose_caller_left_is_not_lent_out_before_it_is_free(path: Path
     run(path, test)
 
 
+@pytest.mark.slow
 def test_a_read_whose_caller_left_while_it_waited_is_not_run_and_one_that_waits_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

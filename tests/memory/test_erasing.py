@@ -253,6 +253,7 @@ def test_another_process_that_reads_or_writes_holds_it_back(service: Service) ->
     assert remains(service.path.parent, "xylograph") == set()
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

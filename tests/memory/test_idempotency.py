@@ -377,6 +377,7 @@ def test_a_tenant_that_is_more_than_full_takes_no_record(
 # Where it holds
 
 
+@pytest.mark.slow
 def test_it_holds_when_the_process_was_killed(path: Path) -> None:
     with served(path) as (program, http):
         first = saving(http, "a pear")
@@ -464,6 +465,7 @@ NARROWED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_narrowed_key_is_told_no_more_than_without(holder: Holder, route: str) -> None:

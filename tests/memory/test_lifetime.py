@@ -46,6 +46,7 @@ def test_sigterm_under_load_drains_and_loses_nothing_that_it_accepted(tmp_path: 
     assert_sound(path, live=len(load.acknowledged))
 
 
+@pytest.mark.slow
 def test_sigint_ends_without_the_drain(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path, MEMORY_DRAIN="1h") as (process, http):
@@ -59,6 +60,7 @@ def test_sigint_ends_without_the_drain(tmp_path: Path) -> None:
     assert not (tmp_path / "memory.db-wal").exists()
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_the_drain(path: Path) -> None:
     with served(path, MEMORY_DRAIN="1h") as (process, http):
         process.send(signal.SIGTERM)
@@ -68,6 +70,7 @@ def test_a_second_signal_ends_the_drain(path: Path) -> None:
         assert process.wait() == 0
 
 
+@pytest.mark.slow
 def test_a_request_that_was_accepted_is_finished_before_the_end(path: Path) -> None:
     body = json.dumps(observation("accepted")).encode()
     head = f"POST /observations HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
@@ -89,6 +92,7 @@ def test_a_request_that_was_accepted_is_finished_before_the_end(path: Path) -> N
     assert stored(path) == {"accepted": 1}
 
 
+@pytest.mark.slow
 def test_a_save_whose_client_has_left_is_finished_before_the_end(path: Path) -> None:
     body = json.dumps(observation("left behind")).encode()
     with served(path) as (process, http):
@@ -151,6 +155,7 @@ def test_the_date_of_an_answer_goes_on(path: Path, monkeypatch: pytest.MonkeyPat
         until(lambda: service.http.get("/health").headers["date"] == beginning)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_so(
     path: Path,

@@ -131,6 +131,7 @@ def _all_of(path: Path) -> list[list[tuple[object, ...]]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(
     "fault", [pytest.param("fdatasync:error=EIO", marks=pytest.mark.slow), "pwrite64:error=EIO"]

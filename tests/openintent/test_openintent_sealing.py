@@ -197,6 +197,7 @@ def test_a_value_that_was_moved_or_changed_in_the_file_does_not_open(
     assert refused((bob if "bob" in moved else ada).get(pear)) == (503, "UNAVAILABLE")
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @requirement("OI-85")
 def test_the_means_to_encrypt_are_loaded_with_the_first_value_that_needs_them(

@@ -23,6 +23,7 @@ __all__ = ["team"]
 FINAL = ("completed", "failed", "cancelled", "skipped")
 
 
+@pytest.mark.slow
 @requirement("OI-18", "OI-32", "OI-33")
 def test_the_assigned_agent_alone_binds_working_memory(team: Team) -> None:
     intent = team.intent()

@@ -320,6 +320,7 @@ def left_by_the_rule(listed: list[Json]) -> list[Json]:
     return [it for it in listed if it["id"] not in gone]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", sampled(range(12), 3))
 @requirement("OW-77", "OW-78", "OW-79", "OW-80", "OW-29", "OW-71")
 def test_a_pass_leaves_what_the_rule_says_and_can_be_undone(
@@ -369,6 +370,7 @@ SECRETS: dict[str, tuple[list[tuple[str, list[str]]], str | None, list[str]]] = 
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OW-81", "OW-42")
 @for_each("name", SECRETS)
 def test_a_secret_does_not_survive_a_pass_that_has_its_entries(service: Service, name: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import httpx
+import pytest
 
 from ..support.engines import broken
 from ..support.openwop_commitments import Intents
@@ -62,6 +63,7 @@ def deeds(host: Host) -> dict[str, tuple[Deed, list[str]]]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OW-55", "OW-6", "OW-88", "OW-66", "OW-71", "OW-29")
 def test_a_deed_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path) -> None:
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:

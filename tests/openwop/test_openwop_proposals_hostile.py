@@ -105,6 +105,7 @@ def test_an_artifact_has_262144_bytes(host: Host, sign: str) -> None:
     assert faults(handed_in(host, {"name": name + "x", "version": "1"})) == ["artifact"]
 
 
+@pytest.mark.slow
 @requirement("OW-21", "OW-12")
 def test_an_answer_stays_under_2_mib_and_says_where_to_go_on(host: Host) -> None:
     made = [

@@ -101,6 +101,7 @@ def test_every_refusal_of_every_route_fits_the_published_facts(walked: Walk) -> 
         REFUSED.validate(answer.json())
 
 
+@pytest.mark.slow
 @requirement("OW-11", "OW-12", "OW-6")
 def test_what_is_no_body_is_refused_by_every_route_that_has_one(walked: Walk) -> None:
     for (method, template), request in last_requests(walked).items():
@@ -158,6 +159,7 @@ def test_whoever_may_not_ask_is_told_the_same_by_every_route(walked: Walk) -> No
     assert Host(walked.http).entries() == before
 
 
+@pytest.mark.slow
 @requirement("OW-13")
 def test_every_write_under_a_key_is_done_once_and_answered_alike(walk: Walk) -> None:
     numbers, repeated = count(), dict[Route, bool]()

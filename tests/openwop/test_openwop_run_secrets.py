@@ -188,6 +188,7 @@ def test_a_run_of_which_nothing_is_heard_loses_its_secrets_and_nothing_else(path
         assert silent.end()["status"] == "completed"
 
 
+@pytest.mark.slow
 @requirement("OW-40")
 def test_a_value_is_nowhere_but_in_the_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]

@@ -38,6 +38,7 @@ def filled(run: Host) -> int:
     return next(number for number, it in enumerate(answers) if it.status_code == 429)
 
 
+@pytest.mark.slow
 @requirement("OW-107", "OW-10")
 def test_values_beyond_the_bound_are_429_and_those_before_stay_secret(
     service: Service, host: Host

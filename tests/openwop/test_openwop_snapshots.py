@@ -218,6 +218,7 @@ class Play(Looks):
         return self.chance.sample(live, min(count, len(live)))
 
 
+@pytest.mark.slow
 @requirement("OW-51", "OW-52", "OW-53", "OW-57", "OW-61", "OW-62")
 @pytest.mark.parametrize("seed", sampled(range(2), 2))
 def test_what_runs_see_is_as_a_model_says(path: Path, seed: int) -> None:

@@ -139,6 +139,7 @@ SPOILS: dict[str, Callable[[Host, str], object]] = {
 }
 
 
+@pytest.mark.slow
 @for_each("name", SPOILS)
 @requirement("OW-71", "OW-69")
 def test_what_is_gone_since_makes_an_undo_impossible_and_it_does_nothing(

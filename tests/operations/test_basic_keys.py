@@ -218,6 +218,7 @@ def test_two_keys_are_refused_by_the_client(monkeypatch: pytest.MonkeyPatch) -> 
         MemoryClient.from_environment()
 
 
+@pytest.mark.slow
 def test_the_program_takes_the_key_from_its_url(service: Service, key: str) -> None:
     url = service.url.replace("//", f"//x:{key}@")
 
@@ -237,6 +238,7 @@ BAD_URLS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_refusal_of_the_program_shows_the_key_of_its_url(key: str) -> None:
     for number, url in enumerate(BAD_URLS):
         _assert_hidden(run(("stats", "demo")[number % 2], "--url", url.format(key=key)), key)

@@ -231,6 +231,7 @@ def test_keys_that_are_others_are_refused(
     assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
@@ -268,6 +269,7 @@ HARMS = {
 }
 
 
+@pytest.mark.slow
 def test_a_file_of_another_format_or_with_a_damaged_text_is_refused_and_not_quoted(
     path: Path, blank_database: str, database: Database, tmp_path: Path
 ) -> None:
@@ -336,6 +338,7 @@ def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
         service.save("another")
 
 
+@pytest.mark.slow
 def test_what_a_command_is_writing_is_copied(
     path: Path, terminal: Terminal, blank_database: str, database: Database
 ) -> None:

@@ -80,6 +80,7 @@ def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
         assert_sound(path, live=len(engine.contents(path)))
 
 
+@pytest.mark.slow
 def test_a_file_that_may_not_grow_refuses_saves_until_it_may(path: Path) -> None:
     with served(path) as (program, http):
         _, most = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
@@ -95,6 +96,7 @@ def test_a_file_that_may_not_grow_refuses_saves_until_it_may(path: Path) -> None
     assert_sound(path, live=len(saved))
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("is_restarted", [True, False])
 @pytest.mark.parametrize(
@@ -146,6 +148,7 @@ def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(path: Path)
     assert_sound(path, live=len(saved))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["full", "read-only"])
 def test_a_disk_that_cannot_be_written_at_the_start_ends_it_with_a_sentence(
     state: str, tmp_path: Path

@@ -113,6 +113,7 @@ def test_nothing_is_wrong_with_a_sound_database(path: Path) -> None:
         assert everything(path.parent) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sampled(CASES, 3, first=1))
 def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Path) -> None:
     case = CASES[name]

@@ -33,6 +33,7 @@ def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(pat
     assert_sound(path, live=1)
 
 
+@pytest.mark.slow
 def test_a_deletion_that_was_acknowledged_survives_kill_9(path: Path) -> None:
     with served(path) as (program, http):
         for number in range(3):

@@ -112,6 +112,7 @@ def test_a_folder_has_no_second_name(tmp_path: Path) -> None:
     assert "names" not in done.stderr
 
 
+@pytest.mark.slow
 def test_the_second_name_of_a_restore_that_runs_stays(path: Path) -> None:
     with replacing._closed_to_others(path):  # noqa: SLF001 - while that is so
         kept = kept_name(path)

@@ -93,6 +93,7 @@ def test_however_they_were_lost_no_service_starts(path: Path, loss: Loss) -> Non
     assert_closed(path)
 
 
+@pytest.mark.slow
 def test_no_setting_opens_it_and_the_file_put_back_lets_in_its_keys_alone(path: Path) -> None:
     kept = keys(path).read_bytes()
     keys(path).unlink()

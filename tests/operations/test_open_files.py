@@ -152,6 +152,7 @@ def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
     engine.run(path, test)
 
 
+@pytest.mark.slow
 def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(path: Path) -> None:
     with surviving(path) as (program, http, contents):
         with closing(connect(path)) as reader:
@@ -165,6 +166,7 @@ def test_what_a_reader_keeps_from_being_rescued_is_rescued_after_it(path: Path) 
         program.line("all commits were copied")  # which follows the refusal
 
 
+@pytest.mark.slow
 def test_what_was_saved_after_one_harm_is_rescued_from_the_next(path: Path) -> None:
     with surviving(path) as (program, http, contents):
         linked(path)
@@ -189,6 +191,7 @@ def test_a_second_name_that_goes_again_was_no_harm(service: Service) -> None:
     assert service.http.get("/health/ready").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [SHM, WAL])
 def test_a_commit_by_another_log_outlives_the_service(path: Path, kind: str) -> None:
     """Where SQLite's own end would write over it, or a page of a removed log."""
@@ -210,6 +213,7 @@ def test_a_commit_by_another_log_outlives_the_service(path: Path, kind: str) -> 
     assert_commit(path)
 
 
+@pytest.mark.slow
 def test_a_commit_by_another_log_after_ours_was_rescued_is_kept_too(path: Path) -> None:
     with surviving(path, signal.SIGINT) as (program, http, contents):
         of(path, WAL).unlink()

@@ -65,6 +65,7 @@ def words(path: Path) -> set[str]:
     return {content.removeprefix("about ") for content in stored(path)}
 
 
+@pytest.mark.slow
 def test_it_puts_everything_where_nothing_was(path: Path, tmp_path: Path) -> None:
     (tmp_path / "memory.db.redaction").write_text('{"acme": {"allow": ["x"]}}')
     archive, new = backed_up(path, tmp_path), tmp_path / "deep" / "new.db"

@@ -168,6 +168,7 @@ def test_a_fault_that_nobody_foresaw_ends_neither_the_service_nor_the_backups(
     assert "a backup failed unexpectedly" in caplog.messages
 
 
+@pytest.mark.slow
 def test_after_a_failure_it_is_tried_again_after_a_while(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ MAKING: dict[str, tuple[str, Any, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.representative(5)
 @pytest.mark.parametrize("key", ["key-1", None])
 @pytest.mark.parametrize("when", Cut)

@@ -179,6 +179,7 @@ def test_the_rules_of_who_leads_stand(
     assert_is_whole(postgresql, OTHERS)
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_what_was_begun_also_of_a_project_that_is_no_more(
     postgresql: str, tmp_path: Path
 ) -> None:

@@ -419,6 +419,7 @@ def _cases() -> Iterator[object]:
         yield pytest.param(race, id=name, marks=() if name in EACH_TIME else (mark,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("race", [*_cases()])
 def test_of_racing_requests_each_is_done_as_if_it_were_alone(
     tmp_path: Path, postgresql: str, race: Race

@@ -48,6 +48,7 @@ OTHERS: dict[str, tuple[str, list[tuple[int, str, str | None]]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("change", "told"), OTHERS.values(), ids=OTHERS)
 def test_no_text_is_lost_when_it_changes_a_memory_of_ours(
     pod: Pods, change: str, told: list[tuple[int, str, str | None]]

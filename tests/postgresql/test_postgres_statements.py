@@ -58,6 +58,7 @@ def test_a_text_that_only_looks_like_a_nul_is_a_text_as_any_other(
     assert found["topic_key"] == text
 
 
+@pytest.mark.slow
 @for_each("word", ["अ" * 20_000, f"a{'я' * 20_000}"])  # the index has 32,768 bytes of a word
 def test_a_word_that_the_index_cuts_within_a_letter_is_stored_and_found(
     service: Service, word: str

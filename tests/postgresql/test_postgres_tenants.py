@@ -40,6 +40,7 @@ def versions(url: str) -> set[int]:
     return {version for (version,) in rows}
 
 
+@pytest.mark.slow
 def test_a_newer_release_migrates_all_tenants_and_what_an_older_one_makes_beside_it(
     postgresql: str,
 ) -> None:
@@ -54,6 +55,7 @@ def test_a_newer_release_migrates_all_tenants_and_what_an_older_one_makes_beside
         until(lambda: versions(postgresql) == {newest() + 1})
 
 
+@pytest.mark.slow
 def test_a_migration_that_meets_a_service_in_a_deadlock_begins_anew(postgresql: str) -> None:
     make(postgresql, ACME)
     own = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DATABASE_URL": postgresql}
@@ -74,6 +76,7 @@ def test_a_migration_that_meets_a_service_in_a_deadlock_begins_anew(postgresql: 
     assert versions(postgresql) == {newest() + 1}
 
 
+@pytest.mark.slow
 def test_a_release_that_is_too_old_for_one_tenant_does_not_start(
     postgresql: str, tmp_path: Path
 ) -> None:

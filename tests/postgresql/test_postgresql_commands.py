@@ -77,6 +77,7 @@ def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> No
     assert terminal.json("projects", "list") == []
 
 
+@pytest.mark.slow
 def test_an_erasure_says_where_bytes_are_until_tables_are_written_anew(postgresql: str) -> None:
     terminal = Terminal({"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_RETENTION": "14d"})
     terminal.say("save", "Owls", "They hunt.", "--project", "birds")
@@ -233,6 +234,7 @@ def test_a_tenant_is_a_schema_and_its_erasure_drops_it(
     assert {schema for schema, _ in looked(postgresql, TABLES)} == {"t_default"}
 
 
+@pytest.mark.slow
 def test_an_erasure_that_meets_others_is_to_be_tried_again(
     terminal: Terminal, postgresql: str
 ) -> None:
@@ -292,6 +294,7 @@ def test_what_is_of_files_is_refused_and_names_what_a_database_has(
     assert re.match(said, done.output.replace("\n", " ")), done.output
 
 
+@pytest.mark.slow
 def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> None:
     terminal = Terminal({"MEMORY_DATABASE_URL": blank_database})
 
@@ -314,6 +317,7 @@ def found(terminal: Terminal) -> dict[str, tuple[str, str]]:
     return {it["code"]: (it["status"], it["sentence"]) for it in findings}
 
 
+@pytest.mark.slow
 def test_the_doctor_tells_what_is_wrong_with_a_database(
     terminal: Terminal, postgresql: str
 ) -> None:

@@ -103,6 +103,7 @@ def test_what_cannot_be_connected_to_is_told_in_a_sentence(
     assert refused(blank_database) == sentence
 
 
+@pytest.mark.slow
 def test_a_role_without_the_rights_that_it_needs_is_told_which(
     blank_database: str, postgresql: str
 ) -> None:
@@ -138,6 +139,7 @@ HARMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
 def test_what_another_has_made_of_the_database_is_told_in_a_sentence(
     postgresql: str, harm: str
@@ -183,6 +185,7 @@ def test_a_password_that_is_wrong_or_missing_and_a_role_that_no_rule_lets_in() -
     assert rejected.startswith("The database admits no one from here")
 
 
+@pytest.mark.slow
 def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> None:
     """Nor has what goes wrong at the driver's level, however much is logged."""
     url = url_of(blank_database, password=PASSWORD, dbname="nowhere")

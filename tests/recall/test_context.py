@@ -1,5 +1,7 @@
 """What an agent is reminded of: summaries, the best observations, then the newest."""
 
+import pytest
+
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -78,6 +80,7 @@ def test_global_memories_are_ranked_but_backfilled_last(service: Service) -> Non
     assert _titles(service, limit=3) == ["own global", "own old", "foreign global"]
 
 
+@pytest.mark.slow
 @requirement("agentops:context:query")
 def test_a_context_is_narrowed_by_scope_and_tag(service: Service) -> None:
     service.save("needle", title="team", scope="team")

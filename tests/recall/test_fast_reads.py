@@ -131,6 +131,7 @@ def test_requests_of_one_connection_are_answered_in_their_order(
         assert told == [it == slow for it in paths]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize(("memories", "prompts"), [(50, 50), (250, 60)])
 def test_a_project_is_loaded_once_prompts_have_taken_as_long_as_that(

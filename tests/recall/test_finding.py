@@ -110,6 +110,7 @@ def test_a_question_finds_what_it_is_about(shared: Service, prompt: str, content
     assert finds(shared, content, prompt)
 
 
+@pytest.mark.slow
 @requirement("agentops:context:query")
 def test_a_text_is_found_by_its_parts_and_as_a_whole(shared: Service) -> None:
     texts = [*(IDENTIFIERS | LANGUAGES).items()]

@@ -17,6 +17,7 @@ __all__ = ["counted"]
 CONTEXT, SEARCH = "/context?project=heron&query=zebra&limit=40", "/search?project=heron&q=zebra"
 
 
+@pytest.mark.slow
 def test_the_next_answer_is_of_what_a_command_has_made_of_the_projects(
     tmp_path: Path, counted: Counted
 ) -> None:

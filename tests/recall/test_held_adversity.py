@@ -106,6 +106,7 @@ def assert_nothing_wrong(asked: list[httpx.Response], *said: str) -> None:
 OWN = ("rollback worker", "rollback 東京都", "retry 👩‍👩‍👧")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "table",
     [

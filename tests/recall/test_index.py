@@ -71,6 +71,7 @@ def test_repeated_deletes_of_every_kind_leave_the_index_exact(service: Service) 
     assert [hit["id"] for hit in service.http.get("/search?q=apple&limit=2").json()] == [9, 12]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_refused_write_leaves_the_index_exact(service: Service) -> None:
     service.save("apple", topic_key="k")

@@ -117,6 +117,7 @@ LENT: dict[str, tuple[list[Saved], dict[str, list[int]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LENT)
 def test_what_is_said_is_lent(lasting: Service, name: str) -> None:
     saved, expected = LENT[name]
@@ -170,6 +171,7 @@ DONE: dict[str, tuple[list[Deed], dict[str, list[int]]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DONE)
 def test_a_memory_is_lent_as_it_is_now(lasting: Service, name: str) -> None:
     deeds, expected = DONE[name]
@@ -198,6 +200,7 @@ def test_imported_memories_have_neighbours_too(service: Service) -> None:
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deed", "expected"),
     [

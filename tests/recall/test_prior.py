@@ -69,6 +69,7 @@ def test_partitions_of_projects_and_of_stores_have_it(path: Path, without: str, 
             assert rows(service.path, behind) == [(count,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", ["prior", "typos"])
 def test_the_prior_can_be_left_out(path: Path, without: str) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT=without) as service:

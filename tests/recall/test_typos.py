@@ -101,6 +101,7 @@ def saved(service: Service, memories: list[Saved]) -> tuple[str, list[int]]:
     return project, ids
 
 
+@pytest.mark.slow
 @for_each("name", MEANT)
 def test_a_misspelt_word_finds_what_it_meant(lasting: Service, name: str) -> None:
     memories, text, places = MEANT[name]

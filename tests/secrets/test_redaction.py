@@ -398,6 +398,7 @@ def test_a_secret_in_a_path_or_a_header_comes_back_in_no_answer(service: Service
         assert AWS not in answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/search?q=", "/context?project=demo&query="])
 def test_a_query_is_cut_after_its_secrets_are_taken_out(
     telling: Service, collector: Collector, path: str

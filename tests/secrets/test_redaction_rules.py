@@ -737,6 +737,7 @@ HOSTILE = [
 HOSTILE_LENGTH = 100_000  # where time grows with its square, that is half a minute
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", sampled(HOSTILE, 12))
 def test_hostile_repetition_is_answered_and_settled(part: str) -> None:
     once = redacted(part * (HOSTILE_LENGTH // len(part)))

@@ -220,6 +220,7 @@ def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(tmp_path: Path
         assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

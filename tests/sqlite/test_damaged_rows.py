@@ -82,6 +82,7 @@ def _cases() -> Iterator[Any]:
             yield pytest.param(some, id=" and ".join(map(str, some)), marks=marks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damaged", [*_cases()])
 def test_a_damaged_row_is_not_served_is_named_and_can_be_moved_away(
     damaged: Sequence[Damage], path: Path, made: Made

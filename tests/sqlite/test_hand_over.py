@@ -26,6 +26,7 @@ def second(path: Path, **variables: str) -> Iterator[tuple[Program, httpx.Client
         yield process, http
 
 
+@pytest.mark.slow
 def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(path: Path) -> None:
     with serving(path) as first:
         for wait in ("0", "100ms"):
@@ -44,6 +45,7 @@ def test_a_second_service_waits_and_then_refuses_with_the_name_of_the_first(path
         first.save("the first goes on")
 
 
+@pytest.mark.slow
 def test_a_signal_ends_a_service_that_waits_at_once(path: Path) -> None:
     with serving(path), second(path) as (process, _):
         process.line("another service has the database")

@@ -46,6 +46,7 @@ def save(service: Service, content: str) -> httpx.Response:
     return service.http.post("/observations", json=observation(content))
 
 
+@pytest.mark.slow
 def test_a_write_waits_for_another_process_then_is_refused_and_reads_go_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -101,6 +101,7 @@ def test_a_running_service_mends_its_index_by_itself_also_after_a_sweep_that_fai
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_the_index_command_looks_and_mends(service: Service) -> None:
     service.save("apple")
     service.save("banana")
@@ -127,6 +128,7 @@ def test_the_index_command_looks_and_mends(service: Service) -> None:
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> None:
     letter, customers = tmp_path / "letter.db", tmp_path / "customers.db"
     missing = tmp_path / "nowhere" / "memory.db"

@@ -94,6 +94,7 @@ def is_closed(connection: sqlite3.Connection) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", range(6))
 async def test_a_database_that_is_left_in_a_hurry_leaves_nothing_running(
     tmp_path: Path, steps: int

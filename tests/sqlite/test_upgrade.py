@@ -92,6 +92,7 @@ BECOMES: list[Case] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_each_column_becomes_what_a_memory_has_for_it(path: Path) -> None:
     with original(path) as old:
         old.session("s1")

@@ -161,6 +161,7 @@ def test_the_end_of_a_service_leaves_nothing_waiting(path: Path) -> None:
     assert indexed(path) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 99, 1 << 62, -5])
 def test_a_damaged_mark_of_what_waits_loses_and_doubles_nothing(
     service: Service, number: int

@@ -111,6 +111,7 @@ def test_without_a_key_that_works_nothing_is_done(service: Service, dialect: Dia
                 assert answer.headers["www-authenticate"] == "Bearer"
 
 
+@pytest.mark.slow
 @in_both
 def test_no_store_crosses_tenants(closed: Service, dialect: Dialect) -> None:
     ada, bob = (client(closed, "admin", tenant=tenant) for tenant in ("ada", "bob"))

@@ -92,6 +92,7 @@ def test_any_body_gets_a_documented_answer(
     assert_documented(dialect, answer, described[template][method.lower()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", READS, ids=lambda it: it[1])
 @EXAMPLES
 @given(chosen=st.data())

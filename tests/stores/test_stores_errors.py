@@ -156,6 +156,7 @@ def test_a_body_is_read_whatever_its_type_and_what_is_unknown_in_it_is_ignored(
     assert dialect.fault(broken) == (400, INVALID)
 
 
+@pytest.mark.slow
 @for_each(
     "body", [b"", b" ", b"[]", b'"a"', b"null", b"1", b"{", b'{"name": "a"}}', b'{"name": NaN}',
              b"name=a", b'{"x":' + b"[" * 200 + b"]" * 200 + b',"name":"a"}']

@@ -43,6 +43,7 @@ def ask(http: httpx.Client, write: Write, key: str, body: object = None) -> http
     )
 
 
+@pytest.mark.slow
 @requirement("stores:idempotency:again", "anthropic:once")
 @in_both
 def test_the_same_request_again_has_the_same_answer_and_is_not_done_again(

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, every_request, in_both, stocked
 from ..support.stores import STORES, at, entry, entry_at, store
 from ..telemetry.test_tracing import traced
@@ -59,6 +61,7 @@ def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(
     assert "hippopotamus" not in repr(collector.spans)
 
 
+@pytest.mark.slow
 def test_a_search_tells_its_hits_by_their_paths_and_its_words_to_itself_alone(
     tmp_path: Path,
 ) -> None:

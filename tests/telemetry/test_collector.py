@@ -35,6 +35,7 @@ ENDING = """
 """
 
 
+@pytest.mark.slow
 def test_spans_arrive_while_the_service_runs(each_collector: Collector) -> None:
     telemetry = Telemetry.started(each_collector.endpoint, each_collector.protocol)
     try:

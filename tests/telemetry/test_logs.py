@@ -343,6 +343,7 @@ def test_lines_inside_an_operation_and_that_of_its_request_name_its_span(
     assert "trace_id" not in told["outside"]
 
 
+@pytest.mark.slow
 def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(path: Path) -> None:
     name = 'ci "1"'
     token = Terminal().say("keys", "create", "--name", name, "--role", "reader", "--db", path)

@@ -137,6 +137,7 @@ def spans(tmp_path_factory: pytest.TempPathFactory) -> Spans:
     return of
 
 
+@pytest.mark.slow
 @for_each("operation", OPERATIONS)
 def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, spans: Spans) -> None:
     span = spans(operation).one(f"memory.{operation}")
@@ -145,6 +146,7 @@ def test_a_request_is_a_span_in_the_trace_of_its_caller(operation: str, spans: S
     assert {name: span.attributes.get(name) for name in expected} == expected
 
 
+@pytest.mark.slow
 @for_each("name", OTHERS)
 def test_a_span_says_what_is_special_about_its_request(name: str, spans: Spans) -> None:
     operation, *_, attributes = OTHERS[name]
@@ -199,6 +201,7 @@ def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Pat
     assert second["memory.injected.method"] == "recency"
 
 
+@pytest.mark.slow
 def test_a_log_line_names_the_trace_and_no_query(path: Path) -> None:
     with (
         http_collector() as collector,
