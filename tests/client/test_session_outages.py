@@ -243,4 +243,4 @@ async def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
         assert len(memory.report.lost) == 11
         way.is_open = True
     assert memory.report.ended is not None
-    assert memory.report.ended.message_count == 30 - 11
+    assert memory.report.ended.message_count == 30 - len(memory.report.lost)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace  # as the client's nouns, one of whic
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain, islice
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
 
 from agentops_memory_client.contract import models as c
@@ -59,7 +59,6 @@ from .wire import fields_of, json_bytes, memory_as, session
 
 if TYPE_CHECKING:
     from . import models as m
-    from .reader import Reader
 else:
     m = Lazy(__package__, ".models")
 
@@ -150,10 +149,10 @@ class ExportedObservation(c.Observation):
 class Document:
     """An import in a file: its rows, sessions first. A longer one is read anew each time.
 
-    With a `reader` it is read by that, if it can. Such a document is to be closed.
+    With a `reader.Reader` it is read by that, if it can. Such a document is to be closed.
     """
 
-    def __init__(self, file: BinaryIO, now: datetime, reader: "Reader | None" = None) -> None:
+    def __init__(self, file: BinaryIO, now: datetime, reader: Any = None) -> None:
         self._file = file
         self._now = now
         self._reader = reader

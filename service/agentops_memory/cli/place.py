@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..postgresql import tenants as schemas
     from ..sqlite import migrate
     from ..sqlite import tenants as of_files
-    from .target import Target
 else:  # of either engine alone; the driver of the one is an extra
     schemas = Lazy(__package__, "..postgresql.tenants")
     connecting = Lazy(__package__, "..postgresql.connection")
@@ -84,9 +83,9 @@ def settings_of_files(flags: Flags) -> Settings:
     return chosen
 
 
-def usable(target: "Target", *, may_make: bool) -> tuple[Backend, TenantId]:
-    """The backend, and the target's tenant in it, whose storage a start would not change."""
-    backend, tenant = backend_of({"db_path": target.db}), tenant_id(target.tenant or DEFAULT_TENANT)
+def usable(db: str | None, name: str | None, *, may_make: bool) -> tuple[Backend, TenantId]:
+    """The backend, and the tenant of this name in it, whose storage a start would not change."""
+    backend, tenant = backend_of({"db_path": db}), tenant_id(name or DEFAULT_TENANT)
     backend.require_usable(tenant, may_make=may_make)
     return backend, tenant
 

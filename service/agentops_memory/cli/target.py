@@ -133,12 +133,12 @@ async def _opened(
 
     with ExitStack() as stack:
         try:
-            backend, tenant = usable(target, may_make=may_make)
+            backend, tenant = usable(target.db, target.tenant, may_make=may_make)
             settings = backend.settings
         except (NoDatabase, StartRefused):
             if not may_be_missing:
                 raise
-            backend, tenant = usable(target, may_make=True)
+            backend, tenant = usable(target.db, target.tenant, may_make=True)
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
             folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")

@@ -238,7 +238,7 @@ def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     with out.file_errors():
-        backend, tenant = backends.usable(target, may_make=False)
+        backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
         retention, at = backend.settings.retention, backends.now()
         every: dict[TenantId, StorageStats] = {}
         for each in [tenant] if target.tenant else backend.tenants():

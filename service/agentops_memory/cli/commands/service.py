@@ -251,7 +251,7 @@ async def _speak(settings: Settings, target: Target, project: str) -> None:
         if target.url is not None:
             opened = service_at(target)
         else:
-            _, tenant = place.usable(target, may_make=True)
+            _, tenant = place.usable(target.db, target.tenant, may_make=True)
             opened = local.opened_here(settings, traces, tenant)
         async with opened as service:
             await stdio.speak(service, project, settings.profile)
