@@ -38,6 +38,7 @@ def told(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.text
 
 
+@pytest.mark.slow
 @requirement("agentops:observations:delete-answer")
 def test_a_deletion_is_answered_as_it_is_set(service: Service, mode: str) -> None:
     one, two = (service.save(content)["id"] for content in ("One.", "Two."))

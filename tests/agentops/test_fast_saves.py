@@ -117,6 +117,7 @@ def test_a_save_is_answered_stored_and_counted_as_by_the_long_way(
     assert seen.answered == saved == len(BODIES)
 
 
+@pytest.mark.slow
 def test_its_log_line_is_as_that_of_the_long_way(
     tmp_path: Path, seen: Seen, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -135,6 +136,7 @@ def test_its_log_line_is_as_that_of_the_long_way(
     assert seen.answered == 1
 
 
+@pytest.mark.slow
 def test_who_may_not_save_is_refused_alike(tmp_path: Path, seen: Seen) -> None:
     asked = [(body, place) for body in (PLAIN, PLAIN | {"project": "other"}) for place in range(4)]
     answers = []
@@ -149,6 +151,7 @@ def test_who_may_not_save_is_refused_alike(tmp_path: Path, seen: Seen) -> None:
     assert seen.answered == 1
 
 
+@pytest.mark.slow
 def test_a_refused_save_is_counted_once_by_the_rate_limit(tmp_path: Path) -> None:
     outside = observation("Nothing there.", supersedes=[77])
     with two(tmp_path, MEMORY_RATE_LIMIT="4/h") as services:
@@ -158,6 +161,7 @@ def test_a_refused_save_is_counted_once_by_the_rate_limit(tmp_path: Path) -> Non
         assert found == [429, 429]
 
 
+@pytest.mark.slow
 def test_a_full_quota_refuses_it_alike(tmp_path: Path, seen: Seen) -> None:
     with two(tmp_path, MEMORY_TENANT_QUOTA="1") as services:
         answers = {without_date(it.http.post(path, json=PLAIN)) for it, path in services}

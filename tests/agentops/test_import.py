@@ -115,6 +115,7 @@ def test_sessions_come_first_and_are_made_where_they_are_missing_and_else_left_a
     assert (added, sessions(service)) == ((0, 0), before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uid", [UID, None])
 def test_a_row_is_known_again_by_its_uid_or_by_its_fields(
     service: Service, uid: str | None
@@ -242,6 +243,7 @@ def test_what_comes_back_meets_who_holds_its_key_by_now(service: Service) -> Non
     assert contents(service, 2) == ["Second.", "First."]
 
 
+@pytest.mark.slow
 def test_a_damaged_revision_does_not_stop_an_import_at_its_key(service: Service) -> None:
     carried(service, row("First.", topic_key="k"))
     carried(service, row("Second.", topic_key="k") | {"uid": OTHER, "updated_at": LATER})

@@ -342,6 +342,7 @@ async def test_a_full_disk_says_what_was_stored(path: Path) -> None:
 # Processes
 
 
+@pytest.mark.slow
 def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(path: Path) -> None:
     before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
     head = raw.request("POST", "/import", content_length=str(len(long) + 2))

@@ -156,6 +156,7 @@ def counts(told: Row) -> tuple[int, int, int, int]:
     return new, back, same, conflicting
 
 
+@pytest.mark.slow
 @requirement("agentops:import:dry-run")
 def test_a_plan_of_many_chunks_tells_what_the_import_then_does(
     service: Service, monkeypatch: pytest.MonkeyPatch

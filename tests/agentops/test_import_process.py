@@ -180,6 +180,7 @@ def test_a_document_is_read_by_a_thread_while_the_process_reads_another(reader: 
             next(late)
 
 
+@pytest.mark.slow
 def test_a_service_with_many_connections_has_a_process_too() -> None:
     """Whose numbers are more than `select` takes."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -214,6 +214,7 @@ def test_an_import_takes_the_key_of_what_has_expired_which_keeps_it_too(service:
     assert exported(service).keys() == {UIDS[0]}  # what comes back takes it in its turn
 
 
+@pytest.mark.slow
 @requirement("life:transfer:keys")
 @pytest.mark.parametrize("uid", [True, False])
 def test_what_has_expired_takes_no_key_from_what_lives(service: Service, uid: bool) -> None:

@@ -580,6 +580,7 @@ def test_what_was_told_through_two_programs_survives_kill_9_and_counts_exactly(p
 # What is left of it
 
 
+@pytest.mark.slow
 def test_of_what_was_told_the_summary_alone_is_left(tmp_path: Path) -> None:
     words = [f"{word} word" for word in ("xylographer", "zugzwang", "quokka", "wyvern", "jabber")]
     with serving(tmp_path / "memory.db") as service:
@@ -623,6 +624,7 @@ def test_what_was_told_goes_with_its_session_to_another_project(path: Path) -> N
         assert row(service, "s1")["project"] == "c"
 
 
+@pytest.mark.slow
 def test_a_scan_takes_out_what_was_told_before_and_a_session_goes_on_where_it_was(
     tmp_path: Path,
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_write_of_a_session_of_its_own_project_has_no_warning(service: Service
         assert HEADER not in answer.headers, path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_a_write_of_a_session_of_another_project_is_answered_with_a_warning_each_time(
@@ -98,6 +99,7 @@ def test_a_write_of_a_session_of_another_project_is_answered_with_a_warning_each
     assert again.headers[HEADER] == first.headers[HEADER] == MONDAY
 
 
+@pytest.mark.slow
 @for_each("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_no_warning_names_a_project_to_a_key_without_access(service: Service, write: str) -> None:
@@ -183,6 +185,7 @@ def test_a_page_may_read_the_warning(path: Path) -> None:
     assert HEADER in answer.headers["access-control-expose-headers"].lower()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_warns_where_it_was_called(
     service: Service, kind: str, caplog: pytest.LogCaptureFixture

@@ -41,6 +41,7 @@ def saved(terminal: Terminal, *arguments: object, given: str | None = None) -> i
     return told["id"]
 
 
+@pytest.mark.slow
 def test_a_save_says_what_became_of_it(terminal: Terminal, service: Service) -> None:
     first = terminal.say("save", "Queue", "Orders go through a queue.", "--topic-key", "q")
     id_ = int(re.fullmatch(r"Saved as new #(\d+)\.\n", first)[1])  # type: ignore[index]
@@ -110,6 +111,7 @@ def test_programs_get_the_json_of_the_api(terminal: Terminal, service: Service) 
         assert terminal.json(*arguments) == service.http.get(path).json(), arguments
 
 
+@pytest.mark.slow
 def test_people_get_lines(terminal: Terminal) -> None:
     first = saved(terminal, "Queue", "Orders go\nthrough a queue.", "--topic-key", "a/q")
     saved(
@@ -140,6 +142,7 @@ def test_people_get_lines(terminal: Terminal) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service) -> None:
     states = ["a\n" * 500, "b\n" * 600, "b\n" * 599 + "b\r"]
     first = saved(terminal, "Long", states[0])
@@ -326,6 +329,7 @@ def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
     assert folder.stderr.startswith(f"agentops-memory: {tmp_path} is a folder; ")
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(path: Path) -> None:
     file = path

@@ -99,6 +99,7 @@ def stored(service: Service) -> Row:
     return document
 
 
+@pytest.mark.slow
 def test_an_export_is_a_whole_file_that_is_not_written_over(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
@@ -149,6 +150,7 @@ def test_what_is_exported_is_imported_once_from_a_file_a_pipe_or_standard_input(
     writing.join()
 
 
+@pytest.mark.slow
 def test_a_dry_run_tells_each_conflict_and_changes_nothing(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_memory_is_shown_in_full(terminal: Terminal) -> None:
     assert terminal.json("show", id_)["expires_at"].endswith("Z")
 
 
+@pytest.mark.slow
 def test_a_memory_is_edited_by_what_is_named(terminal: Terminal) -> None:
     id_ = saved(terminal, "Queue", "One.", "--tag", "a")
 
@@ -151,6 +152,7 @@ def test_what_is_deleted_comes_back(terminal: Terminal) -> None:
     assert terminal.json("show", ids[0])["content"] == "It is One."
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_number_is_a_memory_and_a_path_an_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +172,7 @@ def test_a_number_is_a_memory_and_a_path_an_archive(
         assert at.run("restore", *wrong.split()).exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_pin_is_set_and_taken(terminal: Terminal) -> None:
     first, second = (saved(terminal, title, f"It is {title}.") for title in ("One", "Two"))
 
@@ -186,6 +189,7 @@ def test_a_pin_is_set_and_taken(terminal: Terminal) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_memory_is_replaced_by_another_or_by_a_text(terminal: Terminal) -> None:
     old = saved(terminal, "Queue", "One queue.", "--type", "decision", "--tag", "a")
     other = saved(terminal, "Queues", "Two queues.")
@@ -199,6 +203,7 @@ def test_a_memory_is_replaced_by_another_or_by_a_text(terminal: Terminal) -> Non
     assert "(replaced) Queue\n" in terminal.say("list")
 
 
+@pytest.mark.slow
 def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal) -> None:
     here.say("save", "Elsewhere", "It is in another project.", "--project", "aaa")
     old, new = saved(terminal, "Queue", "One.", "--type", "note"), saved(terminal, "Door", "Two.")
@@ -228,6 +233,7 @@ def test_nothing_found_says_what_was_left_out(terminal: Terminal, here: Terminal
     )
 
 
+@pytest.mark.slow
 def test_a_project_is_that_of_the_remote_or_the_folder_unless_a_file_names_it(
     tmp_path: Path, here: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def cli(service: Service, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_what_is_changed_at_the_terminal_is_seen_by_a_running_service(shop: Service) -> None:
     renamed = cli(shop, "projects", "rename", " A ", "NEW")
     assert renamed["observations"] == 2
@@ -136,6 +137,7 @@ def test_output_that_cannot_be_written_and_no_standard_input_are_a_sentence(
     assert said in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open(
     shop: Service, tmp_path: Path
@@ -172,6 +174,7 @@ def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_tenant_that_is_a_link_or_whose_keys_stay_is_not_erased(
     shop: Service, tmp_path: Path

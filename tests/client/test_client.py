@@ -237,6 +237,7 @@ def test_a_context_has_summaries_then_memories(client: MemoryClient, project: st
     assert client.context(project="nobody's") == Context()
 
 
+@pytest.mark.slow
 def test_stores_and_agents_memory_join_a_context(
     client: MemoryClient, project: str, served: Service
 ) -> None:

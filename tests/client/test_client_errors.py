@@ -104,6 +104,7 @@ def test_a_refusal_is_what_the_service_says(kind: str, closed: Service) -> None:
     assert str(refusals[7]) == "The body is larger than 3,072 bytes; nothing was stored."
 
 
+@pytest.mark.slow
 @for_each("status", [*BY_STATUS, 405, 408, 418, 431, 499, 502, 599])
 def test_every_status_of_a_refusal_has_a_class(kind: str, status: int) -> None:
     road = Road([answering(status, {"error": "No."}, headers={"x-request-id": "r1"})])

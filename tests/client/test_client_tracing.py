@@ -53,6 +53,7 @@ def exported(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemorySpanExporter]:
     provider.shutdown()
 
 
+@pytest.mark.slow
 def test_the_services_spans_join_those_of_the_agent(
     tmp_path: Path, exported: InMemorySpanExporter
 ) -> None:
@@ -147,6 +148,7 @@ def below(span: ReadableSpan, whose: str = "context") -> tuple[str, str]:
     return format_trace_id(context.trace_id), format_span_id(context.span_id)
 
 
+@pytest.mark.slow
 def test_the_span_of_the_service_joins_the_trace_of_the_caller(tmp_path: Path) -> None:
     with traced(tmp_path) as (service, received):
         for kind in KINDS:

@@ -109,6 +109,7 @@ def test_a_failed_export_leaves_what_was_there(kind: str, tmp_path: Path) -> Non
     assert type(fail("http://memory.test", refused)) is Unauthenticated
 
 
+@pytest.mark.slow
 def test_an_export_is_asked_for_again_until_it_begins(kind: str, full: Service) -> None:
     road = Road([httpx.ReadError("cut"), answering(503, {"error": "Busy."}), over(full)])
     with asking(kind, road=road) as client:
@@ -141,6 +142,7 @@ def test_where_no_file_can_be_the_service_is_not_asked(kind: str, tmp_path: Path
     assert [it.name for it in tmp_path.iterdir()] == ["fifo"]
 
 
+@pytest.mark.slow
 def test_the_refusal_of_a_large_file_is_heard(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "large.json"
     with path.open("wb") as file:

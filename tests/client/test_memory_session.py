@@ -81,6 +81,7 @@ async def test_what_is_told_is_as_the_platforms_runtime_tells_it(way: Way) -> No
     }
 
 
+@pytest.mark.slow
 def test_a_turn_is_reminded_byte_for_byte(way: Way, service: Service) -> None:
     async def run(prompt: str, **options: Any) -> str:
         async with agent(way, **options) as memory:

@@ -189,6 +189,7 @@ def stuck_client(way: Way, path: str) -> AsyncMemoryClient:
     return AsyncMemoryClient("http://m.test", transport=httpx.MockTransport(stuck))
 
 
+@pytest.mark.slow
 async def test_a_turn_waits_half_of_its_patience_for_writes_and_then_asks(
     way: Way, service: Service
 ) -> None:

@@ -141,6 +141,7 @@ async def test_a_turn_is_in_the_checkpoint_before_it_is_sent(way: Way, tmp_path:
     assert stored == [True, True]
 
 
+@pytest.mark.slow
 async def test_checkpoints_are_each_of_their_moment_and_written_in_their_order(
     way: Way, tmp_path: Path
 ) -> None:
@@ -158,6 +159,7 @@ async def test_checkpoints_are_each_of_their_moment_and_written_in_their_order(
     assert WorkingMemory.restore(path).turn == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("goes_on_with", "count"), [("Second.", 3), ("Another.", 4)])
 def test_what_was_told_without_a_checkpoint_counts_once_and_hides_nothing_that_is_told_instead(
     way: Way, service: Service, tmp_path: Path, goes_on_with: str, count: int

@@ -54,6 +54,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("states") / "agent.json"
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(conversations, st.lists(told, max_size=2), objects, objects, st.data())
 @example([], [], {"both halves": "\ud83d\ude00", "a number": 10**4000}, {}, None)

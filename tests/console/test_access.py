@@ -35,6 +35,7 @@ def signed_in(service: Service, key: str) -> httpx.Client:
     return httpx.Client(base_url=service.url, auth=("anybody", key))
 
 
+@pytest.mark.slow
 def test_every_page_tells_the_browser_what_it_may_do(service: Service) -> None:
     service.save("The door is green.")
     for path, status in (("/ui/memories/1", 200), ("/ui/nowhere", 404), ("/ui/memories/9", 404)):
@@ -79,6 +80,7 @@ def test_a_key_is_the_password_below_ui_alone(closed: tuple[Service, dict[str, s
         assert "The door is green." in page.text
 
 
+@pytest.mark.slow
 def test_a_role_sees_its_buttons_and_no_other_is_obeyed(
     closed: tuple[Service, dict[str, str]],
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_role_sees_its_buttons_and_no_other_is_obeyed(
         assert http.post(form.action, data=dict(form.fields)).status_code == 403
 
 
+@pytest.mark.slow
 def test_a_form_of_another_site_is_refused(service: Service) -> None:
     service.save("The door is green.")
     for headers, status in (
@@ -119,6 +122,7 @@ def test_a_form_of_another_site_is_refused(service: Service) -> None:
     assert service.http.get("/stats", headers={"Origin": "null"}).status_code == 403
 
 
+@pytest.mark.slow
 def test_a_form_without_its_token_comes_back_filled_in(service: Service) -> None:
     service.save("The door is green.")
     for token in ("", "x", "1-2", "9" * 30 + "-a", "1893499200-" + "0" * 64):
@@ -173,6 +177,7 @@ def test_the_command_at_the_foot_answers_as_the_twin_does(
     assert (answer.status_code, answer.json()[0]["content"]) == (200, "The door is green.")
 
 
+@pytest.mark.slow
 def test_a_form_that_is_none_is_refused(service: Service) -> None:
     service.save("The door is green.")
     many = "&".join(f"a{i}=1" for i in range(600))

@@ -60,6 +60,7 @@ def test_any_parameter_is_answered_by_a_page(
     assert answer.text.startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 @settings(examples(40), phases=(Phase.generate, Phase.shrink))
 @given(
     st.sampled_from(["/ui/memories", "/ui/memories/1", "/ui/memories/1/edit", "/ui/review"]),

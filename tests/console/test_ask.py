@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from ..support.pages import get
 from ..support.service import Service
 
@@ -68,6 +70,7 @@ def test_filters_of_the_address_count(service: Service) -> None:
     assert "- [discovery] Orders queue" not in page.text
 
 
+@pytest.mark.slow
 def test_a_field_suggests_each_project_of_a_service_that_has_few(service: Service) -> None:
     for number in range(30):
         service.save("The door is green.", project=f"p{number:02}", session_id=f"p{number}")

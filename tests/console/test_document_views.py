@@ -76,6 +76,7 @@ def test_each_number_is_the_twins_and_stored_text_is_never_markup(service: Servi
     assert "U+202E" in listed.text
 
 
+@pytest.mark.slow
 def test_the_pages_of_a_store_have_its_folders_documents_and_versions(service: Service) -> None:
     notes = store(service.http, "Notes")
     first = entry(service.http, notes, "deploy/staging.md", "It is deployed on Fridays.")
@@ -125,6 +126,7 @@ def test_what_is_deleted_or_redacted_says_so_and_keeps_nothing_back(service: Ser
     assert made["path"] in get(service.http, f"{PAGE}/stores/{notes['id']}").links
 
 
+@pytest.mark.slow
 def test_an_agents_page_lists_what_its_route_lists(service: Service) -> None:
     ada, ben = Agent(service.http, "ada"), Agent(service.http, "ben")
     for number in range(23):
@@ -145,6 +147,7 @@ def test_an_agents_page_lists_what_its_route_lists(service: Service) -> None:
     assert ada.query(namespace="plans", memory_type="episodic")["total"] == 12
 
 
+@pytest.mark.slow
 def test_a_namespace_that_is_closed_to_an_agent_is_nowhere_on_its_page(service: Service) -> None:
     Agent(service.http, "ada").make()
     ben = Agent(service.http, "ben")

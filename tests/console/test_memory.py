@@ -9,6 +9,7 @@ from ..support.pages import get, press
 from ..support.service import Service, observation
 
 
+@pytest.mark.slow
 def test_each_action_does_what_it_says(service: Service) -> None:
     service.save("The door is green.")
     service.save("The door is blue, and so is the gate.")
@@ -34,6 +35,7 @@ def test_each_action_does_what_it_says(service: Service) -> None:
     assert after("Expire it", expires_at="")["expired"] is True
 
 
+@pytest.mark.slow
 def test_an_edit_changes_what_differs_and_is_redacted(service: Service) -> None:
     service.save("One\r\nTwo\rThree", title="Lines", tags=["a", "b"])
     page = get(service.http, "/ui/memories/1/edit")

@@ -29,6 +29,7 @@ def days_shown(html: str) -> Counter[str]:
     return Counter({day: int(count) for day, count in found})
 
 
+@pytest.mark.slow
 def test_each_number_is_the_twins_and_a_project_leads_to_what_it_holds(service: Service) -> None:
     filled(service)
     listed = get(service.http, "/ui/projects")

@@ -44,6 +44,7 @@ def send(service: Service, form: Form, action: str) -> Page:
     return Page(sent(service.http, f"{service.url}{form.action}", fields))
 
 
+@pytest.mark.slow
 def test_each_number_is_the_twins(service: Service) -> None:
     filled(service)
     page = get(service.http, "/ui/review", project="demo")
@@ -119,6 +120,7 @@ def test_the_list_goes_on_where_it_was_with_its_filters(service: Service) -> Non
     assert line == "line-1"
 
 
+@pytest.mark.slow
 def test_pages_follow_each_other(service: Service) -> None:
     for number in range(45):
         service.save(f"Setting {number}.", review_at=f"2030-01-01T12:00:{number:02}Z")

@@ -20,6 +20,7 @@ def listed(page: Page) -> list[int]:
     return [int(it.rsplit("/", 1)[1]) for it in paths]
 
 
+@pytest.mark.slow
 def test_each_number_is_the_twins(service: Service) -> None:
     filled(service)
     page = get(service.http, "/ui/memories", project="demo")
@@ -42,6 +43,7 @@ def test_each_number_is_the_twins(service: Service) -> None:
     assert listed(get(service.http, page.links["even"])) == [5, 3, 1]
 
 
+@pytest.mark.slow
 def test_pages_follow_each_other_and_every_filter_is_in_the_address(service: Service) -> None:
     filled(service, 60)
     first = get(service.http, "/ui/memories", project="demo", type="config")
@@ -54,6 +56,7 @@ def test_pages_follow_each_other_and_every_filter_is_in_the_address(service: Ser
     assert get(service.http, second.links["Newest"]).text == first.text
 
 
+@pytest.mark.slow
 def test_a_search_finds_what_rest_finds(service: Service) -> None:
     filled(service, 40)
     page = get(service.http, "/ui/memories", q="oven", project="demo", tag="odd")
@@ -71,6 +74,7 @@ def plan_of(service: Service, page: Page, *chosen: tuple[str, str]) -> Page:
     return Page(sent(service.http, "/ui/memories", [*fields, *chosen]))
 
 
+@pytest.mark.slow
 def test_a_change_of_many_is_seen_before_it_is_done(service: Service) -> None:
     filled(service)
 

@@ -42,6 +42,7 @@ def said(page: Page) -> str:
     return " ".join(" ".join(page.texts).split())
 
 
+@pytest.mark.slow
 def test_an_admin_sees_the_numbers_of_the_twins_receipts_and_keys_without_secrets(
     closed: tuple[Service, dict[str, str]],
 ) -> None:
@@ -70,6 +71,7 @@ def test_an_admin_sees_the_numbers_of_the_twins_receipts_and_keys_without_secret
     assert service.path.name in page.text
 
 
+@pytest.mark.slow
 def test_who_may_not_see_everything_is_told_of_nothing_but_the_service(
     closed: tuple[Service, dict[str, str]],
 ) -> None:

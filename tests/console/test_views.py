@@ -89,6 +89,7 @@ def assert_harmless(html: str, words: list[str], *, is_echoed: bool) -> None:
     assert [word for word in words if word not in html] == []
 
 
+@pytest.mark.slow
 @for_each(
     "path, parameters, status",
     [
@@ -156,6 +157,7 @@ def test_bad_fields_are_refused_on_a_page(filled: Service) -> None:
     assert filled.http.get("/export").json()["observations"] == before
 
 
+@pytest.mark.slow
 def test_what_is_of_another_project_is_as_unknown_and_a_reader_has_no_buttons(path: Path) -> None:
     with serving(path) as service:
         service.save("Orders go through a queue.", review_at="2029-12-31T12:00:00Z")

@@ -95,6 +95,7 @@ def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validato
         assert validator.is_valid(values) is (name in NOT_NEEDED), name
 
 
+@pytest.mark.slow
 @for_each(
     "name, taken, refused",
     [

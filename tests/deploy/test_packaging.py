@@ -243,6 +243,7 @@ def test_licence_manifests_and_changelog_are_of_this_version() -> None:
     assert newest[1] == agentops_memory.__version__
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_wheel_is_named_after_the_one_version(name: str, wheels: Mapping[str, Path]) -> None:
     folder = CLIENT if name == "agentops_memory_client" else ROOT

@@ -220,6 +220,7 @@ def anchors(document: Path, levels: range = range(1, 7)) -> set[str]:
     return names | set(re.findall(r'<a id="([^"]+)"', text))
 
 
+@pytest.mark.slow
 @for_each("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"])
 def test_every_link_to_a_part_of_a_document_leads_to_one(document: Path) -> None:
     for target, part in re.findall(r"\]\(([^)#]*)#([^)]+)\)", document.read_text("utf-8")):
@@ -315,6 +316,7 @@ ROW = re.compile(r"^\| `([A-Z]+) (/[^`]*)` \|(.*?)(?<!\\)\|(.*)\|$", re.MULTILIN
 BODY_ELSEWHERE = {("POST", "/import")}  # which takes "such a document"
 
 
+@pytest.mark.slow
 def test_a_table_names_the_parameters_of_its_routes(described: dict[str, Any]) -> None:
     rows = ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
     assert len(rows) > 20

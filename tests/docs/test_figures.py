@@ -121,6 +121,7 @@ def test_what_is_told_of_databases_is_of_all_that_are_open(path: Path) -> None:
         assert seen[key("memory_wal_bytes")] == sum(logs) > max(logs)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_writes_wait_in_the_line_of_their_tenant_and_count_all_the_same(path: Path) -> None:
     with serving(path) as service:

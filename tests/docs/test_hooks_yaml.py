@@ -336,6 +336,7 @@ def test_what_would_never_end_is_ended() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_text_is_read_no_further_than_any_manifest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manifest, "MOST_NODES", 5_000)
     text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * 5_000

@@ -96,6 +96,7 @@ def test_an_offer_of_another_protocol_is_declined_and_the_body_is_read(
     assert [client.answer().status for _ in range(4)] == [201, 200, 201, 200]
 
 
+@pytest.mark.slow
 def test_an_expectation_is_met_and_ends_the_connection(client: Wire) -> None:
     length = str(len(SESSION))
     client.send(request("POST", "/sessions", expect="100-continue", content_length=length))
@@ -223,6 +224,7 @@ def test_headers_of_60_kib_are_read_however_they_are_cut(client: Wire) -> None:
     assert client.answer().status == 200
 
 
+@pytest.mark.slow
 def test_headers_that_stop_or_dribble_do_not_hold_a_connection(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +258,7 @@ def test_a_refusal_waits_for_the_answer_that_is_due_before_it(
     assert_refused(client, 400, "The header host was sent more than once.")
 
 
+@pytest.mark.slow
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("framing", ["Content-Length: 9", "Transfer-Encoding: chunked"])
 @pytest.mark.parametrize("path", ["/observations", "/sessions/s1/end", "/import"])
@@ -314,6 +317,7 @@ def test_dribbling_after_an_early_answer_does_not_hold_a_connection(
     assert client.rest() == b""
 
 
+@pytest.mark.slow
 def test_a_connection_idles_on_after_the_rest_of_an_answered_body(
     client: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_a_save_that_is_cut_off_in_the_end_leaves_no_stack_in_the_log(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("reach", ["over HTTP", "on the file"])
 def test_an_export_that_breaks_off_says_so_and_leaves_the_file_as_it_was(

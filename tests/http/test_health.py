@@ -123,6 +123,7 @@ def test_a_file_that_another_program_has_changed_is_no_readiness_and_no_warning_
 GONE = "The database file is gone, or another one is in its place."
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.sqlite_files
 @pytest.mark.parametrize("harm", ["deleted", "replaced", "folder gone"])

@@ -123,6 +123,7 @@ def test_a_request_for_many_rows_waits_for_one_that_leaves(
         assert waiting.answer().status == 200
 
 
+@pytest.mark.slow
 def test_a_short_answer_to_a_request_for_many_rows_leaves_its_slot(service: Service) -> None:
     with ExitStack() as stack:
         unread(stack, service)
@@ -209,6 +210,7 @@ def test_a_key_has_so_many_lists_in_the_making_and_no_more(
     assert service.http.get("/stats").status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "most"), [(large.LARGE + 1, 1), (100, large.LISTS_OF_A_KEY)])
 async def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, most: int) -> None:
     answers, open_, counts = large.LargeAnswers(), set[object](), list[int]()

@@ -208,6 +208,7 @@ def test_a_program_without_an_id_has_a_session_for_each_day(path: Path) -> None:
     assert sessions[0] == sessions[1] != sessions[2] == sessions[3]
 
 
+@pytest.mark.slow
 @for_each("headers", [{"Mcp-Session-Id": "given by the first"}, {}])
 def test_a_connection_outlives_the_service(path: Path, headers: dict[str, str]) -> None:
     told = []

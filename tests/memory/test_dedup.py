@@ -5,6 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
 from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
@@ -52,6 +54,7 @@ def test_a_topic_key_counts_a_revision_although_nothing_changed_and_clears_tags(
     assert "tags" not in _shown(service, 1)
 
 
+@pytest.mark.slow
 @requirement("agentops:save:topic-key")
 def test_a_topic_key_belongs_to_its_project_and_scope(service: Service) -> None:
     fields = [{"topic_key": "k"}, {"topic_key": "K"}, {"topic_key": "k", "scope": "global"}]

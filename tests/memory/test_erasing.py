@@ -364,6 +364,7 @@ def test_a_repeated_erasure_names_the_same_receipt(service: Service) -> None:
     assert gone(service.http, erasure)["observation_ids"] == [memory]
 
 
+@pytest.mark.slow
 def test_a_receipt_of_another_project_is_as_one_that_never_was(path: Path) -> None:
     with serving(path) as service:
         memory = MemoryId(int(str(service.save(HIDDEN)["id"])))

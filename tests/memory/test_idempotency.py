@@ -103,6 +103,7 @@ def two(service: Service) -> Service:
 # The same request again
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("route", ROUTES)
 def test_the_same_request_is_answered_as_before_and_done_once(two: Service, route: str) -> None:
@@ -134,6 +135,7 @@ def test_every_route_that_is_described_with_a_key_is_tested_here(service: Servic
     assert takes == {route.split(",")[0] for route in ROUTES}
 
 
+@pytest.mark.slow
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_key_is_not_taken_for_another_path_or_query(two: Service, route: str) -> None:
@@ -145,6 +147,7 @@ def test_a_key_is_not_taken_for_another_path_or_query(two: Service, route: str) 
     assert two.http.get("/export").json()["observations"] == exported
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "other"),
     [
@@ -483,6 +486,7 @@ def test_a_narrowed_key_is_told_no_more_than_without(holder: Holder, route: str)
         assert again.json() == {"error": NOT_YOUR_PROJECT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["add_observation", "update_observation", "delete_observation"])
 def test_a_narrowed_key_is_not_told_of_a_global_memory(
     service: Service, holder: Holder, route: str
@@ -574,6 +578,7 @@ def test_white_space_around_a_key_is_none_of_it(client: Wire) -> None:
 # Where it means nothing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [KEY, "not a key"])
 def test_what_reads_and_what_is_done_once_anyhow_does_not_look_at_it(
     two: Service, key: str

@@ -93,6 +93,7 @@ def test_a_session_that_is_told_of_late_has_no_such_name_either(
     assert service.http.get("/stats").json()["total_sessions"] == 0
 
 
+@pytest.mark.slow
 @requirement("agentops:names:visible")
 def test_names_of_every_script_and_emoji_are_taken(service: Service) -> None:
     for name in PLAIN:
@@ -263,6 +264,7 @@ def test_a_new_key_has_no_pattern_that_hides_something(path: Path) -> None:
     assert terminal.run(*create, f"{PERSIAN}-*").exit_code == 0
 
 
+@pytest.mark.slow
 def test_the_description_tells_what_a_new_name_has(service: Service) -> None:
     schemas = service.http.get("/openapi.json").json()["components"]["schemas"]
     fields = schemas["ObservationBody"]["properties"]

@@ -2,6 +2,8 @@
 
 import hashlib
 
+import pytest
+
 from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.service import Service
@@ -89,6 +91,7 @@ def test_a_patch_that_changes_nothing_leaves_no_trace(service: Service) -> None:
     assert len(service.http.get("/observations/1/history").json()) == 1
 
 
+@pytest.mark.slow
 @requirement("agentops:observations:patch")
 def test_an_empty_list_of_tags_clears_them(service: Service) -> None:
     service.save("one", tags=["a"])

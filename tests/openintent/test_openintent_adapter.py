@@ -56,6 +56,7 @@ def remembering(
     asyncio.run(whole())
 
 
+@pytest.mark.slow
 @requirement("OI-1", "OI-96")
 def test_the_program_of_the_five_minutes_runs(
     service: Service, capsys: pytest.CaptureFixture[str]
@@ -87,6 +88,7 @@ def test_the_guide_names_the_examples() -> None:
     assert [it.name for it in EXAMPLES.glob("openintent_*.py") if it.name not in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("adapter")
 @requirement("OI-1")
 def test_an_agent_of_the_package_stores_recalls_pins_and_forgets(service: Service) -> None:
@@ -133,6 +135,7 @@ def test_a_taken_key_is_replaced_whatever_is_stored_there_and_other_refusals_are
     remembering(service, work)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("adapter")
 @requirement("OI-26")
 def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
@@ -149,6 +152,7 @@ def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
     remembering(service, work)
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.usefixtures("adapter")
 @pytest.mark.parametrize("tier", ["working", "episodic", "semantic"])

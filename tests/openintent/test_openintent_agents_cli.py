@@ -115,6 +115,7 @@ def test_an_export_has_what_get_shows_the_newest_last(team: Service, tmp_path: P
     assert file.read_text() == "as it was"
 
 
+@pytest.mark.slow
 @requirement("OI-90")
 def test_an_erasure_takes_all_that_is_an_agents_own_to_the_last_byte(team: Service) -> None:
     bob = Agent(team.http, "bob")
@@ -196,6 +197,7 @@ def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
     assert remains(team.path.parent, "x" * 9000) == set()
 
 
+@pytest.mark.slow
 @requirement("OI-90")
 @for_each(
     "arguments, code, told",

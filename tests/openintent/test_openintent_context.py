@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ..support.openintent_agents import Agent, Json, Team, ok, team
 from ..support.requirements import requirement
 from ..support.service import Service, serving
@@ -57,6 +59,7 @@ def test_what_an_agent_is_given_of_its_own_is_access(path: Path) -> None:
         assert ada.found() == ["c", "a"]
 
 
+@pytest.mark.slow
 @requirement("OI-70", "OI-53", "OI-11")
 def test_rights_hold_in_a_context(team: Team) -> None:
     team.root.permit("vault", "none", bob="read")

@@ -291,6 +291,7 @@ def test_what_identifies_an_entry_may_be_repeated_and_not_changed(ada: Agent) ->
     assert ada.get(entry).json() == repeated
 
 
+@pytest.mark.slow
 @requirement("OI-83")
 def test_a_deletion_is_for_good(ada: Agent) -> None:
     entry = ada.make()

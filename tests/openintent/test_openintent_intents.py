@@ -36,6 +36,7 @@ def sdk(team: Team, agent: Agent) -> OpenIntentClient:
     return OpenIntentClient(team.service.url, api_key=token, agent_id=agent.id)
 
 
+@pytest.mark.slow
 @requirement("OI-78", "OI-1", "OI-77", "OI-10")
 def test_the_work_goes_through_the_packages_calls(team: Team) -> None:
     with sdk(team, team.lead) as lead, sdk(team, team.ada) as ada:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from ..support.openintent_agents import Agent, Json, faults, ok, racing, refused
 from ..support.requirements import requirement
@@ -65,6 +66,7 @@ def test_a_value_that_is_no_object_is_stored_as_the_value_of_one(ada: Agent, val
     assert type(stored["value"]) is type(value)
 
 
+@pytest.mark.slow
 @for_each(
     "path, body, at_fault",
     [

@@ -101,6 +101,7 @@ HEALINGS: dict[str, Callable[[Agent, Json], httpx.Response]] = {
 NAMESPACES = {"PATCH": "patch", "PUT": "notes", "batch": "batch", "PATCH to public": "public"}
 
 
+@pytest.mark.slow
 @requirement("OI-86")
 @pytest.mark.parametrize("loss", sampled(LOSSES, 2))
 def test_a_new_value_takes_the_place_of_one_that_is_lost(path: Path, loss: str) -> None:

@@ -228,6 +228,7 @@ def test_permissions_decide_what_a_namespace_is_to_an_agent(team: Team) -> None:
     assert refused(cyn.ask("PATCH", f"{NAMESPACES}/unknown", body)) == (404, "NOT_FOUND")
 
 
+@pytest.mark.slow
 @requirement("OI-54", "OI-51")
 def test_who_administers_a_namespace_changes_its_permissions(team: Team) -> None:
     root, ada = team.root, team.ada

@@ -169,6 +169,7 @@ def test_what_a_backup_brings_back_opens_with_its_keys(
     assert len(left) == (0 if option else 2) + bool(is_used or option)
 
 
+@pytest.mark.slow
 @requirement("OI-86")
 def test_a_file_takes_no_more_keys_than_it_is_read_with(tmp_path: Path) -> None:
     file = SealFile(tmp_path / "seal", lambda: START)

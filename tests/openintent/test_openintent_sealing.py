@@ -32,6 +32,7 @@ def seals(path: Path) -> list[tuple[object, ...]]:
     return rows(path, "SELECT memory_id, key, nonce, sealed FROM seals ORDER BY memory_id")
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @requirement("OI-85")
 @pytest.mark.parametrize("tier", TIERS)

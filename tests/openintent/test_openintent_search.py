@@ -19,6 +19,7 @@ def keys(agent: Agent, text: str, **filters: object) -> list[str]:
     return [entry["key"] for entry in search(agent, text, **filters)["entries"]]
 
 
+@pytest.mark.slow
 @requirement("OI-68")
 def test_words_of_keys_tags_and_values_are_found(service: Service, ada: Agent) -> None:
     ada.make(key="by value", value={"found": {"in": ["a heron", 4711]}})
@@ -57,6 +58,7 @@ def test_what_changes_is_found_by_its_new_words(service: Service, ada: Agent) ->
     assert keys(ada, "stork") == []
 
 
+@pytest.mark.slow
 @requirement("OI-68")
 def test_filters_choose_and_the_places_are_told(ada: Agent) -> None:
     ada.make(key="own", value={"text": "heron"}, tags=["x", "y"])

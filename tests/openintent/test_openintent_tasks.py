@@ -83,6 +83,7 @@ def test_a_task_takes_no_entry_that_names_another_intent(team: Team) -> None:
     assert [it["type"] for it in team.log(intent)][-1] == "memory.updated"
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @requirement("OI-34", "OI-35", "OI-36", "OI-75", "OI-18")
 @pytest.mark.parametrize("status", FINAL)
@@ -255,6 +256,7 @@ def test_working_memory_of_a_task_has_limits(team: Team) -> None:
     assert outside["key"] in team.ada.found()
 
 
+@pytest.mark.slow
 @requirement("OI-80", "OI-10")
 def test_a_task_is_changed_at_its_version_until_it_is_final(team: Team) -> None:
     task = team.work(max_attempts=5, metadata={"a": 1})

@@ -157,6 +157,7 @@ def test_the_index_of_what_is_not_there_is_empty(host: Host) -> None:
     assert {*counted(host)} - {*held} == {REF}
 
 
+@pytest.mark.slow
 @requirement("OW-76", "OW-32", "OW-83")
 def test_the_index_is_of_one_ref_of_one_tenant(service: Service) -> None:
     with keyed(service) as host, keyed(service, "writer", "acme") as acme:

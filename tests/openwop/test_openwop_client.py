@@ -137,6 +137,7 @@ def test_a_search_finds_by_words_best_first(memory: OpenWopMemory) -> None:
         memory.search(REF, "")
 
 
+@pytest.mark.slow
 @requirement("OW-104")
 def test_refs_are_listed_in_pages(memory: OpenWopMemory) -> None:
     for ref in ("c", "a", "b"):

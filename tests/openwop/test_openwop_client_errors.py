@@ -140,6 +140,7 @@ def asked(method: Method, signature: inspect.Signature, **options: object) -> No
         method(**{name: by_name.get(name, "x") for name in needed} | options)
 
 
+@pytest.mark.slow
 @requirement("OW-104")
 def test_each_operation_is_a_method_which_sends_a_key_where_one_is_taken(service: Service) -> None:
     described = operations(service.http.get("/v1/openapi.json").json())

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from ..support.openwop_commitments import FIELDS, Intents, firing
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_tenants import NEVER, SECRET, anew
@@ -118,6 +120,7 @@ def test_a_tag_that_is_waited_for_is_screened_as_tags_are(host: Host) -> None:
     assert intents.fired() == [firing(armed)]
 
 
+@pytest.mark.slow
 def test_commitments_are_listed_in_pages_by_ref_and_by_state(host: Host) -> None:
     intents, other = Intents(host), Intents(anew(host))
     memory, elsewhere = host.put("one")["id"], other.host.put("two")["id"]

@@ -148,6 +148,7 @@ def test_a_merge_of_what_is_not_there_changes_nothing(host: Host) -> None:
     assert state(host) == before
 
 
+@pytest.mark.slow
 @requirement("OW-12", "OW-79", "OW-68")
 def test_a_merge_that_may_not_be_is_refused(host: Host) -> None:
     made = [host.put("one", tags=["subject:ada"]), host.put("two", tags=["subject:ada"])]

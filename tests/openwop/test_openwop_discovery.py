@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from agentops_memory import __version__
 
 from ..support.openwop_hosts import DISCOVERY, REF, H, Host, ok, refused
@@ -67,6 +69,7 @@ def test_discovery_has_the_published_members_and_claims_just_what_is_served(
     assert not document.keys() & NOT_OURS
 
 
+@pytest.mark.slow
 @requirement("OW-1", "OW-3")
 def test_discovery_is_the_same_for_everybody_whatever_is_stored(path: Path) -> None:
     with serving(path) as service:

@@ -84,6 +84,7 @@ def test_what_is_deleted_is_gone_and_the_second_deletion_finds_nothing(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("sign", ["x", "\u00e9", "\u4f1a", "\U0001f332"])
 @requirement("OW-24")
@@ -264,6 +265,7 @@ def test_from_its_millisecond_on_an_entry_surfaces_nowhere(path: Path) -> None:
         assert "expiresAt" not in kept
 
 
+@pytest.mark.slow
 @requirement("OW-45", "OW-15")
 def test_it_is_the_millisecond_that_is_shown(service: Service, host: Host) -> None:
     service.clock.advance(microseconds=700)

@@ -79,6 +79,7 @@ BAD: dict[str, tuple[Json, int]] = {
 }
 
 
+@pytest.mark.slow
 @requirement("OW-55")
 @for_each("name", BAD)
 def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> None:

@@ -30,6 +30,7 @@ from ..support.service import Clock, Service, serving
 INTENTION = "xylographer"
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @requirement("OW-84", "OW-86")
 @pytest.mark.parametrize("look", ["/commitments", "/events", "/runs/r1/events", "/commitments/{}"])
@@ -192,6 +193,7 @@ def test_a_predicate_fires_with_the_first_live_entry_of_its_tag_and_not_for_what
     assert intents.fired() == [firing(armed)]
 
 
+@pytest.mark.slow
 @requirement("OW-85", "OW-55")
 def test_a_put_that_is_refused_fires_nothing(host: Host, intents: Intents) -> None:
     intents.on(host.put("plan", id="plan")["id"], "rain")
@@ -308,6 +310,7 @@ def _states(host: Host, tag: str) -> list[str]:
     return [it["state"] for it in listed if it.get("tag") == tag]
 
 
+@pytest.mark.slow
 async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -392,6 +392,7 @@ def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work:
 NAMES = ['a"b\\c', "\u00e9\U0001f600", "a\u2028b", "%_", "a'b", "{}", "[x]", "a:b/c", "\u00c5sa"]
 
 
+@pytest.mark.slow
 @pytest.mark.representative(1)
 @pytest.mark.parametrize("name", NAMES)
 @requirement("OW-93", "OW-96", "OW-56")

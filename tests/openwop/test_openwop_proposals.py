@@ -246,6 +246,7 @@ def test_lists_walk_over_all_the_oldest_first(host: Host) -> None:
     assert walked(state="", kind="", after="", limit=0) == made
 
 
+@pytest.mark.slow
 @requirement("OW-89")
 def test_what_is_installed_is_listed_by_kind_and_in_pages(host: Host) -> None:
     refs = []

@@ -91,6 +91,7 @@ def test_bytes_that_are_no_text_and_bodies_that_are_too_long_are_refused(service
     assert service.http.post(f"{H}/proposals/{id_}/reject").status_code == 200
 
 
+@pytest.mark.slow
 @for_each("sign", SIGNS)
 @requirement("OW-89")
 def test_an_artifact_has_262144_bytes(host: Host, sign: str) -> None:

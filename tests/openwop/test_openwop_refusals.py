@@ -46,6 +46,7 @@ def test_what_is_no_route_is_refused_in_the_protocols_shape(host: Host) -> None:
     assert host.http.request("HEAD", f"{H}/memory").status_code == 200
 
 
+@pytest.mark.slow
 @requirement("OW-22", "OW-6")
 def test_a_missing_entry_is_told_in_one_sentence(host: Host) -> None:
     host.put()
@@ -70,6 +71,7 @@ def test_a_body_has_a_mebibyte(host: Host) -> None:
 PUT = b'{"memoryRef":"mem://notes","content":"VALUE"}'
 
 
+@pytest.mark.slow
 @for_each(
     "body",
     [b"", b"{", b"[]", b"null", b"7", b'"a"', b"nul", b"\0", PUT + b"}", PUT[:-1], PUT + b",",

@@ -200,6 +200,7 @@ def test_every_write_under_a_key_is_done_once_and_answered_alike(walk: Walk) -> 
     assert {it for it in routes if it[0] != "GET"} == repeated.keys()
 
 
+@pytest.mark.slow
 @requirement("OW-108", "OW-8", "OW-89")
 def test_a_writer_writes_by_every_route_but_those_of_administrators(walked: Walk) -> None:
     made = proposed(Host(walked.http))["id"]
@@ -255,6 +256,7 @@ def test_the_start_of_a_run_tells_its_workflow_or_else_its_kind(service: Service
     ] * 4
 
 
+@pytest.mark.slow
 @requirement("OW-99")
 def test_replay_is_claimed_where_the_path_of_the_protocol_forks_runs(walk: Walk) -> None:
     replay = {"supported": True, "modes": ["replay"]}
@@ -341,6 +343,7 @@ def under(host: Host, key: str) -> Host:
     return replace(host, headers={"Idempotency-Key": key})
 
 
+@pytest.mark.slow
 @requirement("OW-13")
 def test_a_key_is_of_one_caller(path: Path) -> None:
     with serving(path) as service:

@@ -147,6 +147,7 @@ def test_after_a_restart_a_run_takes_no_put_until_its_secrets_are_there_again(
     assert remains(tmp_path, VALUE, "wombat-wombat") == set()
 
 
+@pytest.mark.slow
 @requirement("OW-43")
 def test_a_run_whose_secrets_are_lost_can_be_ended_and_others_go_on(path: Path) -> None:
     with serving(path) as service:

@@ -51,6 +51,7 @@ def host(service: Service) -> Host:
     return made
 
 
+@pytest.mark.slow
 @requirement("OW-37", "OW-40")
 def test_a_registered_value_is_neither_on_disk_nor_in_the_index(
     service: Service, host: Host, tmp_path: Path
@@ -164,6 +165,7 @@ def test_no_value_is_stored_and_what_is_none_stays_as_it_is(
             assert not any(value in text for value in hidden)
 
 
+@pytest.mark.slow
 @for_each(
     "text, stored",
     [
@@ -190,6 +192,7 @@ def test_known_shapes_are_rewritten_at_every_write(
         assert not remains(service.path.parent, text)
 
 
+@pytest.mark.slow
 @requirement("OW-41", "OW-26")
 def test_the_same_put_with_a_secret_in_it_is_the_same(service: Service) -> None:
     host = Host(service.http)
@@ -313,6 +316,7 @@ def holder(service: Service) -> Host:
     return made
 
 
+@pytest.mark.slow
 @requirement("OW-40", "OW-96")
 @pytest.mark.parametrize("dry_run", [True, False])
 def test_a_subject_is_answered_without_a_registered_value_and_still_forgotten(

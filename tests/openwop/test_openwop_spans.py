@@ -47,6 +47,7 @@ def shown(attributes: Mapping[str, object], named: Mapping[str, object]) -> dict
     return {it: attributes.get(it) for it in named}
 
 
+@pytest.mark.slow
 @requirement("OW-101", "OW-40", "OW-14")
 def test_each_operation_has_a_span_that_says_what_it_was_about_and_no_text(tmp_path: Path) -> None:
     with logged() as lines, traced(tmp_path) as (service, received):
@@ -199,6 +200,7 @@ def test_a_long_ref_is_cut_in_a_span(tmp_path: Path) -> None:
     assert 90 <= len(told) <= 103
 
 
+@pytest.mark.slow
 @requirement("OW-101")
 def test_puts_reads_and_deletions_are_measured_and_leave_no_audit_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -66,6 +66,7 @@ def known(host: Host) -> list[Any]:
     return [raw(host), counted(host), [(it["seen"], it.get("supersededBy")) for it in told]]
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("name", PASSES)
 @requirement("OW-71", "OW-29", "OW-80")

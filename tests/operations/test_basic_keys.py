@@ -52,6 +52,7 @@ def basic(key: str, user: str = "x") -> str:
     return f"Basic {base64.b64encode(f'{user}:{key}'.encode()).decode()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/stats", "/metrics", "/openapi.json", "/nowhere", STORES,
                                   f"{STORES}/none", ANTHROPIC])  # fmt: skip
 @requirement("agentops:keys:basic", "stores:auth:authorization", "anthropic:sdk:keys")

@@ -360,6 +360,7 @@ def test_what_a_command_is_writing_is_copied(
     assert said == [("said last",)]
 
 
+@pytest.mark.slow
 def test_a_schema_of_another_version_is_refused(
     terminal: Terminal, database: Database, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def met(case: Case, found: list[Finding]) -> list[Finding]:
     ]
 
 
+@pytest.mark.slow
 def test_nothing_is_wrong_with_a_sound_database(path: Path) -> None:
     for thorough in (False, True):
         before = everything(path.parent)
@@ -235,6 +236,7 @@ def test_at_the_terminal_what_is_wrong_comes_first_and_warnings_do_not_fail(path
     )
 
 
+@pytest.mark.slow
 def test_every_tenant_is_looked_at_or_one(path: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(path)})
     terminal.say("tenants", "create", "acme")
@@ -429,6 +431,7 @@ NOTICED: list[tuple[str, dict[str, str], list[tuple[str, Status]]]] = [
 ]
 
 
+@pytest.mark.slow
 @for_each("statement, variables, expected", NOTICED)
 def test_what_else_is_noticed(
     sound: Path, tmp_path_factory: pytest.TempPathFactory, statement: str,

@@ -90,6 +90,7 @@ def test_a_change_is_dated_after_what_it_replaces(turned_back: Service, tmp_path
     assert times == sorted(set(times))
 
 
+@pytest.mark.slow
 def test_a_session_that_is_told_of_goes_on_and_ends_when_it_is_idle(
     path: Path, clock: Clock
 ) -> None:

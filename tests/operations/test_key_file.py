@@ -628,6 +628,7 @@ def test_help_fits_a_terminal_and_cuts_no_sentence(command: str, desk: Desk) -> 
     assert command != "create" or f"[{'|'.join(Role)}]" in shown
 
 
+@pytest.mark.slow
 @for_each(
     "module, absent",
     [

@@ -80,6 +80,7 @@ def without_a_note(path: Path) -> None:
     record(Path(f"{path}.audit"), START, "project.erased", {"key": None}, project="shop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "loss",
     [
@@ -125,6 +126,7 @@ def test_keys_that_were_made_elsewhere_are_remembered_by_the_service(tmp_path: P
         pass
 
 
+@pytest.mark.slow
 def test_a_reset_says_that_it_may_be_open_and_is_audited(path: Path) -> None:
     keys(path).unlink()
 
@@ -170,6 +172,7 @@ def test_a_service_whose_key_file_vanishes_lets_nobody_in_until_there_are_keys(
             assert service.http.get("/stats").status_code == 401
 
 
+@pytest.mark.slow
 def test_a_restore_that_brings_no_keys_says_that_no_service_starts(
     path: Path, tmp_path: Path
 ) -> None:

@@ -182,6 +182,7 @@ def test_one_that_waited_for_the_old_database_writes_nothing_into_the_new(
     assert not Path(f"{path}-wal").exists()
 
 
+@pytest.mark.slow
 def test_an_archive_of_some_tenants_touches_nothing_of_the_others(
     path: Path, tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(p
     assert [task.result() for task in asked] == [0, 0]
 
 
+@pytest.mark.slow
 async def test_a_database_is_made_only_while_the_tenant_has_a_key(path: Path) -> None:
     keys = {ACME.tenant, OTHER.tenant}
 

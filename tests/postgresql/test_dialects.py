@@ -3,6 +3,8 @@
 import hashlib
 from typing import Any
 
+import pytest
+
 from agentops_memory.stores.anthropic import POLICY as ANTHROPIC
 from agentops_memory.stores.cloud import POLICY as SEED
 from agentops_memory.stores.store import Policy
@@ -80,6 +82,7 @@ def test_a_conflict_between_the_dialects_is_one_in_each(service: Service) -> Non
     assert [item["path"] for item in listed] == ["/a/b", "/a/b/c"]
 
 
+@pytest.mark.slow
 @requirement("anthropic:both")
 def test_one_dialect_compares_with_what_the_other_wrote(service: Service) -> None:
     store = made(service, STORES)

@@ -82,6 +82,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return areas
 
 
+@pytest.mark.slow
 def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
     three: list[Service], held: list[int]
 ) -> None:

@@ -61,6 +61,7 @@ def test_no_text_is_lost_when_it_changes_a_memory_of_ours(
     assert history(pod) == told
 
 
+@pytest.mark.slow
 def test_a_memory_that_we_change_has_each_revision_once(pod: Pods) -> None:
     pod.http.patch("/observations/1", json=observation("The second."))
 

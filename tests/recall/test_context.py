@@ -63,6 +63,7 @@ def test_what_words_do_not_fill_is_filled_with_the_newest(service: Service) -> N
     assert len(set(_titles(service, query="needle hay", limit=9))) == 5
 
 
+@pytest.mark.slow
 @requirement("agentops:context:backfill", "agentops:global:visibility")
 def test_global_memories_are_ranked_but_backfilled_last(service: Service) -> None:
     service.save("own old", title="own old")

@@ -69,6 +69,7 @@ def test_what_is_of_an_excluded_type_takes_no_place_and_no_other_is_left_out(
     assert types(asked(service, route, "audit", type="audit")) == []
 
 
+@pytest.mark.slow
 @for_each("route", ROUTES)
 @requirement("agentops:types:excluded", "agentops:parameters:empty-is-unset")
 def test_an_empty_or_unknown_type_excludes_nothing(service: Service, route: str) -> None:

@@ -78,6 +78,7 @@ def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls(
             assert max(counted.statements) == STATEMENTS
 
 
+@pytest.mark.slow
 def test_a_key_of_some_projects_is_answered_for_those(path: Path, counted: Counted) -> None:
     with serving(path) as service:
         own, admin = made_key(path, "reader", projects=("heron",)), made_key(path)

@@ -121,6 +121,7 @@ def test_where_every_word_is_asked_for_none_gains(service: Service) -> None:
     assert not any("following" in row["explain"] for row in rows)
 
 
+@pytest.mark.slow
 def test_entries_of_stores_follow_none(service: Service) -> None:
     home = store(service.http)
     for number in range(3):

@@ -257,6 +257,7 @@ def test_memory_follows_whatever_the_service_does(
     assert sum(size > 0 for size in sizes) > STEPS / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("marks", [0, 12])
 def test_a_word_that_is_stored_is_known_with_memory_and_without(path: Path, marks: int) -> None:
     """However many marks it has: a longer word than those whose terms are kept."""
@@ -293,6 +294,7 @@ def test_memory_looks_as_deep_as_the_stored_index(
         side_by_side(path, play)
 
 
+@pytest.mark.slow
 async def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(path: Path) -> None:
     clock = Clock()
 
@@ -329,6 +331,7 @@ def test_a_global_memory_has_another_session_when_its_project_was_merged(
     side_by_side(path, play)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gone", [saves.forget, saves.erase])
 def test_a_word_with_many_marks_has_a_term_that_goes_with_it(path: Path, gone: Any) -> None:
     async def play(sides: Sides) -> None:

@@ -73,6 +73,7 @@ def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
             assert service.http.get(it, headers=LONG_WAY).content == answer
 
 
+@pytest.mark.slow
 @pytest.mark.representative(3)
 @pytest.mark.parametrize("most", [0, 2, 3])
 @pytest.mark.parametrize("stored", [0, 1, 3])

@@ -181,6 +181,7 @@ def test_a_word_is_offered_until_the_last_memory_with_it_is_gone(service: Servic
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service) -> None:
     service.save("the walrus", title="it")
     service.save("Friday", title="it")
@@ -235,6 +236,7 @@ word = st.one_of(
 )
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(words=st.lists(word, min_size=1, max_size=20))
 def test_a_form_finds_the_word_in_the_index(words: list[str]) -> None:

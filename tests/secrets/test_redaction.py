@@ -74,6 +74,7 @@ def telling(collector: Collector, tmp_path: Path) -> Iterator[Service]:
         telemetry.stop()
 
 
+@pytest.mark.slow
 def test_a_secret_in_any_field_of_a_save_reaches_no_file(service: Service, tmp_path: Path) -> None:
     for field, secret in product(
         FIELDS, [AWS, GITHUB, "<private>" + RARE]
@@ -135,6 +136,7 @@ def test_passwords_like_names_and_short_tokens_reach_no_file_by_any_protocol(
     assert entries["entries"][0]["content"] == CLEANED
 
 
+@pytest.mark.slow
 def test_passwords_like_names_and_short_tokens_are_found_by_a_scan(
     service: Service, tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_an_import_brings_no_secret(service: Service, tmp_path: Path) -> None:
     assert again.json() == {"imported_sessions": 0, "imported_observations": 0}
 
 
+@pytest.mark.slow
 def test_placeholders_do_not_make_a_text_too_long_to_be_imported(service: Service) -> None:
     service.save("pg://me:pw12345@db " * 2600, title="long")
 
@@ -240,6 +243,7 @@ def test_placeholders_do_not_make_a_text_too_long_to_be_imported(service: Servic
         assert answer.json()["imported_observations"] == 1
 
 
+@pytest.mark.slow
 def test_no_span_and_no_log_line_has_a_secret(
     telling: Service, collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -284,6 +288,7 @@ def test_what_the_operator_allows_is_told_in_spans_from_the_next_request_on(
     assert told == ["[REDACTED:aws-key-id]", AWS]
 
 
+@pytest.mark.slow
 def test_no_half_of_a_secret_is_told_of_a_body_that_is_refused(
     telling: Service, collector: Collector
 ) -> None:

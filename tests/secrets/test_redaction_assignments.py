@@ -113,6 +113,7 @@ IN_LINES = [*QUOTED, "env", "export", "set", "a comment after it", "docker -e", 
             "a quoted line", "an added line", "XML", "a query", "prose"]  # fmt: skip
 
 
+@pytest.mark.slow
 @for_each("spelling", IN_LINES)
 def test_a_dot_or_a_hash_is_no_sign_of_code_in_quotes_or_in_a_line_of_its_own(
     spelling: str,
@@ -290,6 +291,7 @@ def placed(lines: list[str], indent: str, newline: str) -> str:
     return newline.join(indent + line for text in lines for line in text.split("\n"))
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.sampled_from(list(SPELLINGS)), st.sampled_from(NAMES), others, others, indents, newlines)
 def test_no_surroundings_let_an_assigned_password_through(

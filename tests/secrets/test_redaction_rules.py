@@ -283,6 +283,7 @@ CONTEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @for_each("context", CONTEXTS)
 @for_each("kind", SAMPLES)
 def test_a_secret_is_taken_out_and_nothing_else(kind: str, context: str) -> None:

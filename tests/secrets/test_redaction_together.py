@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from agentops_memory.memory.memory import Memory, SessionId, Text
 from agentops_memory.memory.redactor import APART, TOGETHER, Redactor
 from agentops_memory.memory.space import Project, Space
@@ -53,6 +55,7 @@ def memory(content: str, **fields: str) -> Memory:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_found_alone_is_found_beside_any_other() -> None:
     texts = said()
     assert len(texts) > 100

@@ -160,6 +160,7 @@ def test_a_caller_that_leaves_a_batch_takes_nothing_with_it(path: Path) -> None:
     assert contents(path) == ["0", "1", "2", "3"]
 
 
+@pytest.mark.slow
 def test_closing_with_a_full_line_ends_what_was_accepted_and_refuses_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

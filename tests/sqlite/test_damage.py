@@ -81,6 +81,7 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
     assert_sound(service.path, live=4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("saves", [0, 3], ids=["who only searches", "while no caller waits"])
 def test_a_damaged_index_that_is_met_otherwise_is_mended_too(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, saves: int

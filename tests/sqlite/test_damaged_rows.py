@@ -163,6 +163,7 @@ def _first(service: Service) -> str:
     return str(checks["database"].get("detail", "")).rpartition("damaged, first ")[2]
 
 
+@pytest.mark.slow
 def test_a_list_goes_on_behind_a_damaged_row(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:

@@ -63,6 +63,7 @@ def test_a_write_waits_for_another_process_then_is_refused_and_reads_go_on(
     assert service.save("after")["id"] == 2
 
 
+@pytest.mark.slow
 def test_writes_behind_one_lock_are_refused_together_and_not_one_after_another(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,7 @@ def test_nothing_is_done_while_a_service_has_the_databases(path: Path, terminal:
     assert "is served by" in refused.stderr
 
 
+@pytest.mark.slow
 def test_nothing_is_done_or_tried_without_room_and_other_rules_make_the_index_anew(
     path: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

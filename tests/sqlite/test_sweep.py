@@ -63,6 +63,7 @@ def test_a_sweep_merges_segments_mends_what_is_out_of_line_and_shows_by_how_much
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["1.5", "x'ff'"])
 def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
     path: Path, place: str, caplog: pytest.LogCaptureFixture
@@ -88,6 +89,7 @@ def test_a_running_service_mends_its_index_by_itself_also_after_a_sweep_that_fai
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     impatient(monkeypatch, timedelta(milliseconds=50))
+    caplog.set_level(logging.WARNING)  # whatever a command in this process has set
     with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
         service.save("banana")

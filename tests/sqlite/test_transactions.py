@@ -23,6 +23,7 @@ class Torn(BaseException):
     """No Exception: like a KeyboardInterrupt."""
 
 
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize(
     ("failure", "raised"),
@@ -118,6 +119,7 @@ def test_a_read_keeps_its_snapshot_while_others_write(path: Path) -> None:
     run(path, test)
 
 
+@pytest.mark.slow
 def test_a_read_that_takes_too_long_is_stopped_and_its_connection_works_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,6 +190,7 @@ def test_of_those_at_one_key_once_projects_are_folded_the_one_updated_last_keeps
 # The file afterwards
 
 
+@pytest.mark.slow
 def test_ids_that_were_given_out_are_not_given_out_again(tmp_path: Path) -> None:
     for number, kept in enumerate((1, 0)):
         file = tmp_path / f"{number}.db"

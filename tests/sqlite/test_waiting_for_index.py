@@ -39,6 +39,7 @@ def test_saves_enter_the_index_together_once_many_wait(
     assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 def test_what_waits_is_bounded_in_characters_though_the_first_are_short(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +132,7 @@ def test_what_waits_is_changed_and_leaves_like_any_memory(path: Path, variables:
         assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, ONLY_SQL], ids=["memory", "index"])
 def test_what_another_program_left_waiting_is_found(path: Path, variables: Any) -> None:
     with serving(path, **variables) as service, another(path) as other:
@@ -194,6 +196,7 @@ def test_while_it_is_locked_the_index_alone_answers_what_it_has(path: Path) -> N
         assert sorted(titles(search(service, "apple"))) == ["indexed", "waits"]
 
 
+@pytest.mark.slow
 def test_a_damaged_project_keeps_no_other_from_the_index(path: Path) -> None:
     with serving(path, **ONLY_SQL) as service:
         service.save("apple")

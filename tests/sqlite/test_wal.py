@@ -23,6 +23,7 @@ LONG = 200  # pages
 SAVES = 100
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_begin_again_holds_nothing_up(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,6 +98,7 @@ def test_a_key_for_some_projects_has_no_stores(service: Service, dialect: Dialec
                     assert told == (403, "permission_error", sentence, None), it
 
 
+@pytest.mark.slow
 @requirement("anthropic:sdk:keys", "stores:error:401", "stores:auth:authorization")
 @in_both
 def test_without_a_key_that_works_nothing_is_done(service: Service, dialect: Dialect) -> None:

@@ -128,6 +128,7 @@ def test_any_id_is_unknown(service: Service, dialect: Dialect, id_: str) -> None
         assert answer.status_code in (404, 405)  # an id such as `.` makes another path
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(contents=st.lists(st.text(min_size=1, max_size=50), min_size=2, max_size=3))
 def test_any_text_is_stored_as_it_was_sent_or_refused(

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.space import StoreId
 from agentops_memory.sqlite import SqliteEngine
@@ -43,6 +45,7 @@ async def new_store(engine: SqliteEngine) -> StoreId:
     return (await stores.create(over(engine), OPERATOR, Given(name="Notes"))).value.id
 
 
+@pytest.mark.slow
 async def test_versions_of_an_entry_order_as_they_were_made_whatever_the_clock_does(
     tmp_path: Path,
 ) -> None:

@@ -24,6 +24,7 @@ from ..support.stores import (
 __all__ = ["service"]
 
 
+@pytest.mark.slow
 @requirement("stores:store:limits")
 @for_each("field, most", [("name", 64), ("description", 1024)])
 @for_each("sign", ["x", "\u4f1a", "\U0001f332"])

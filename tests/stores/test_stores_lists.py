@@ -243,6 +243,7 @@ def test_stores_are_found_by_the_beginning_of_their_names(service: Service) -> N
     assert len(found("")) == len(names)
 
 
+@pytest.mark.slow
 @requirement("stores:list:name", "stores:paging:has-more")
 def test_a_filter_fills_the_page(service: Service) -> None:
     wanted = []

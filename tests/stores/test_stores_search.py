@@ -63,6 +63,7 @@ def test_entries_are_found_by_words_and_by_paths_best_first(service: Service, ho
     assert found(service, home, "zanzibar") == found(service, home, "???") == []
 
 
+@pytest.mark.slow
 @requirement("stores:search")
 def test_a_search_follows_what_entries_say(service: Service, home: Object) -> None:
     made = entry(service.http, home, "a", "A walnut.")

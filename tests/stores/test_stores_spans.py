@@ -36,6 +36,7 @@ SAID: dict[Dialect, dict[str, dict[str, object]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @in_both
 def test_each_operation_says_what_it_was_about_and_nothing_that_was_written(
     tmp_path: Path, dialect: Dialect

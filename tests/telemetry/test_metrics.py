@@ -162,6 +162,7 @@ def test_a_context_that_took_too_long_is_counted_as_degraded(
         assert measured(service)[key("memory_context_answers_total", outcome="degraded")] == 1
 
 
+@pytest.mark.slow
 def test_secrets_are_counted_once_by_whatever_way_they_came(service: Service) -> None:
     id_ = service.save("apple")["id"]
     stores = "/anthropic/v1/memory_stores"

@@ -30,6 +30,7 @@ from ..support.otlp import (
 __all__ = ["collector", "each_collector"]
 
 
+@pytest.mark.slow
 def test_an_operation_says_what_its_handler_tells_it(
     each_collector: Collector, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_an_error_is_recorded_with_its_type_and_what_it_may_quote_is_not(
             assert exception.attributes["exception.message"] == str(error)
 
 
+@pytest.mark.slow
 def test_spans_carry_text_in_any_script_and_survive_broken_text(
     each_collector: Collector, tmp_path: Path
 ) -> None:

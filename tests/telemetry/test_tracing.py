@@ -156,6 +156,7 @@ def test_a_span_says_what_is_special_about_its_request(name: str, spans: Spans) 
     assert [event.name for event in span.events] == (["exception"] if span.failed else [])
 
 
+@pytest.mark.slow
 def test_below_an_operation_are_the_steps_that_it_took(spans: Spans) -> None:
     def below(operation: str) -> list[str]:
         collector = spans(operation)
