@@ -1,5 +1,8 @@
 """What an import refuses, it names by its place, and nothing of it is stored."""
 
+import json
+import re
+
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, observation
@@ -123,3 +126,13 @@ def test_a_name_that_grows_when_it_is_folded_is_held_to_the_limit(service: Servi
 
     assert answer.status_code == 400
     assert answer.json() == {"error": "validation failed: project exceeds 200 chars"}
+
+
+def test_where_a_long_document_is_no_json_is_told_from_its_beginning(service: Service) -> None:
+    whole = json.dumps({"observations": [observation(f"Row {number}.") for number in range(4000)]})
+    for path in BOTH:
+        answer = service.http.post(path, content=f"{whole[:-40]}\x00")
+        assert answer.status_code == 400
+        character = int(re.findall(r"at character (\d+)\.", answer.json()["error"])[0])
+        assert character in range(len(whole) - 40 - len(whole) // 4000, len(whole) - 38)
+    assert is_empty(service)

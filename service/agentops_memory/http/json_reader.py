@@ -83,7 +83,7 @@ class _Reader:
         self._file = file
         self._decoder = codecs.getincrementaldecoder(_ENCODING)("replace")
         self._text = ""
-        self._at = 0
+        self._at = self._passed = 0  # in the text; and the characters before it
         self._ended = False
 
     def peek(self) -> str:
@@ -121,7 +121,7 @@ class _Reader:
         chunk = _CHUNK
         while True:
             try:
-                value, end = _value(self._text, self._at, inside)
+                value, end = _value(self._text, self._at, inside, self._passed)
             except _Unfinished:
                 if self._ended:
                     raise
@@ -142,7 +142,7 @@ class _Reader:
         block = self._file.read(size)
         self._ended = not block
         self._text = self._text[self._at :] + self._decoder.decode(block, final=self._ended)
-        self._at = 0
+        self._at, self._passed = 0, self._passed + self._at
 
 
 class _Unfinished(Invalid):
@@ -155,7 +155,7 @@ def _after_space(text: str, at: int) -> int:
     return match.end()
 
 
-def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
+def _value(text: str, at: int, inside: int = 0, passed: int = 0) -> tuple[Any, int]:
     try:
         value, end = _DECODER.raw_decode(text, at)
     except RecursionError as error:
@@ -165,7 +165,7 @@ def _value(text: str, at: int, inside: int = 0) -> tuple[Any, int]:
         is_unfinished = near_the_end or error.msg.startswith("Unterminated string")
         fault = _Unfinished if is_unfinished else Invalid
         reason = error.msg.removesuffix(" starting at")
-        raise fault(f"invalid JSON: {reason} at character {error.pos - at}.") from error
+        raise fault(f"invalid JSON: {reason} at character {passed + error.pos}.") from error
     # Fewer brackets than levels: it cannot be too deep, and nothing need be walked.
     brackets = text.count("[", at, end) + text.count("{", at, end)
     if inside + brackets > MAX_DEPTH and inside + depth_of(value) > MAX_DEPTH:
