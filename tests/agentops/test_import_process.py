@@ -3,6 +3,8 @@
 import json
 import os
 import resource
+import socket
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -199,3 +201,14 @@ def test_the_process_ends_with_its_service(reader: Reader) -> None:
     reader.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_a_process_of_another_version_than_the_service_reads_nothing() -> None:
+    program = "from agentops_memory.agentops.reader import main; main()"
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        command = [sys.executable, "-c", program, "0.0.0"]
+        assert (
+            subprocess.run(command, stdin=theirs.fileno(), timeout=60, check=False).returncode == 0
+        )
