@@ -53,6 +53,23 @@ def test_memories_are_listed_in_the_order_of_their_paths(
     ]
 
 
+@requirement("anthropic:view")
+def test_a_long_page_has_every_content_whole(
+    sdk: anthropic.Anthropic, service: Service
+) -> None:
+    notes = store(sdk)
+    contents = {f"/{number}": f'{number} "é" ' * 14_000 for number in range(4)}
+    for path, content in contents.items():
+        memory(sdk, notes, path, content)
+
+    answer = service.http.get(f"{STORES}/{notes.id}/memories", params={"view": "full"})
+
+    items = answer.json()["data"]
+    assert {item["path"]: item["content"] for item in items} == contents
+    assert list(answer.json()) == ["data", "next_page"]
+    assert answer.headers["request-id"].startswith("req_")
+
+
 @for_each("prefix", ["/", "/a/", "/a/b/", "/A/", "/B/", "/é/", "/%/", "/_/", "//", "/a//", "/a/z/"])
 @requirement("anthropic:listing:prefix")
 def test_a_prefix_is_a_folder(sdk: anthropic.Anthropic, notes: Store, prefix: str) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-import sys
 import tempfile
 from collections.abc import (
     AsyncIterator,
@@ -10,12 +9,10 @@ from collections.abc import (
     Coroutine,
     Generator,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from datetime import timedelta
+from contextlib import ExitStack, asynccontextmanager
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
@@ -39,6 +36,7 @@ from ..recall.text import clean
 from ..telemetry import hidden
 from .gate import ADMISSION, admission, current_caller
 from .json_reader import parsed
+from .large_answers import short_switch_interval
 from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
 from .query import NUMBER, Query
 
@@ -46,10 +44,6 @@ MAX_BODY = 1024 * 1024  # bytes
 SHORT = 64 * 1024  # bytes of a body that is read at once
 BODY_IDLE = 15.0  # seconds in which a body must continue
 IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
-
-# A save changes threads five times; beside a thread that reads an import, each of these waits for
-# as long as Python lets that one keep its lock: 5 ms by default.
-SWITCH_INTERVAL = timedelta(microseconds=300)
 
 KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
 
@@ -88,7 +82,7 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
             async for chunk in _chunks(request, limit):
                 size = file.tell() + len(chunk)
                 if size > SHORT and not is_long:
-                    stack.enter_context(_short_switch_interval())
+                    stack.enter_context(short_switch_interval())
                     is_long = True
                 if size <= IN_MEMORY:
                     file.write(chunk)
@@ -150,30 +144,6 @@ def exact_parameter(request: Request, name: str, *, allows_nul: bool = False) ->
     if clean(exact) != exact:
         raise ValueError
     return text or None
-
-
-class _Readers:
-    count = 0
-    before = 0.0
-
-
-@contextmanager
-def _short_switch_interval() -> Iterator[None]:
-    """Inside, a thread keeps Python's lock for `SWITCH_INTERVAL` while others want it.
-
-    For the loop's thread alone; it may be entered by many requests at once. Always on it would
-    cost searches a tenth of their processor time.
-    """
-    if not _Readers.count:
-        _Readers.before = sys.getswitchinterval()
-        sys.setswitchinterval(SWITCH_INTERVAL.total_seconds())
-    _Readers.count += 1
-    try:
-        yield
-    finally:
-        _Readers.count -= 1
-        if not _Readers.count:
-            sys.setswitchinterval(_Readers.before)
 
 
 async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:

@@ -1,5 +1,6 @@
 """How an operation of a dialect is declared: its handler follows from what it takes."""
 
+from asyncio import to_thread
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from inspect import iscoroutinefunction
@@ -12,6 +13,7 @@ from starlette.responses import Response
 from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
 from ..http.gate import current_caller
+from ..http.large_answers import LARGE
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass
@@ -20,7 +22,7 @@ from ..memory.redactor import NO_STORE
 from ..record import Record
 from ..telemetry import annotate
 from .entry import Entry, Version
-from .store import NO_ENTRY, NO_VERSION, Body, Serving, Store
+from .store import NO_ENTRY, NO_VERSION, Body, Serving, Slice, Store
 
 Read = Callable[[Request, str], Any]
 
@@ -144,6 +146,9 @@ class Dialect:
                 result = await work(self.serving, caller, **values)
             else:
                 result = await self.serving.engine.read(caller, work, **values)
+                if isinstance(result, Slice) and _length(result) > LARGE:
+                    # Other requests have the loop meanwhile.
+                    return await to_thread(self.answer, request, result, status, **shape)
             return self.answer(request, result, status, **shape)
 
         return Operation(
@@ -154,8 +159,14 @@ class Dialect:
         )  # fmt: skip
 
 
+def _length(page: Slice[Any]) -> int:
+    return sum(len(getattr(item, "content", None) or "") for item in page.items)
+
+
 def page_json(items: Iterable[bytes], **beside: object) -> bytes:
-    return b'{"data":[%b],%b' % (b",".join(items), written(beside)[1:])
+    pieces = [part for item in items for part in (b",", item)]
+    # Joined once: a page has megabytes, and each copy of it lets the loop wait.
+    return b"".join([b'{"data":[', *pieces[1:], b"],", written(beside)[1:]])
 
 
 def about(**ids: str) -> dict[str, Any]:
