@@ -28,6 +28,8 @@ from .figures import Figure, show
 from .imports import exported, imported
 from .plan import Bench, Subject, parser, prepared
 from .process import running
+from .protocols import Turn
+from .protocols import turns as of_protocols
 from .seeding import Size
 
 ROOT = Path(__file__).parents[1]
@@ -51,12 +53,6 @@ for (number,) in database.execute("SELECT number FROM partitions").fetchall():
     database.execute(f"INSERT INTO {name} ({name}) VALUES ('optimize')")
 database.commit()
 database.close()
-"""
-
-Turn = Callable[[Subject, int], tuple[int, Callable[[], None]]]
-"""What one service is asked in the turn of a number: how many requests, or rows, and the asking.
-
-The texts are made before, as they take a client longer than the service takes for a read.
 """
 
 
@@ -134,6 +130,7 @@ def _kinds(made: Bench) -> dict[str, Turn]:
         f"saves, {CONNECTIONS} writers": _saving(made.seed, CONNECTIONS),
         "saves, 1 writer": _saving(made.seed, 1),
         "import, projects in turns": _importing(made.seed),
+        **dict(of_protocols()),
     }
 
 

@@ -18,11 +18,12 @@ from ..support.files import assert_index_is_whole, assert_sound, imported, put_i
 from ..support.process import until
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving
-from ..support.stores import entry, store
+from ..support.stores import STORES, entry, store
 
 __all__ = ["counted"]
 
 ONLY_SQL: Any = {"MEMORY_INDEX_CACHE": "0"}
+OF_STORES = 1024  # the partition of entries of stores
 
 
 def test_saves_enter_the_index_together_once_many_wait(
@@ -208,14 +209,28 @@ def test_a_damaged_project_keeps_no_other_from_the_index(path: Path) -> None:
         assert titles(search(service, "apple", project="other")) == ["found"]
 
 
-def test_entries_of_stores_wait_for_nothing(service: Service) -> None:
+def test_entries_of_stores_enter_the_index_soon_after_the_last(service: Service) -> None:
     place = store(service.http)
-    entry(service.http, place, "a", "apple")
+    for number in range(3):
+        entry(service.http, place, f"{number}", "apple")
 
-    ((last, newest),) = rows(
-        service.path, "SELECT indexed_to, (SELECT max(id) FROM memories) FROM index_rules"
-    )
-    assert last == newest == 1
+    until(lambda: indexed(service.path, OF_STORES) == 3)
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.parametrize(("options", "expected"), [({}, 0), (ONLY_SQL, 1)])
+def test_a_search_of_a_store_finds_what_was_just_put(
+    path: Path, options: Any, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "UNRANKED_PAUSE", 60.0)
+    with serving(path, **options) as service:
+        place = store(service.http)
+        entry(service.http, place, "a", "apple")
+
+        search = service.http.get(f"{STORES}/{place['id']}/search", params={"q": "apple"})
+
+        assert [it["path"] for it in search.json()["data"]] == ["a"]
+        assert indexed(path, OF_STORES) == expected
 
 
 def indexed(path: Path, partition: int = 0) -> int:

@@ -54,9 +54,7 @@ def test_memories_are_listed_in_the_order_of_their_paths(
 
 
 @requirement("anthropic:view")
-def test_a_long_page_has_every_content_whole(
-    sdk: anthropic.Anthropic, service: Service
-) -> None:
+def test_a_long_page_has_every_content_whole(sdk: anthropic.Anthropic, service: Service) -> None:
     notes = store(sdk)
     contents = {f"/{number}": f'{number} "é" ' * 14_000 for number in range(4)}
     for path, content in contents.items():

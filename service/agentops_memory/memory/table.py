@@ -205,12 +205,14 @@ class Known:
     # For the full-text index: what it is to hold of each, with its area; and so many characters.
     waiting: dict[MemoryId, tuple[int, Columns]] = field(default_factory=dict)
     waiting_size: int = 0
+    is_unranked: bool = False  # whether some of it is of a kind that is not ranked in memory
 
     def forget(self) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
             known.clear()
         self.waiting.clear()
-        self.features, self.last_indexed, self.waiting_size = None, None, 0
+        self.features, self.last_indexed = None, None
+        self.waiting_size, self.is_unranked = 0, False
 
     def keep_small(self) -> None:
         kinds = self.spaces, self.named, self.sessions, self.partitions, self.ends

@@ -124,8 +124,6 @@ class Index(SqliteTable):
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
             self._made, self._last_new = self._made + 1, id_
-            if memory.space.traits.index is not IndexGroup.PROJECTS:
-                self._most = 0  # as memory does not have it, who asks for it would wait
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
             words = _words(memory, features)
@@ -134,6 +132,7 @@ class Index(SqliteTable):
             columns = Columns(words.title, words.content, borrowed, words.tags)
             self.known.waiting[id_] = area, columns
             self.known.waiting_size += sum(map(len, columns))
+            self.known.is_unranked |= memory.space.traits.index is not IndexGroup.PROJECTS
             self._note_new(id_, memory, space, area, columns)
             if memory.session is not None and area in self.known.ends:
                 # The next memories of its session may borrow its end.
@@ -193,7 +192,7 @@ class Index(SqliteTable):
             done = start + len(some)
         if done == len(ids) != most:  # so none is left
             waiting.clear()
-            self.known.waiting_size = 0
+            self.known.waiting_size, self.known.is_unranked = 0, False
         if done:
             self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[done - 1])
             self.known.last_indexed = ids[done - 1]

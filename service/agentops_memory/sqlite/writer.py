@@ -39,6 +39,9 @@ INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 # written together. A lone writer waits for none, as there were no others in the batch before.
 ITERATIONS, LONE_ITERATIONS = 3, 1
 PAUSE = 0.01  # seconds without a change, after which new memories enter the index
+# The same for entries of stores, agents and refs: a search of them may find the database locked or
+# full, and then has only what is in the index.
+UNRANKED_PAUSE = 0.25
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
@@ -124,15 +127,15 @@ class Writer:
         After a pause, since an import's next rows come soon. What keeps them out, the next
         change tells.
         """
-        if not self._is_much():
+        if (seconds := self._pause()) is None:
             return
-        pause = asyncio.get_running_loop().call_later(PAUSE, self._wake_up.set)
+        pause = asyncio.get_running_loop().call_later(seconds, self._wake_up.set)
         await self._wake_up.wait()
         pause.cancel()
         if self._queue or self._is_closing:
             return
         self._wake_up.clear()
-        while self._is_much() and not self._wake_up.is_set():
+        while self._pause() is not None and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
             work = partial(self._alone, _indexed_some, deadline, own=0)
             (outcome,) = await self._thread.run(work)
@@ -143,9 +146,12 @@ class Writer:
             if outcome != Succeeded(True):
                 return
 
-    def _is_much(self) -> bool:
+    def _pause(self) -> float | None:
+        """Seconds without a change after which what waits enters the index; None for not yet."""
         known = self._thread.known
-        return len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP
+        if len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP:
+            return PAUSE
+        return UNRANKED_PAUSE if known.is_unranked else None
 
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
