@@ -34,8 +34,7 @@ from ..telemetry import Cut, annotate
 from . import api as f
 from . import refs
 from .api import BASE, DEFAULT_ROWS, LONGEST_IN_SPAN, Page, Param, Query, limit, op
-from .commitments import arm, cancel_of, fire_matched
-from .conditions import conditions_of
+from .commitments import arm, cancel_of, conditions_of, fire_matched
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
 from .refs import LONGEST_TAG, NO_ENTRY, NOWHERE, RefEntryId, Screen, fitting, readable
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of

@@ -18,8 +18,7 @@ from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
 from . import pass_records as p
 from .archives import MOST_NAMED, Pausing, first_end, units
-from .commitments import arm
-from .conditions import conditions_of, meet
+from .commitments import arm, conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
 from .refs import MemoryChanged, RefEntryId, Screen, present, stable_id
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable

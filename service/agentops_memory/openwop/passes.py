@@ -33,7 +33,7 @@ from . import archives, consolidation, refs
 from . import pass_records as p
 from .adapter import removed
 from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param, Query, Zoned, op
-from .conditions import time_to_come
+from .commitments import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
 from .refs import MemoryChanged, Screen, ScreenOutdated, checked, present, screen_of, written

@@ -15,8 +15,12 @@ from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntryBody
 from agentops_memory.openwop.api import BODIES
-from agentops_memory.openwop.commitments import Commitment, CommitmentBody, CommitmentState
-from agentops_memory.openwop.conditions import Condition
+from agentops_memory.openwop.commitments import (
+    Commitment,
+    CommitmentBody,
+    CommitmentState,
+    Condition,
+)
 from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.runs import RunEvent, RunEventType
