@@ -1,38 +1,234 @@
-"""Archives of a ref: what they say, and how they are put.
+"""What a pass is, and the archives of a ref: what they say, and how they are put.
 
-The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone
-decide, and nothing depends on the order of a set: the same sources and cap give the same bytes
-everywhere.
+The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone decide,
+and nothing depends on the order of a set: the same sources and cap give the same bytes everywhere.
 """
 
+import json
 import re
 import time
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
+from enum import StrEnum
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NewType
+
+from pydantic import BaseModel, Field
 
 from ..engine.engine import Transaction
 from ..engine.maintenance import noop
 from ..errors import Conflict, Refusal
+from ..http.bodies import must
+from ..light import dataclass
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
+from ..memory.rows import MOST, micros, tag_array
 from ..memory.space import MemoryRef
+from ..memory.table import Sql
 from ..recall.query import STOPWORDS
 from ..recall.text import sha256_of
-from . import pass_records as p
+from ..record import CamelRecord
 from . import refs
 from .adapter import removed
-from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added
-from .refs import ARCHIVE, COMPACTED, DISTILLED, MAX_CONTENT, MemoryChanged, Screen
-from .runs import RunEventType, RunKind, RunStatus, RunTable
+from .api import CAMEL, ContentText, EntryName, Tags
+from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added, sized
+from .refs import (
+    ARCHIVE,
+    COMPACTED,
+    DISTILLED,
+    MAX_CONTENT,
+    MemoryChanged,
+    RefEntryId,
+    Screen,
+    present,
+    superseded,
+)
+from .runs import Run, RunEventType, RunKind, RunStatus, RunTable
 from .subjects import subjects
+
+
+class Trigger(StrEnum):
+    """Why a pass runs."""
+
+    ON_DEMAND = "on-demand"
+    HOST_MANAGED = "host-managed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveDraft:
+    """An archive to be put. Its id is made of what it is made of, so it is the same again."""
+
+    id: RefEntryId
+    ref: MemoryRef
+    method: Method
+    content: str
+    subjects: tuple[str, ...]  # tags
+    sources: Sequence[RefEntry]
+    ends: datetime | None
+    budget: int | None = None  # of a distillation, in tokens
+    supersedes: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.content.encode())
+
+
+class MergeBody(BaseModel):
+    """Entries that become one, and what it says."""
+
+    model_config = CAMEL
+    ids: Annotated[
+        list[EntryName], Field(min_length=2, max_length=100),
+        must(lambda ids: len(set(ids)) == len(ids), "must name each entry once"),
+    ]  # fmt: skip
+    content: ContentText
+    tags: Tags = []
+
+
+class Link(NamedTuple):
+    """The entry that stays, and one that it supersedes; by age it may be the older of the two."""
+
+    newer: MemoryId
+    older: MemoryId
+
+
+class PassEvent(CamelRecord):
+    """The event that tells of a pass."""
+
+    type: Literal["memory.compacted", "agent.memory.consolidated"]
+    payload: dict[str, Any]
+
+
+class PassObject(CamelRecord):
+    """A pass that was made: its run, and the event that tells of it."""
+
+    run_id: str
+    event: PassEvent
+
+
+class DistilledObject(PassObject):
+    """The same of a distillation; `created` is false where the archive was there."""
+
+    archive_checksum: str
+    created: bool
+
+
+# Which entries of a ref a pass reads: conditions on `ref_entries e`.
+Inputs = NewType("Inputs", str)
+
+VISIBLE = Inputs(f"{present(None)} AND NOT {superseded(None)}")  # all that a list shows
+NO_ARCHIVES = Inputs(
+    f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
+)
+REPLACEABLE = Inputs(  # those that another entry may stand for
+    f"""{NO_ARCHIVES}
+        AND NOT EXISTS (SELECT 1
+                          FROM ref_tags t
+                         WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
+        AND NOT EXISTS (SELECT 1
+                          FROM commitments c
+                         WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
+)
+
+
+def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
+    """The entries that a pass reads, oldest first."""
+    sql = tx[Sql]
+    rows = sql.stream(
+        f"""SELECT e.memory_id, e.size, e.length
+              FROM refs f
+             {sql.dialect.leads} ref_entries e {sql.dialect.hint("ref_entries_in_time")}
+                   ON e.space_id = f.space_id
+             WHERE f.ref = :ref AND {which}
+          ORDER BY e.created_at, e.memory_id""",
+        ref=ref, now=micros(tx.now),
+    )  # fmt: skip
+    return sql.intact(rows, sized)
+
+
+def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:
+    """Whether a condition on `e` holds of each of these entries."""
+    sql = tx[Sql]
+    number = sql.number(
+        f"""SELECT count(*)
+              FROM {sql.dialect.ids("listed")}
+             {sql.dialect.leads} ref_entries e ON e.memory_id = listed.value
+             WHERE {condition}""",
+        ids=json.dumps(list(memories)), now=micros(tx.now),
+    )  # fmt: skip
+    return number == len(memories)
+
+
+def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
+    """Let entries take the place of others; with `counts` each is then seen as often as both."""
+    sql = tx[Sql]
+    most, least = sql.dialect.greatest, sql.dialect.least
+    times = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
+    rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
+    sql.run_all(
+        f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
+            VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
+                    {times})""",
+        rows,
+    )
+    if counts:
+        sql.run_all(
+            f"""UPDATE memories
+                  SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
+                      last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
+                 FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
+                WHERE id = :newer""",
+            rows,
+        )
+    derive(tx, links)
+
+
+def derive(tx: Transaction, links: Sequence[Link]) -> None:
+    """Note which entries were made of which."""
+    tx[Sql].run_all(
+        """INSERT INTO derivations (memory_id, source_id)
+           VALUES (:newer, :older)
+               ON CONFLICT DO NOTHING""",
+        [it._asdict() for it in links],
+    )
+
+
+def add_archive(
+    tx: Transaction, memory: MemoryId, ref: MemoryRef, sources: Sequence[RefEntry]
+) -> None:
+    tx[Sql].run(
+        """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
+           SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",
+        memory=memory, ref=ref, sources=len(sources),
+        first=micros(sources[0].created_at), last=micros(sources[-1].created_at),
+    )  # fmt: skip
+    derive(tx, [Link(memory, it.memory) for it in sources])
+
+
+def is_archive_of(tx: Transaction, memory: MemoryId, sources: Collection[MemoryId]) -> bool:
+    known = tx[Sql].column(
+        "SELECT source_id FROM derivations WHERE memory_id = :memory", memory=memory
+    )
+    return set(known) == set(sources)
+
+
+def put_pass(
+    tx: Transaction, run: Run, ref: MemoryRef, written: Collection[MemoryId], replaced: int
+) -> None:
+    """Store what a pass has done, all of it so far: an undo has to know."""
+    tx[Sql].run(
+        """INSERT INTO passes (run, space_id, written, replaced)
+           SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
+               ON CONFLICT (run) DO UPDATE SET written = :written, replaced = :replaced""",
+        run=run.number, ref=ref, written=tag_array(map(str, written)), replaced=replaced,
+    )  # fmt: skip
+
 
 Pausing = Callable[[], object]
 """Called between two pieces of work."""
@@ -106,7 +302,6 @@ class _Signs(dict[int, str]):
 
 
 _SIGNS = _Signs()
-
 
 MOST_COMPACTED = 500  # entries of a compaction
 MOST_COMPACTED_BYTES = 4 * 1024 * 1024  # held in memory while sentences are chosen
@@ -258,12 +453,10 @@ def _cut(line: _Line, cap: int) -> str:
 
 
 # What becomes of entries: the archives of a compaction and of a distillation.
-
-
 def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
-    for each in p.inputs(tx, ref, p.REPLACEABLE):
+    for each in inputs(tx, ref, REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -272,10 +465,10 @@ def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
 
 
 def distillation_inputs(
-    tx: Transaction, ref: MemoryRef, which: p.Inputs, budget: int
+    tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(p.inputs(tx, ref, which))
+    listed = list(inputs(tx, ref, which))
     if listed:
         _distillation_cap(budget, _tokens(listed))
     return tx[RefTable].some([each.memory for each in listed])
@@ -286,7 +479,7 @@ def first_end(sources: Iterable[RefEntry]) -> datetime | None:
     return min((it.expires_at for it in sources if it.expires_at is not None), default=None)
 
 
-def _tokens(texts: Iterable[ListedRef | RefEntry | p.ArchiveDraft]) -> int:
+def _tokens(texts: Iterable[ListedRef | RefEntry | ArchiveDraft]) -> int:
     """How many tokens texts have together, each as many as it begins four bytes."""
     return sum(-(-it.size // 4) for it in texts)
 
@@ -308,7 +501,7 @@ def archive_of(
     budget: int | None = None,
     ends: datetime | None = None,
     supersedes: bool = False,
-) -> p.ArchiveDraft:
+) -> ArchiveDraft:
     """The archive of entries: with a budget that of a distillation, else that of a compaction.
 
     NothingToCompact, NothingToDistill, BudgetExceeded.
@@ -329,7 +522,7 @@ def archive_of(
     for part in (ref, method.value, str(budget or cap), *(it.id for it in sources), text):
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
-    draft = p.ArchiveDraft(
+    draft = ArchiveDraft(
         id=refs.RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
         content=text, subjects=screen.tags(about), sources=sources, budget=budget,
         supersedes=supersedes,
@@ -354,17 +547,15 @@ def _source(entry: RefEntry) -> Source:
     return Source(entry.content, entry.created_at.date(), ARCHIVE in entry.tags)
 
 
-def put_archive(
-    tx: Transaction, draft: p.ArchiveDraft | None, which: p.Inputs
-) -> p.DistilledObject:
+def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     if draft is None:
         raise MemoryChanged  # the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
-    if not p.are_all(tx, sources, which):
+    if not are_all(tx, sources, which):
         raise MemoryChanged
     existing = tx[RefTable].get(draft.ref, draft.id)
-    if existing is not None and not p.is_archive_of(tx, existing.memory, sources):
+    if existing is not None and not is_archive_of(tx, existing.memory, sources):
         removed(tx, existing.memory)  # of others that had the ids of these: it may say too much
         existing = None
     require_room(tx)
@@ -376,18 +567,18 @@ def put_archive(
         origin = Origin(run=run.id, method=draft.method)
         new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
         entry = added(tx, new, ends=draft.ends)
-        p.add_archive(tx, entry.memory, draft.ref, draft.sources)
+        add_archive(tx, entry.memory, draft.ref, draft.sources)
     if draft.supersedes:
-        p.link(tx, run, [p.Link(entry.memory, it) for it in sources], counts=False)
+        link(tx, run, [Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if existing else (entry.memory,), len(sources) if draft.supersedes else 0
-    p.put_pass(tx, run, draft.ref, written, replaced)
+    put_pass(tx, run, draft.ref, written, replaced)
     payload: dict[str, object] = {
         "memoryRef": draft.ref,
         "outputId": draft.id,
     }  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         payload["sourceIds"] = [it.id for it in draft.sources]
-    trigger, size = p.Trigger.HOST_MANAGED.value, draft.size
+    trigger, size = Trigger.HOST_MANAGED.value, draft.size
     payload |= {"sourceCount": len(sources), "trigger": trigger, "byteSize": size}
     if draft.budget is not None:
         used = _tokens([*draft.sources, draft])
@@ -395,6 +586,6 @@ def put_archive(
         payload["distillation"] = spent
     tx[RunTable].tell(run, RunEventType.COMPACTED, payload)
     tx[RunTable].end(run, RunStatus.COMPLETED)
-    event = p.PassEvent(type=RunEventType.COMPACTED.value, payload=payload)
+    event = PassEvent(type=RunEventType.COMPACTED.value, payload=payload)
     checksum, is_new = sha256_of(entry.content), existing is None
-    return p.DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
+    return DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)

@@ -16,7 +16,7 @@ from ..memory.redactor import require_room
 from ..memory.rows import micros
 from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
-from . import pass_records as p
+from . import archives as p
 from .archives import MOST_NAMED, Pausing, first_end, units
 from .commitments import arm, conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added

@@ -30,7 +30,6 @@ from ..recall.text import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import archives, consolidation, refs
-from . import pass_records as p
 from .adapter import removed
 from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param, Query, Zoned, op
 from .commitments import time_to_come
@@ -44,7 +43,7 @@ MOST_MERGES = 100
 MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
 
-Build = Callable[[Screen], p.ArchiveDraft]
+Build = Callable[[Screen], archives.ArchiveDraft]
 """Makes an archive of what was read; outside of any transaction."""
 
 
@@ -73,7 +72,7 @@ class ConsolidateBody(BaseModel):
 
     model_config = CAMEL
     memory_ref: MemoryRefText
-    merges: Annotated[list[p.MergeBody], Field(max_length=MOST_MERGES)] = []
+    merges: Annotated[list[archives.MergeBody], Field(max_length=MOST_MERGES)] = []
 
     @model_validator(mode="after")
     def _together(self) -> "ConsolidateBody":
@@ -122,15 +121,15 @@ def operations(passes: "Passes") -> Sequence[Operation]:
     return (
         op("POST", f"{BASE}/compact", "compact",
            "Replace the oldest entries of a ref with an archive.",
-           passes.compact, role=Role.WRITER, body=CompactBody, answer=p.PassObject,
+           passes.compact, role=Role.WRITER, body=CompactBody, answer=archives.PassObject,
            headers=WRITTEN, refusals=(409,)),
         op("POST", f"{BASE}/distill", "distill",
            "Write an archive of a ref's entries within a budget; the entries stay.",
-           passes.distill, role=Role.WRITER, body=DistillBody, answer=p.DistilledObject,
+           passes.distill, role=Role.WRITER, body=DistillBody, answer=archives.DistilledObject,
            headers=WRITTEN, refusals=(409, 422)),
         op("POST", f"{BASE}/consolidate", "consolidate",
            "Consolidate near-duplicate entries of a ref; no word is lost.",
-           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=p.PassObject,
+           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=archives.PassObject,
            headers=WRITTEN, refusals=(409, 422)),
         op("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
            "Undo a pass, completely or not at all.",
@@ -167,7 +166,7 @@ class Passes:
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
     _locks: refs.KeyedLocks = field(default_factory=refs.KeyedLocks)
 
-    async def compact(self, caller: Caller, body: CompactBody) -> Written[p.PassObject]:
+    async def compact(self, caller: Caller, body: CompactBody) -> Written[archives.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
 
         Its text is the host's `content`, or chosen from what they say (`extract-1`).
@@ -178,17 +177,17 @@ class Passes:
             sources = archives.compaction_inputs(tx, ref)
             return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
 
-        done = await self._archived(caller, "compaction", ref, read, p.REPLACEABLE)
-        made = p.PassObject(run_id=done.value.run_id, event=done.value.event)
+        done = await self._archived(caller, "compaction", ref, read, archives.REPLACEABLE)
+        made = archives.PassObject(run_id=done.value.run_id, event=done.value.event)
         return Written(value=made, redacted=done.redacted)
 
-    async def distill(self, caller: Caller, body: DistillBody) -> Written[p.DistilledObject]:
+    async def distill(self, caller: Caller, body: DistillBody) -> Written[archives.DistilledObject]:
         """Put an archive of all entries, within a budget of tokens for both; these stay.
 
         The same sources and budget are the same archive. With `recursive` archives are read,
         too. NothingToDistill, BudgetExceeded.
         """
-        ref, which = body.memory_ref, p.VISIBLE if body.recursive else p.NO_ARCHIVES
+        ref, which = body.memory_ref, archives.VISIBLE if body.recursive else archives.NO_ARCHIVES
         most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
 
         def read(tx: Transaction) -> Build:
@@ -213,7 +212,7 @@ class Passes:
 
     async def consolidate_changed(self, caller: Caller) -> None:
         """Consolidate each ref to which something was put since; what is refused waits."""
-        after, trigger = MemoryRef(""), p.Trigger.HOST_MANAGED
+        after, trigger = MemoryRef(""), archives.Trigger.HOST_MANAGED
         while changed := await self.engine.read(caller, changed_refs, after):
             for after in changed:
                 body = ConsolidateBody.model_construct(memory_ref=after)
@@ -221,8 +220,12 @@ class Passes:
                     await self.consolidate(caller, body, trigger=trigger)
 
     async def consolidate(
-        self, caller: Caller, body: ConsolidateBody, *, trigger: p.Trigger = p.Trigger.ON_DEMAND
-    ) -> Written[p.PassObject]:
+        self,
+        caller: Caller,
+        body: ConsolidateBody,
+        *,
+        trigger: archives.Trigger = archives.Trigger.ON_DEMAND,
+    ) -> Written[archives.PassObject]:
         """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
         No word is lost but those of a stale key. It is done in steps, each of which holds;
@@ -304,8 +307,8 @@ class Passes:
         kind: str,
         ref: MemoryRef,
         read: Callable[[Transaction], Build],
-        which: p.Inputs,
-    ) -> Written[p.DistilledObject]:
+        which: archives.Inputs,
+    ) -> Written[archives.DistilledObject]:
         """Put an archive, rebuilt while what it is made of changes."""
         work = once(archives.put_archive)
         async with self._locked(caller, ref, kind):
@@ -335,7 +338,7 @@ class Passes:
             raise
 
 
-def _measure(done: p.PassObject) -> None:
+def _measure(done: archives.PassObject) -> None:
     """Give the span what the event tells of the size of a pass."""
     payload = done.event.payload
     distillation = payload.get("distillation")
@@ -413,7 +416,9 @@ def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
     for memory in written:
         removed(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, ({"runId": id_}, (ref,)))
-    return UndonePass(run_id=id_, restored=_replaced(tx, run, p.VISIBLE), removed=len(written))
+    return UndonePass(
+        run_id=id_, restored=_replaced(tx, run, archives.VISIBLE), removed=len(written)
+    )
 
 
 def is_undo_due(tx: Transaction, run: RunId) -> bool:
@@ -438,7 +443,7 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
     if row is not None:
         ref, written, number = row
         replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {present(None)}")
-        if replaced == number and p.are_all(tx, written, present(None)):
+        if replaced == number and archives.are_all(tx, written, present(None)):
             return run, ref, written
     raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
 
