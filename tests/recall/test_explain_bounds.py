@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.agentops import recall
+from agentops_memory.agentops import operations
 from agentops_memory.http import query as http
 from agentops_memory.memory.search import Budget, Context, Filter, SearchResult
 from agentops_memory.recall import explanation
@@ -110,12 +110,12 @@ def test_spans_say_that_an_answer_is_degraded_or_corrected() -> None:
     query = understood("kafkaa").corrected({"kafkaa": ("kafka",)})
     slow = SearchResult(query=query, is_degraded=True)
 
-    assert recall.search_span("x", Filter(), slow)["memory.search.degraded"] is True
-    assert recall.search_span("x", Filter(), SearchResult())["memory.search.degraded"] is None
-    told = recall.context_span("x", Filter(), Context(found=slow))
+    assert operations.search_span("x", Filter(), slow)["memory.search.degraded"] is True
+    assert operations.search_span("x", Filter(), SearchResult())["memory.search.degraded"] is None
+    told = operations.context_span("x", Filter(), Context(found=slow))
     assert told["memory.context.degraded"] is True
     assert told["memory.context.corrected_count"] == 1
-    plain = recall.context_span("x", Filter(), Context())
+    plain = operations.context_span("x", Filter(), Context())
     assert plain["memory.context.degraded"] is None
     assert plain["memory.context.corrected_count"] is None
 
@@ -124,9 +124,9 @@ def test_a_span_says_what_a_budget_left_out() -> None:
     budget = Budget(max_tokens=5)
     told = packed(Context(summaries=("a", "b" * 90)), budget)
 
-    assert recall.budget_span(budget, told) == {
+    assert operations.budget_span(budget, told) == {
         "memory.context.max_tokens": 5, "memory.context.max_chars": None,
         "memory.context.used_tokens": 1, "memory.context.used_chars": 4,
         "memory.context.left_out_count": 1,
     }  # fmt: skip
-    assert recall.budget_span(Budget(), told) == {}
+    assert operations.budget_span(Budget(), told) == {}

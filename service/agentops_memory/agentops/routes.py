@@ -22,9 +22,8 @@ from ..telemetry import annotate
 from . import answers as a
 from . import models as m
 from . import wire
-from .operations import AgentOps
+from .operations import MOST_TYPES, AgentOps, Question, project_of
 from .reader import Reader
-from .recall import MOST_TYPES, Question, project_of
 from .transfer import Document
 from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes, response
 

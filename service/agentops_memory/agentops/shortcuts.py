@@ -39,8 +39,7 @@ from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIO
 from ..telemetry.spans import sendable
 from . import models as m
 from . import wire
-from .operations import AgentOps
-from .recall import METHODS, context_span, injected, outcome, search_span
+from .operations import METHODS, AgentOps, context_span, injected, outcome, search_span
 from .wire import JSON, WARNING, SummaryLine, hit, json_bytes, line
 
 if TYPE_CHECKING:

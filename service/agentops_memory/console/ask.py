@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from agentops_memory_client.contract import models as c
 
-from ..agentops.recall import filter_of
+from ..agentops.operations import filter_of
 from ..http.query import row_count
 from ..memory.memories import MemoryTable
 from ..memory.memory import Text

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from agentops_memory_client.contract.errors import NotFound
 
-from ..agentops.recall import project_of
+from ..agentops.operations import project_of
 from ..engine.engine import Transaction
 from ..light import dataclass
 from ..memory.memories import MemoryTable

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from agentops_memory_client.contract.errors import Refused
 
-from ..agentops.recall import project_of
+from ..agentops.operations import project_of
 from ..engine.engine import Transaction
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, ReviewTable
 from ..memory.search import Filter

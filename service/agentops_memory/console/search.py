@@ -11,7 +11,7 @@ from agentops_memory_client.contract import models as c
 from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
 
 from ..agentops import wire
-from ..agentops.recall import filter_of
+from ..agentops.operations import filter_of
 from ..engine.engine import Transaction
 from ..errors import Invalid
 from ..http.query import row_count

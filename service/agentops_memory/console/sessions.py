@@ -6,7 +6,7 @@ from typing import Any
 from starlette.responses import Response
 
 from ..agentops import wire
-from ..agentops.recall import project_of
+from ..agentops.operations import project_of
 from ..engine.engine import Transaction
 from ..errors import NotFound
 from ..http.query import amount
