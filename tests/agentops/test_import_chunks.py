@@ -33,7 +33,7 @@ from agentops_memory.cli.output import TERMINATED
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Denied, Full, OverQuota, Unavailable
 from agentops_memory.http.bodies import IN_MEMORY
-from agentops_memory.http.large_answers import SWITCH_INTERVAL
+from agentops_memory.http.gate import SWITCH_INTERVAL
 from agentops_memory.memory import redactor
 from agentops_memory.memory.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.imports import Tally

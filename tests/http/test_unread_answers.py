@@ -13,7 +13,6 @@ from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from agentops_memory.http import gate
-from agentops_memory.http import large_answers as large
 
 from ..support.callers import calling, made_key
 from ..support.damaged_values import ADA, changed, fill, questions
@@ -43,9 +42,9 @@ def service(
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large, "SLOTS_OF_A_KEY", 2)
-    monkeypatch.setattr(large, "SLOTS", 3)
-    monkeypatch.setattr(large, "SLOT_TIMEOUT", 0)
+    monkeypatch.setattr(gate, "SLOTS_OF_A_KEY", 2)
+    monkeypatch.setattr(gate, "SLOTS", 3)
+    monkeypatch.setattr(gate, "SLOT_TIMEOUT", 0)
 
 
 def unread(stack: ExitStack, service: Service, token: str = "", path: str = "/export") -> Wire:
@@ -69,8 +68,8 @@ VIEWER = "/docs/swagger-ui-bundle.js"  # one of the files of the page, which nee
 @pytest.mark.parametrize(
     ("count", "unread_path", "path", "status", "sentence"),
     [
-        (2, "/export", MANY, 429, large.UNREAD_OF_KEY), (3, "/export", MANY, 503, large.UNREAD),
-        (2, VIEWER, VIEWER, 429, large.UNREAD),
+        (2, "/export", MANY, 429, gate.UNREAD_OF_KEY), (3, "/export", MANY, 503, gate.UNREAD),
+        (2, VIEWER, VIEWER, 429, gate.UNREAD),
     ],
     ids=["of a key", "of all keys", "of none"],
 )  # fmt: skip
@@ -97,10 +96,10 @@ def test_so_many_large_answers_are_unread_and_no_more(
 def test_a_long_answer_needs_several_slots_and_goes_alone_however_many(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large, "SLOT", 2 * large.LARGE)  # the list needs more than there are
+    monkeypatch.setattr(gate, "SLOT", 2 * gate.LARGE)  # the list needs more than there are
     with ExitStack() as stack:
         unread(stack, service)
-        assert_refused(service.http.get(MANY), 429, large.UNREAD_OF_KEY)
+        assert_refused(service.http.get(MANY), 429, gate.UNREAD_OF_KEY)
 
     assert until(lambda: service.http.get(MANY).is_success)
 
@@ -109,7 +108,7 @@ def test_a_long_answer_needs_several_slots_and_goes_alone_however_many(
 def test_a_request_for_many_rows_waits_for_one_that_leaves(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large, "SLOT_TIMEOUT", SOON)
+    monkeypatch.setattr(gate, "SLOT_TIMEOUT", SOON)
     with ExitStack() as stack:
         first = [unread(stack, service) for _ in range(2)]
         waiting = stack.enter_context(wire(service.url))
@@ -143,14 +142,14 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
 
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(large, "PIECE_TIMEOUT", SHORT)
+            patch.setattr(gate, "PIECE_TIMEOUT", SHORT)
             slow = [unread(stack, service) for _ in range(2)]
         until(lambda: len(reasons()) == 2)
 
         assert service.http.get(MANY).status_code == 200
         assert not slow[0].rest().endswith(b"0\r\n\r\n")
 
-    assert reasons() == [large.TOO_SLOW] * 2
+    assert reasons() == [gate.TOO_SLOW] * 2
 
 
 @pytest.mark.heavy
@@ -195,25 +194,25 @@ def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.Mo
     exported = service.http.get("/export").json()
 
     assert len(listed.json()) + int(listed.headers["x-results-omitted"]) >= 100
-    assert int(listed.headers["content-length"]) == len(listed.content) > large.LARGE
+    assert int(listed.headers["content-length"]) == len(listed.content) > gate.LARGE
     assert len(exported["observations"]) >= 250
-    assert max(sizes) == large.PIECE
+    assert max(sizes) == gate.PIECE
 
 
 def test_a_key_has_so_many_lists_in_the_making_and_no_more(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(large, "LISTS_OF_A_KEY", 0)
-    monkeypatch.setattr(large, "LISTS_TIMEOUT", 0)
+    monkeypatch.setattr(gate, "LISTS_OF_A_KEY", 0)
+    monkeypatch.setattr(gate, "LISTS_TIMEOUT", 0)
 
-    assert_refused(service.http.get("/search?q=apple&limit=1"), 429, large.CROWD)
+    assert_refused(service.http.get("/search?q=apple&limit=1"), 429, gate.CROWD)
     assert service.http.get("/stats").status_code == 200
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("size", "most"), [(large.LARGE + 1, 1), (100, large.LISTS_OF_A_KEY)])
+@pytest.mark.parametrize(("size", "most"), [(gate.LARGE + 1, 1), (100, gate.LISTS_OF_A_KEY)])
 async def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, most: int) -> None:
-    answers, open_, counts = large.LargeAnswers(), set[object](), list[int]()
+    answers, open_, counts = gate.LargeAnswers(), set[object](), list[int]()
 
     async def make() -> Response:
         it = object()
@@ -228,7 +227,7 @@ async def test_a_key_that_asks_for_large_lists_has_one_in_the_making(size: int, 
         for _ in range(12):
             group.create_task(answers.made(None, make))
 
-    first = large.LISTS_OF_A_KEY  # before any was answered
+    first = gate.LISTS_OF_A_KEY  # before any was answered
     assert max(counts[:first]) == first
     assert max(counts[2 * first :]) == most
 
@@ -244,7 +243,7 @@ def test_everything_else_goes_on_between_the_pieces_of_a_large_list() -> None:
 
     async def rendered() -> list[int]:
         ticking, waited = asyncio.create_task(tick()), []
-        async for _ in large.paced([b"x" * large.LARGE] * 3, len):
+        async for _ in gate.paced([b"x" * gate.LARGE] * 3, len):
             waited.append(turns[0] - turns[1])
             turns[1] = turns[0]
         ticking.cancel()
@@ -262,7 +261,7 @@ def test_no_route_has_an_answer_that_needs_no_slot(
     path = tmp_path / "memory.db"
     known = fill(path)
     with serving(path) as service, ExitStack() as stack:
-        for module, name in ((large, "LARGE"), (gate, "PIECE")):
+        for module, name in ((gate, "LARGE"), (gate, "PIECE")):
             monkeypatch.setattr(module, name, 0)  # so that every answer is a large one
         rows = [observation(f"{number} apple" + LONG) for number in range(150)]
         service.http.post("/import", json={"observations": rows}).raise_for_status()
@@ -280,7 +279,7 @@ def test_no_route_has_an_answer_that_needs_no_slot(
     # Two words, whatever there is; where the client takes nothing, it takes a slot as all do.
     answers = [(path, it) for path, it in answers if path != "/health"]
     assert [path for path, it in answers if it.status_code not in (404, 429)] == []
-    assert all(large.UNREAD in it.text for _, it in answers if it.status_code == 429)
+    assert all(gate.UNREAD in it.text for _, it in answers if it.status_code == 429)
     assert described.json()["id"] == 1
     assert 429 not in done
     assert 503 not in done

@@ -17,9 +17,8 @@ from pydantic_core import to_json
 from starlette.types import Scope
 
 from ..errors import Refusal
-from ..http.gate import CHARGED, FAILED, Gate
+from ..http.gate import CHARGED, FAILED, PIECE, Gate
 from ..http.json_reader import parsed
-from ..http.large_answers import PIECE
 from ..http.middleware import Body
 from ..http.protocol import REDACTED
 from ..light import dataclass, field

@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     import pydantic_core
     from starlette import responses
 
-    from ..http import large_answers, protocol
+    from ..http import gate as large_answers
+    from ..http import protocol
     from . import models as m
 else:
     pydantic, pydantic_core = Lazy(None, "pydantic"), Lazy(None, "pydantic_core")
     responses = Lazy(None, "starlette.responses")
-    large_answers = Lazy(__package__, "..http.large_answers")
+    large_answers = Lazy(__package__, "..http.gate")
     protocol = Lazy(__package__, "..http.protocol")
     m = Lazy(__package__, ".models")
 

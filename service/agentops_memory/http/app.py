@@ -28,8 +28,7 @@ from ..record import Record
 from ..secrets.sanitizing import reason
 from ..telemetry import Telemetry
 from .bodies import JSON, KEY_HEADERS
-from .gate import BEGUN, REPLAYED, Endpoint, Gate, PlainEndpoint, routes
-from .large_answers import SAFE
+from .gate import BEGUN, REPLAYED, SAFE, Endpoint, Gate, PlainEndpoint, routes
 from .middleware import Early, EarlyPost
 from .protocol import HEADERS, NoPath, Operation, Parameter, Protocol, Served, protocol_at
 

@@ -34,9 +34,8 @@ from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
-from .gate import ADMISSION, admission, current_caller
+from .gate import ADMISSION, admission, current_caller, short_switch_interval
 from .json_reader import parsed
-from .large_answers import short_switch_interval
 from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
 from .query import NUMBER, Query
 

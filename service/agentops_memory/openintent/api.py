@@ -17,8 +17,7 @@ from ..engine.maintenance import noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http import bodies
 from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, fault, must, query_of, written
-from ..http.gate import admission, current_caller
-from ..http.large_answers import paced
+from ..http.gate import admission, current_caller, paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter
 from ..http.query import ENTRY, instant, known_uid, natural, parameter
 from ..light import dataclass, replace

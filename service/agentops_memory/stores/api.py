@@ -12,8 +12,7 @@ from starlette.responses import Response
 
 from ..errors import Refusal
 from ..http.bodies import WRITTEN, Bodies, written
-from ..http.gate import current_caller
-from ..http.large_answers import LARGE
+from ..http.gate import LARGE, current_caller
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass

@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
 from ..http import bodies
-from ..http.large_answers import paced
+from ..http.gate import paced
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, STORE, VERSION, natural, parameter, public_id, uid_of
 from ..memory.access import Caller, Role
