@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid
-from agentops_memory.http import json_reader as documents
-from agentops_memory.http.json_reader import MAX_ITEM, entries, parsed
+from agentops_memory.http import query as documents
+from agentops_memory.http.query import MAX_ITEM, entries, parsed
 
 from ..support.samples import examples, for_each
 

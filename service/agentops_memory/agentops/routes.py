@@ -12,9 +12,8 @@ from starlette.responses import Response, StreamingResponse
 from ..errors import Invalid, Refusal
 from ..http.bodies import is_empty, json_object, query_of, read_key, spooled
 from ..http.gate import admission, current_caller
-from ..http.json_reader import entries
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
-from ..http.query import Query, asks_for
+from ..http.query import Query, asks_for, entries
 from ..light import dataclass
 from ..memory.access import Caller, Role
 from ..recall.summary import Message

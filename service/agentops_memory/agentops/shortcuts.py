@@ -18,9 +18,9 @@ from starlette.types import Scope
 
 from ..errors import Refusal
 from ..http.gate import CHARGED, FAILED, PIECE, Gate
-from ..http.json_reader import parsed
 from ..http.middleware import Body
 from ..http.protocol import REDACTED
+from ..http.query import parsed
 from ..light import dataclass, field
 from ..memory.access import Caller, Role, TenantId
 from ..memory.memory import Draft, Shown, Text

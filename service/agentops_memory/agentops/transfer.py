@@ -23,7 +23,7 @@ from agentops_memory_client.contract import models as c
 from ..engine.engine import Engine, Transaction
 from ..engine.maintenance import noop
 from ..errors import Invalid, InvalidFields, Refusal
-from ..http.json_reader import entries, members
+from ..http.query import entries, members
 from ..light import Lazy
 from ..memory.access import Caller, Role
 from ..memory.imports import (

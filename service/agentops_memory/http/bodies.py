@@ -35,9 +35,8 @@ from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
 from .gate import ADMISSION, admission, current_caller, short_switch_interval
-from .json_reader import parsed
 from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
-from .query import NUMBER, Query
+from .query import NUMBER, Query, parsed
 
 MAX_BODY = 1024 * 1024  # bytes
 SHORT = 64 * 1024  # bytes of a body that is read at once

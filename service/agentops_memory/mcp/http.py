@@ -24,8 +24,8 @@ from agentops_memory_client.contract.service import MemoryService
 from ..errors import Invalid, Refusal
 from ..http.bodies import MAX_BODY, SHORT, whole_body
 from ..http.gate import current_caller
-from ..http.json_reader import written
 from ..http.protocol import READ, Operation, Protocol, Refusals
+from ..http.query import written
 from ..light import Lazy, dataclass, field
 from ..memory.access import Caller, KeyId, Role, TenantId
 from ..memory.redactor import MAX_PROJECT

@@ -15,7 +15,7 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
 from ..errors import Invalid
-from ..http.json_reader import parsed, written
+from ..http.query import parsed, written
 from ..settings.parsing import Profile
 from .texts import guide, instructions
 from .tools import FAILED, Connection, context, offered, sentence

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentops_memory_client.contract.service import MemoryService
 
-from ..http.json_reader import written
+from ..http.query import written
 from ..settings.parsing import Profile
 from . import server as m
 from .tools import Connection, SessionNames

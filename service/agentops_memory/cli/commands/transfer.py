@@ -25,7 +25,7 @@ from agentops_memory_client.contract.service import MemoryService
 from ...agentops.transfer import recognized
 from ...engine.files import os_errors_as
 from ...errors import Invalid
-from ...http.json_reader import entries, members
+from ...http.query import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
 from .. import output as out
