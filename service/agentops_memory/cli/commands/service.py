@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from agentops_memory_client.contract.service import MemoryService
 
     from ... import local, server, telemetry
-    from ...mcp import stdio
+    from ...mcp import server as stdio
     from ...sqlite import connection as sqlite
     from .. import place, print_results
 else:  # what one of them needs alone
     client = Lazy(None, "agentops_memory_client")
     local, server = Lazy(__package__, "...local"), Lazy(__package__, "...server")
     telemetry = Lazy(__package__, "...telemetry")
-    stdio = Lazy(__package__, "...mcp.stdio")
+    stdio = Lazy(__package__, "...mcp.server")
     sqlite = Lazy(__package__, "...sqlite.connection")
     place, print_results = (Lazy(__package__, f"..{it}") for it in ("place", "print_results"))
     urls = Lazy(None, "urllib.request")
