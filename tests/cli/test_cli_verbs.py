@@ -11,8 +11,8 @@ from time import time_ns
 import click
 import pytest
 
-from agentops_memory.cli.catalog import COMMANDS, loaded
 from agentops_memory.cli.output import ago
+from agentops_memory.cli.program import COMMANDS, loaded
 
 from ..support.process import free_port
 from ..support.samples import for_each

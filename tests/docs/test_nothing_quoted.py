@@ -273,7 +273,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 UNCAUGHT = f"""
 import logging, threading, warnings
-from agentops_memory.cli.catalog import loaded
+from agentops_memory.cli.program import loaded
 from agentops_memory.cli.program import main
 
 class Closing:

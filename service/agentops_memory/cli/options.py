@@ -9,8 +9,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..settings.settings import VARIABLES
-from .catalog import SettingOption, is_id
 from .output import FileRefused, one_line
+from .program import SettingOption, is_id
 from .target import OPTIONS, URL, project_here, run_on_target
 
 if TYPE_CHECKING:

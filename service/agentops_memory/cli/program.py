@@ -1,4 +1,4 @@
-"""The program: its command line, its signals, and what it does with uncaught errors."""
+"""The program: its commands and their help, its signals, and what it does with uncaught errors."""
 
 import io
 import logging
@@ -8,10 +8,13 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from functools import partial
+from importlib import import_module
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -19,8 +22,253 @@ from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
 from ..secrets.sanitizing import message_of, trace
-from .catalog import COMMANDS, GROUPS, OF_MEMORIES, SUGGESTED, LazyCommand, SuggestingGroup
 from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
+
+
+class Entry(NamedTuple):
+    path: str  # the module below commands/, and the name in it
+    help: str
+    example: str  # what follows the name of the program
+
+
+GROUPS: Mapping[str, Mapping[str, Entry]] = {
+    "Memories": {
+        "save": Entry("memories:save", "Save a memory.", 'save "Orders go through a queue."'),
+        "search": Entry("memories:search", "Find memories by words.", "search where do orders go"),
+        "context": Entry("memories:context", "Preview the context an agent would get.",
+                         'context "Why is the order late?"'),
+        "list": Entry("memories:list_", "List memories, newest first.", "list --type decision"),
+        "show": Entry("memories:show_", "Show a memory in full.", "show 12"),
+        "edit": Entry("memories:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
+        "delete": Entry("memories:delete", "Delete memories; `restore` brings them back.",
+                        "delete 12"),
+        "restore": Entry("backup:restore", "Restore a deleted memory, or a whole archive.",
+                         "restore 12"),
+        "pin": Entry("memories:pin", "Pin memories to the top of every context.", "pin 12"),
+        "unpin": Entry("memories:unpin", "Unpin memories.", "unpin 12"),
+        "supersede": Entry("memories:supersede", "Replace a memory with another, and keep both.",
+                           'supersede 12 "Orders go through two queues."'),
+        "confirm": Entry("memories:confirm", "Confirm that memories are still true.", "confirm 12"),
+        "review": Entry("memories:review", "Show which memories need a review.", "review"),
+        "history": Entry("memories:history", "Show what changed in a memory.", "history 12"),
+        "timeline": Entry("memories:timeline", "Show the memories saved before and after a memory.",
+                          "timeline 12"),
+        "sessions": Entry("memories:sessions", "List sessions, newest first.", "sessions"),
+        "stats": Entry("memories:stats", "Count stored memories and sessions.", "stats"),
+    },
+    "Agents": {
+        "mcp": Entry("service:mcp", "Serve a project's memories to an agent over MCP.", "mcp"),
+        "demo": Entry("service:demo", "Try out a running service with sample memories.", "demo"),
+    },
+    "Operations": {
+        "serve": Entry("service:serve", "Run the service (the default).", "serve --listen :7437"),
+        "status": Entry("service:status", "Show whether the service is running and what it stores.",
+                        "status"),
+        "open": Entry("service:open_", "Open the API documentation in a browser.", "open"),
+        "health": Entry("service:health", "Exit with 0 if the service is healthy.", "health"),
+        "doctor": Entry("doctor:doctor", "Check the data files, and fix what can be fixed safely.",
+                        "doctor --fix"),
+        "backup": Entry("backup:backup", "Back up all data to one archive.",
+                        "backup --to memory.zip"),
+        "export": Entry("transfer:export", "Export all memories as JSON.", "export memories.json"),
+        "import": Entry("transfer:import_", "Import memories from an export.",
+                        "import memories.json"),
+        "copy": Entry("databases:copy", "Copy all data from SQLite to PostgreSQL, or back.",
+                      "copy --to postgresql"),
+        "migrate": Entry("databases:migrate", "Upgrade the databases to the current format.",
+                         "migrate --dry-run"),
+        "index": Entry("databases:index", "Check the full-text index of a file, and rebuild it.",
+                       "index --check"),
+        "scan": Entry("doctor:scan", "Find secrets in stored data, and remove them.",
+                      "scan --redact"),
+    },
+    "Administration": {
+        "keys": Entry("keys:keys", "Create, list, rotate and revoke API keys.",
+                      "keys create --name ci --role writer"),
+        "projects": Entry("projects:projects", "List, rename, merge and erase projects.",
+                          "projects list"),
+        "tenants": Entry("keys:tenants", "Create, list, export and erase tenants.",
+                         "tenants create acme"),
+        "agents": Entry("projects:agents",
+                        "List, limit, export and erase agents and their memory.", "agents list"),
+        "seal": Entry("keys:seal", "Rotate the keys that encrypt confidential values.",
+                      "seal rotate"),
+        "completion": Entry("service:completion", "Print the completion script for a shell.",
+                            "completion bash"),
+    },
+}  # fmt: skip
+COMMANDS: Mapping[str, Entry] = {
+    name: entry for entries in GROUPS.values() for name, entry in entries.items()
+}
+OF_MEMORIES = (*GROUPS["Memories"], "export", "import")
+
+# What others call it; difflib finds what is only misspelt.
+MEANT = {
+    "save": "add create new remember store write note",
+    "search": "find query recall grep ask",
+    "list": "ls recent all memories",
+    "show": "get cat view read",
+    "edit": "update change modify",
+    "delete": "rm remove del forget erase",
+    "restore": "undelete undo recover",
+    "serve": "start run up server daemon",
+    "status": "info ps version",
+    "doctor": "check fix repair verify",
+    "open": "docs browse ui web",
+    "keys": "key token tokens auth login",
+}
+SUGGESTED = {word: name for name, words in MEANT.items() for word in words.split()}
+# What others call an option or an argument.
+OPTIONS_MEANT = {
+    "--to": "out output file target dest destination", "--listen": "port host address bind",
+    "--db": "database path file", "--topic-key": "topic key", "--tag": "label labels",
+    "--limit": "max count number", "--project": "repo repository", "--dry-run": "plan simulate",
+    "--json": "format output", "--yes": "force confirm", "--type": "kind", "--ttl": "expires",
+    "CONTENT": "content body text message note", "ID": "id memory", "NEW": "new by with",
+    "WORDS": "query words text", "PROMPT": "query prompt text",
+}  # fmt: skip
+LIKE = 0.75  # of difflib; `--content` is not `--tenant`
+BASIC = ("listen", "db_path")  # of the settings: what a first start may need
+WHERE = ("url", "key_file", "db_path", "tenant")
+
+
+class SettingOption(click.Option):
+    """An option that is a setting of the service, too: only in --help-all."""
+
+
+class Documented(click.Command):
+    """A command whose help has an example, its own options first, and then where it works."""
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        params = super().get_params(ctx)
+        if any(_section(it) == "Settings" for it in params):
+            params.append(_HELP_ALL)
+        return params
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise click.UsageError(self._no_such_option(ctx, error.option_name), ctx) from None
+
+    def _no_such_option(self, ctx: click.Context, written: str) -> str:
+        sentence, word = f"No such option '{written}'.", written.lstrip("-")
+        options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
+                   for name in it.opts if not it.hidden]  # fmt: skip
+        usage = " ".join(self.collect_usage_pieces(ctx)[1:])  # without [OPTIONS]
+        arguments = usage.translate(str.maketrans("[].", "   ")).split()
+        for meant, words in OPTIONS_MEANT.items():
+            if word in words.split() and meant in options:
+                return sentence + did_you_mean(meant)
+            if word in words.split() and meant in arguments:
+                return f"{sentence} {meant} must follow a name: {ctx.command_path} {usage}"
+        if word == "project" and "ID" in arguments:
+            return f"{sentence} An id is unique: it needs no project."
+        return sentence + did_you_mean(nearest(written, options))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        is_below_program = ctx.parent is not None and ctx.parent.parent is None
+        if entry := COMMANDS.get(ctx.info_name or "") if is_below_program else None:
+            with formatter.section("Example"):
+                formatter.write_text(f"{NAME} {entry.example}")
+        is_all = bool(ctx.meta.get(NAME))
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Where": [], "Settings": []}
+        for param in self.get_params(ctx):
+            section = _section(param)
+            record = param.get_help_record(ctx)
+            if record and record[1] and (is_all or section != "Settings"):
+                sections[section].append(record)
+        for name, records in sections.items():
+            if records:
+                with formatter.section(name):
+                    formatter.write_dl(records)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+
+
+class SuggestingGroup(click.Group):
+    """A group that says of an unknown command which one is meant."""
+
+    suggested: Mapping[str, str] = {}  # commands by what others call them
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] not in self.commands and not ctx.resilient_parsing:
+            hint = did_you_mean(self.suggested.get(args[0]) or nearest(args[0], self.commands))
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class DocumentedGroup(Documented, SuggestingGroup):
+    """A group whose help is laid out as a command's."""
+
+
+group = partial(click.group, cls=DocumentedGroup)
+
+
+def command(
+    *params: click.Parameter, of: click.Group | None = None, name: str = "", **attributes: Any
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A function as a command, of a group if need be, named after it up to an underscore."""
+
+    def declared(run: Callable[..., None]) -> click.Command:
+        made = Documented(
+            name or run.__name__.partition("_")[0], callback=run, params=[*params],
+            **{"help": run.__doc__, **attributes},
+        )  # fmt: skip
+        if of is not None:
+            of.add_command(made)
+        return made
+
+    return declared
+
+
+class LazyCommand(click.Command):
+    """A command whose module is imported when it is used, and not when it is listed."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """That of the command itself, which click invokes and completes then."""
+        return loaded(str(self.name)).make_context(*args, **kwargs)
+
+
+def loaded(name: str) -> click.Command:
+    module, _, attribute = COMMANDS[name].path.partition(":")
+    command: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
+    return command
+
+
+def is_id(text: str) -> bool:
+    """Whether an argument names a memory: 12, or #12 as in outputs. A file `12` is `./12`."""
+    return text.removeprefix("#").isascii() and text.removeprefix("#").isdigit()
+
+
+def did_you_mean(name: str | None) -> str:
+    return f" Did you mean {name!r}?" if name else ""
+
+
+def nearest(word: str, names: Iterable[str]) -> str | None:
+    """The name that is so nearly the word that it is meant; it begins with the same letter."""
+    start = word.lstrip("-")[:1]
+    likely = [name for name in names if name.lstrip("-").startswith(start)]
+    return next(iter(get_close_matches(word, likely, n=1, cutoff=LIKE)), None)
+
+
+def _section(param: click.Parameter) -> str:
+    if isinstance(param, SettingOption) and param.name not in BASIC:
+        return "Settings"
+    return "Where" if param.name in WHERE else "Options"
+
+
+def _help_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
+    if is_set and not ctx.resilient_parsing:
+        ctx.meta[NAME] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_help_all,
+    help="Show this help and the service's settings.",
+)  # fmt: skip
 
 TIMEOUT = 5  # seconds for the cleanup after SIGTERM, which a blocked write could delay forever
 

@@ -23,9 +23,9 @@ from ...settings.settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import options as o
 from .. import output as out
-from ..catalog import command, is_id
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..print_results import parts, tell
+from ..program import command, is_id
 from .memories import restore_memory
 
 _FILES = o.setting_options("db_path", "keys_file", "redaction_file", "seal_file")

@@ -27,8 +27,8 @@ from ...sqlite.tenants import tenant_file, tenants_of
 from .. import options as o
 from .. import output as out
 from .. import place as backends
-from ..catalog import command
 from ..print_results import parts, print_json
+from ..program import command
 from ..target import OPTIONS, Target, silent
 
 if TYPE_CHECKING:

@@ -21,10 +21,10 @@ from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings.parsing import duration
 from .. import options as o
-from ..catalog import command, group
 from ..output import confirm, counted, file_errors, say
 from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written
 from ..print_results import cells, named, parts, print_records, tell
+from ..program import command, group
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
 KEY = (

@@ -18,9 +18,9 @@ from ...settings.parsing import retention
 from .. import options as o
 from .. import output
 from .. import print_results as results
-from ..catalog import command, is_id
 from ..output import CommandRefused
 from ..place import now
+from ..program import command, is_id
 from ..target import OPTIONS, run_on_target
 
 DONE = {

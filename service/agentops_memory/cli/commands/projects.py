@@ -22,10 +22,10 @@ from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from .. import options as o
-from ..catalog import command, group
 from ..output import confirm, counted, progress_bar, say, size
 from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
 from ..print_results import named, parts, print_records, tell
+from ..program import command, group
 from ..target import Target
 
 if TYPE_CHECKING:

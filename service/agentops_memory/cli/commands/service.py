@@ -24,7 +24,7 @@ from ...recall.text import clean
 from ...settings.settings import Settings, settings, unknown_variables
 from .. import options as o
 from .. import output as out
-from ..catalog import command
+from ..program import command
 from ..target import URL, Target, run_on_target, service_at
 
 if TYPE_CHECKING:
