@@ -5,8 +5,8 @@ import os
 
 import click
 
-from agentops_memory.cli.options import setting_options
 from agentops_memory.cli.output import FAILURES, fail
+from agentops_memory.cli.target import setting_options
 
 from ... import MACHINE
 

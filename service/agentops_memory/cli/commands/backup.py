@@ -21,8 +21,8 @@ from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.instants import rendered
 from ...settings.settings import Settings
 from ...sqlite.snapshots import Contents
-from .. import options as o
 from .. import output as out
+from .. import target as o
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..print_results import parts, tell
 from ..program import command, is_id

@@ -24,9 +24,9 @@ from ...recall.instants import rendered
 from ...settings.settings import Settings, settings
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
-from .. import options as o
 from .. import output as out
 from .. import place as backends
+from .. import target as o
 from ..print_results import parts, print_json
 from ..program import command
 from ..target import OPTIONS, Target, silent

@@ -22,11 +22,11 @@ from ...operations.scan import Scan, SecretFinding
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
 from ...settings.settings import settings_or_defaults
-from ..options import flag, json_option, option, setting_options, tenant_option
 from ..output import counted, one_line, progress_bar, say
 from ..place import Backend, backend_of, finish, now, on_tenant, require_one_backend
 from ..print_results import parts, tell
 from ..program import command
+from ..target import flag, json_option, option, setting_options, tenant_option
 
 COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")

@@ -20,7 +20,7 @@ from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings.parsing import duration
-from .. import options as o
+from .. import target as o
 from ..output import confirm, counted, file_errors, say
 from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written
 from ..print_results import cells, named, parts, print_records, tell

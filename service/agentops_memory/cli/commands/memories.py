@@ -15,9 +15,9 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.space import project_name
 from ...settings.parsing import retention
-from .. import options as o
 from .. import output
 from .. import print_results as results
+from .. import target as o
 from ..output import CommandRefused
 from ..place import now
 from ..program import command, is_id

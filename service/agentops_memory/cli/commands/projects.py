@@ -21,7 +21,7 @@ from ...memory.space import Project, project_name
 from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
-from .. import options as o
+from .. import target as o
 from ..output import confirm, counted, progress_bar, say, size
 from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
 from ..print_results import named, parts, print_records, tell

@@ -22,8 +22,8 @@ from ...light import Lazy
 from ...memory.space import project_name
 from ...recall.text import clean
 from ...settings.settings import Settings, settings, unknown_variables
-from .. import options as o
 from .. import output as out
+from .. import target as o
 from ..program import command
 from ..target import URL, Target, run_on_target, service_at
 

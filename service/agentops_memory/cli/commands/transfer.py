@@ -29,11 +29,10 @@ from ...http.query import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
 from .. import output as out
-from ..options import ANSWER, FORCE, PROJECT_OPTION, TARGET, argument, flag
 from ..place import refuse_own, written
 from ..print_results import print_json
 from ..program import command
-from ..target import Target, run_on_target
+from ..target import ANSWER, FORCE, PROJECT_OPTION, TARGET, Target, argument, flag, run_on_target
 
 # An export of engram as a document of ours: what is left out is counted, never silent. It has
 # `version` and `prompts`, ids that are its own, and times as an import reads them, too. Pure:
