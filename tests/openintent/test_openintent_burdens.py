@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.memory.guardrails import Guardrails
 from agentops_memory.memory.sight import OPENS
-from agentops_memory.openintent import changes, participants
+from agentops_memory.openintent import changes, intents
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engines import quota
@@ -45,7 +45,7 @@ def test_a_deletion_passes_over_what_guardrails_keep_in_few_steps(
         ok(team.ada.ask("POST", BATCH, {"entries": entries}))
     team.coordinate({"id": task["intent_id"]}, denied_semantic_namespaces=["wiki"])
     asked: list[str] = []
-    for kind, name in ((changes, "writable"), (participants, "guardrails")):
+    for kind, name in ((changes, "writable"), (intents, "guardrails")):
         before = getattr(kind, name)
 
         def counted(
@@ -108,14 +108,14 @@ def test_coordinators_who_have_ended_are_not_read_for_their_guardrails(
     for each in made:
         ok(team.lead.ask("DELETE", f"{COORDINATORS}/{each['id']}"))
     read: list[Guardrails] = []
-    before = participants.guardrails
+    before = intents.guardrails
 
     def kept(*given: Any) -> list[Guardrails]:
         found = before(*given)
         read.extend(found)
         return found
 
-    monkeypatch.setattr(participants, "guardrails", kept)
+    monkeypatch.setattr(intents, "guardrails", kept)
     working(team.ada, task)
     assert read == []
     team.coordinate({"id": task["intent_id"]}, max_working_memory_per_task=9)

@@ -23,17 +23,19 @@ from agentops_memory.memory.agents import (
 from agentops_memory.openintent.api import NO_ENTRY
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter, EntryKey
 from agentops_memory.openintent.events import AgentEvent, EventFilter, Events
-from agentops_memory.openintent.intents import NO_INTENT, Intent, visible_intent
-from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.participants import (
+from agentops_memory.openintent.intents import (
     NO_COORDINATOR,
+    NO_INTENT,
     NOT_YOURS,
     Coordinator,
     Grant,
+    Intent,
     visible_coordinator,
     visible_coordinators,
     visible_grants,
+    visible_intent,
 )
+from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.openintent.tasks import NO_TASK, Task, Tasks, known
 
 from .service import Clock

@@ -31,16 +31,17 @@ from agentops_memory.memory.retention import Capacities, Kind
 from agentops_memory.openintent.drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter
 from agentops_memory.openintent.events import Events
-from agentops_memory.openintent.intents import IntentBody, Intents
-from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
-from agentops_memory.openintent.participants import (
+from agentops_memory.openintent.intents import (
     Coordinator,
     CoordinatorBody,
     Grant,
     GrantBody,
+    IntentBody,
+    Intents,
     Participants,
 )
+from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.namespaces import Namespaces, PermissionsBody
 from agentops_memory.openintent.tasks import MemoryPolicy, Task, TaskBody, TaskChangeBody, Tasks
 
 from .service import Clock

@@ -28,8 +28,7 @@ from agentops_memory.openintent.api import AlreadyThere, BadField, OverCapacity,
 from agentops_memory.openintent.changes import Outdated, Taken
 from agentops_memory.openintent.drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody
 from agentops_memory.openintent.entries import AgentEntry, AgentFilter, EntryKey
-from agentops_memory.openintent.intents import Intent
-from agentops_memory.openintent.participants import Coordinator, Grant
+from agentops_memory.openintent.intents import Coordinator, Grant, Intent
 from agentops_memory.openintent.tasks import (
     OutdatedTask,
     Task,

@@ -34,7 +34,7 @@ from ..memory.revisions import changed_at, created, revised
 from ..memory.rows import count, micros, reads
 from ..memory.space import NO_PROJECT, Space, SpaceKind
 from ..memory.table import Sql
-from . import drafts, entries, events, participants
+from . import drafts, entries, events, intents
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
 from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
@@ -481,7 +481,7 @@ def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
     """Those that bound what is bound to an intent: of all who coordinate it now."""
     if labels.binding is Binding.NONE or labels.intent is None:
         return []
-    return participants.guardrails(tx, IntentId(labels.intent))
+    return intents.guardrails(tx, IntentId(labels.intent))
 
 
 def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:

@@ -1,31 +1,46 @@
-"""Intents: made by whose key may, seen by who takes part (RFC-0001, RFC-0015 §9.1).
-
-Who may make intents is a right of the key: a coordinator reads what the agents remember to
-whom it gives tasks, and no agent may make itself one of another's work.
+"""Intents: made by whose key may, seen by who takes part: coordinators and grants (RFC-0001,
+RFC-0011, RFC-0013, RFC-0015 §9.1).
 """
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
+from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
-from ..errors import Denied, NotFound, required
-from ..http.bodies import BODY_CONFIG, fault, must
+from ..engine.maintenance import Audit, audited
+from ..errors import Denied, Invalid, NotFound, required
+from ..http.bodies import BODY_CONFIG, answered, fault, must
 from ..http.protocol import Operation
-from ..light import dataclass
+from ..light import dataclass, replace
 from ..memory.access import AgentId, Caller, Role
-from ..memory.agents import IntentId, Standing, Viewer
-from ..memory.idempotency import once
+from ..memory.agents import CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
+from ..memory.guardrails import Guardrails, guardrails_of
+from ..memory.idempotency import is_due, once
+from ..memory.memory import Lifecycle
 from ..memory.redactor import RulesOf, default_rules, require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, micros
 from ..memory.saves import Written
-from ..memory.sight import ACTIVE, DETAILS_OF_INTENT, GRANTED
+from ..memory.sight import ACTIVE, DETAILS_OF_COORDINATOR, DETAILS_OF_INTENT, GRANTED, IS_OVER
 from ..memory.table import Sql
+from ..telemetry import annotate
 from . import api
-from .api import CHOSEN, JsonObject, Label, Printable, Time, op
+from .api import (
+    CHOSEN,
+    Agent,
+    FullRecord,
+    JsonObject,
+    Label,
+    Printable,
+    Time,
+    instant_if_any,
+    op,
+    redactor_for,
+)
 
 T = TypeVar("T")
 
@@ -193,3 +208,371 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
         is_creator=is_creator, is_coordinator=is_coordinator, is_assigned=is_assigned,
         is_grantee=is_grantee, is_admin=viewer.is_admin,
     )  # fmt: skip
+
+
+COORDINATORS = f"{api.PREFIX}/coordinators"
+ACL = f"{INTENT}/acl"
+MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
+NO_COORDINATOR, NO_GRANT = api.UNKNOWN["coordinator_id"], api.UNKNOWN["grant_id"]
+NOT_YOURS = "Only the creator of the intent, or an administrator, may do that."
+
+
+class GuardrailsBody(BaseModel):
+    """What bounds an intent's memory (§6.6); what else the package sends is kept as it is."""
+
+    model_config = BODY_CONFIG | {"extra": "allow"}
+    on_exceed: Literal["pause", "escalate", "pause_and_escalate", "fail"] | None = None
+    max_working_memory_per_task: Small | None = None
+    max_episodic_memory_per_agent: Small | None = None
+    allowed_semantic_namespaces: Words | None = None
+    denied_semantic_namespaces: Words | None = None
+    memory_archive_required: bool | None = None
+
+
+def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
+    without_nul(guardrails.model_extra)
+    return guardrails
+
+
+class CoordinatorBody(BaseModel):
+    """POST /api/v1/coordinators."""
+
+    model_config = BODY_CONFIG
+    intent_id: Chosen
+    agent_id: Agent
+    role: Word = "coordinator"
+    supervisor_id: Word | None = None
+    coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
+    scope: Literal["intent", "portfolio"] = "intent"
+    guardrails: Annotated[GuardrailsBody, AfterValidator(_readable)] | None = None
+    heartbeat_interval_seconds: Small | None = None
+    metadata: Object | None = None
+    expires_at: api.Expiry | None = None
+
+
+class Coordinator(api.Detailed):
+    """That an agent coordinates an intent; it does not lapse by silence."""
+
+    id: CoordinatorId
+    intent_id: Annotated[IntentId, Column("intent")]
+    agent_id: Annotated[AgentId, Column("agent")]
+    role: str
+    supervisor_id: str | None
+    coordinator_type: Literal["llm", "human", "composite", "system"]
+    scope: Literal["intent", "portfolio"]
+    guardrails: api.JsonObject | None
+    heartbeat_interval_seconds: int
+    metadata: api.JsonObject
+    status: Literal["active", "completed"] = "active"  # when it is read
+    granted_at: Time
+    expires_at: Time | None = None
+    version: int = 1
+    is_ended: bool = Field(default=False, exclude=True)
+
+    members: ClassVar = DETAILS_OF_COORDINATOR
+
+    def at(self, now: datetime) -> "Coordinator":
+        """As it is read then."""
+        ends = Lifecycle(expires_at=self.expires_at)
+        is_over = self.is_ended or ends.is_expired(now)
+        return self.model_copy(update={"status": "completed" if is_over else "active"})
+
+
+class GrantBody(BaseModel):
+    """POST /api/v1/intents/{id}/acl/entries; whatever the permission, it opens reading."""
+
+    model_config = BODY_CONFIG
+    principal_id: Agent
+    principal_type: Literal["agent"] = "agent"
+    permission: Literal["read", "write", "admin"] = "read"
+    reason: Description | None = None
+    expires_at: api.Expiry | None = None
+
+
+class Grant(FullRecord):
+    """That an agent may read an intent, its tasks, its log and their working memory."""
+
+    id: GrantId
+    principal_id: Annotated[AgentId, Column("agent")]
+    principal_type: Literal["agent"] = "agent"
+    permission: Permission
+    granted_by: AgentId
+    granted_at: Time
+    expires_at: Time | None
+    reason: str | None
+    intent: IntentId = Field(exclude=True)
+
+
+class AccessList(FullRecord):
+    """The grants on an intent."""
+
+    intent_id: str
+    default_policy: Literal["closed"] = "closed"
+    entries: Sequence[Grant]
+
+
+class RevokedGrant(FullRecord):
+    """That a grant is taken back."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
+
+
+def participant_operations(
+    participants: "Participants", clock: Callable[[], datetime]
+) -> tuple[Operation, ...]:
+    read = participants.engine.read
+
+    async def coordinate(*of: Any) -> Written[Coordinator]:
+        made = await participants.coordinate(*of)
+        return replace(made, value=made.value.at(clock()))
+
+    async def get(caller: Caller, *of: Any) -> Coordinator:
+        return (await read(caller, visible_coordinator, *of)).at(clock())
+
+    async def end(*of: Any) -> Coordinator:
+        return (await participants.end_coordinator(*of)).at(clock())
+
+    async def listed(caller: Caller, *of: Any) -> Response:
+        now, coordinators = clock(), await read(caller, visible_coordinators, *of)
+        annotate({"memory.result_count": len(coordinators)})
+        return answered([each.at(now).model_dump() for each in coordinators])
+
+    async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> AccessList:
+        grants = await read(caller, visible_grants, viewer, intent)
+        annotate({"memory.result_count": len(grants)})
+        return AccessList.model_construct(intent_id=intent, entries=grants)
+
+    async def revoke(
+        caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
+    ) -> RevokedGrant:
+        await participants.revoke(caller, viewer, intent, grant)
+        return RevokedGrant(entry_id=grant)
+
+    one, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
+    return (
+        op("POST", COORDINATORS, "create_coordinator",
+           "Let an agent coordinate an intent, within guardrails.",
+           coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
+        op("GET", one, "get_coordinator", "One coordinator.", get, Coordinator, refusals=(404,)),
+        op("DELETE", one, "delete_coordinator", "End an agent's coordination of an intent.",
+           end, Coordinator, refusals=(404,)),
+        op("GET", f"{INTENT}/coordinators", "list_coordinators",
+           "The coordinators of an intent, including former ones.",
+           listed, Coordinator, is_list=True, refusals=(404,)),
+        op("GET", ACL, "get_access_list", "Who else may read an intent, besides its participants.",
+           access_list, AccessList, refusals=(404,)),
+        op("POST", entries, "create_grant",
+           "Grant an agent access to an intent, its tasks, its log and their working memory.",
+           participants.grant, Grant, status=201, body=GrantBody, refusals=(404,)),
+        op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
+           revoke, RevokedGrant, refusals=(404,)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Participants:
+    """Who takes part in the intents of one service.
+
+    NotFound for an intent that an agent may not see, as for what is not there; Denied for
+    what it may see alone. Each change is audited first, and not made if that fails.
+    """
+
+    engine: Engine
+    audit: Audit
+    rules: RulesOf = default_rules
+
+    async def coordinate(
+        self, caller: Caller, viewer: Viewer, body: CoordinatorBody
+    ) -> Written[Coordinator]:
+        """Let an agent coordinate an intent, which who made it may, and administrators."""
+        details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
+        redactor = redactor_for(self.rules, caller, viewer.agent, body.agent_id)
+        clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
+        about = {"intent": intent, "coordinator": body.agent_id}
+        if await self.engine.read(caller, _may_make, viewer, intent, body):
+            await audited(self.audit, caller, "coordinator.made", agent=viewer.agent, **about)
+        made = await self.engine.write(caller, _COORDINATE, viewer, body, clean)
+        return Written(value=made, redacted=redactor.count)
+
+    async def end_coordinator(
+        self, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
+    ) -> Coordinator:
+        """Let an agent coordinate no more; it may end that itself."""
+        redactor_for(self.rules, caller, viewer.agent)
+        ending = await self.engine.read(caller, _ending, viewer, coordinator)
+        if ending is not None:
+            about = {"intent": ending.intent_id, "coordinator": ending.agent_id}
+            await audited(self.audit, caller, "coordinator.ended", agent=viewer.agent, **about)
+        return await self.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
+
+    async def grant(
+        self, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
+    ) -> Written[Grant]:
+        """Grant an agent access to an intent, its tasks, its log and their working memory."""
+        redactor = redactor_for(self.rules, caller, viewer.agent, body.principal_id)
+        reason = None if body.reason is None else redactor.whole(body.reason)
+        about = {"intent": intent, "grantee": body.principal_id}
+        if await self.engine.read(caller, _may_make, viewer, intent, body):
+            await audited(self.audit, caller, "grant.made", agent=viewer.agent, **about)
+        made = await self.engine.write(caller, _GRANT, viewer, intent, body, reason)
+        return Written(value=made, redacted=redactor.count)
+
+    async def revoke(
+        self, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
+    ) -> None:
+        redactor_for(self.rules, caller, viewer.agent)
+        revoked = await self.engine.read(caller, _revoked, viewer, intent, grant)
+        if revoked is not None:
+            about = {"intent": intent, "grantee": revoked.principal_id}
+            await audited(self.audit, caller, "grant.revoked", agent=viewer.agent, **about)
+        await self.engine.write(caller, _REVOKE, viewer, intent, grant)
+
+
+def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> None:
+    if not require_sight(tx, viewer, intent).governs:
+        raise Denied(NOT_YOURS)
+
+
+def _may_make(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
+) -> bool:
+    """Whether a coordinator or a grant is to be made, or the refusal; not if it was before."""
+    if not is_due(tx):
+        return False
+    _require_govern(tx, viewer, intent)
+    api.require_future(instant_if_any(body.expires_at), tx.now)
+    require_room(tx)
+    if isinstance(body, CoordinatorBody):
+        if len(coordinators_of(tx, intent)) >= MOST_COORDINATORS:
+            raise Invalid(
+                f"An intent has at most {MOST_COORDINATORS} coordinators, including former ones."
+            )
+    elif len(_grants(tx, intent)) >= MOST_GRANTS:
+        raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
+    return True
+
+
+def _coordinate(
+    tx: Transaction, viewer: Viewer, body: CoordinatorBody, details: str
+) -> Coordinator:
+    intent = IntentId(body.intent_id)
+    _may_make(tx, viewer, intent, body)
+    made = Coordinator.whole(
+        id=CoordinatorId(new_id(tx, "coord")), intent_id=intent, agent_id=body.agent_id,
+        details=details, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+    )  # fmt: skip
+    tx[Sql].insert("coordinators", **_COORDINATOR.values(made))
+    return made
+
+
+def visible_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
+    record = _get(tx, coordinator)
+    if record is None or not standing(tx, viewer, record.intent_id).sees:
+        raise NotFound(NO_COORDINATOR)
+    return record
+
+
+def visible_coordinators(tx: Transaction, viewer: Viewer, intent: IntentId) -> list[Coordinator]:
+    visible_intent(tx, viewer, intent)
+    return coordinators_of(tx, intent)
+
+
+def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> None:
+    """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
+    record = required(_get(tx, coordinator), NO_COORDINATOR)
+    if record.agent_id != viewer.agent:
+        _require_govern(tx, viewer, record.intent_id)
+
+
+def _ending(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator | None:
+    """The coordinator that is to be ended, or the refusal; None if it was done before."""
+    if not is_due(tx):
+        return None
+    record = visible_coordinator(tx, viewer, coordinator)
+    if record.agent_id != viewer.agent:
+        _require_govern(tx, viewer, record.intent_id)
+    return None if record.is_ended else record
+
+
+def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
+    if _ending(tx, viewer, coordinator) is not None:
+        tx[Sql].run(
+            "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
+            id=coordinator,
+        )
+    record = _get(tx, coordinator)
+    assert record is not None  # it was there a moment ago, and none is ever removed
+    return record
+
+
+def _grant(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, reason: str | None
+) -> Grant:
+    _may_make(tx, viewer, intent, body)
+    made = Grant.whole(
+        id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
+        permission=Permission(body.permission), reason=reason, granted_by=viewer.agent,
+        granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+    )  # fmt: skip
+    tx[Sql].insert("grants", **_GRANTED.values(made))
+    return made
+
+
+def visible_grants(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequence[Grant]:
+    _require_govern(tx, viewer, intent)
+    return _grants(tx, intent)
+
+
+def _known_grant(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant:
+    for each in visible_grants(tx, viewer, intent):
+        if each.id == grant:
+            return each
+    raise NotFound(NO_GRANT)
+
+
+def _revoked(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant | None:
+    """The grant that is to be taken back, or the refusal; None if it was done before."""
+    return _known_grant(tx, viewer, intent, grant) if is_due(tx) else None
+
+
+def _revoke(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> None:
+    record = _known_grant(tx, viewer, intent, grant)
+    tx[Sql].run("DELETE FROM grants WHERE id = :id", id=record.id)
+
+
+_COORDINATE = once(
+    _coordinate, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.intent_id, made)
+)
+_END_COORDINATOR = once(_end_coordinator, check=_may_end)
+_GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
+
+# Rows.
+_COORDINATOR = RowMapper(Coordinator, "coordinators", check=lambda it: guardrails_of(it.details))
+_GRANTED = RowMapper(Grant, "grants")
+_OF_INTENT = "intent = :intent ORDER BY granted_at, id"
+
+
+def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
+    """The coordinator, ended or not, regardless of visibility."""
+    return tx[Sql].fetch(_COORDINATOR, "id = :id", id=coordinator)
+
+
+def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
+    """All that an intent has had, the first first."""
+    return tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)
+
+
+def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
+    """What bounds the memory of an intent: of each who coordinates it now."""
+    rows = tx[Sql].run(  # those too of which nobody can tell whether they are over
+        f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
+              FROM coordinators
+             WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
+        intent=intent, now=micros(tx.now),
+    )  # fmt: skip
+    return [guardrails_of(_COORDINATOR(row).details) for row in rows]
+
+
+def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
+    return tx[Sql].fetch_all(_GRANTED, _OF_INTENT, intent=intent)

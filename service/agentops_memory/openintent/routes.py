@@ -28,7 +28,7 @@ from ..record import Record
 from ..telemetry import Cut, annotate, count
 from ..telemetry import events as span_events
 from ..telemetry.metrics import CAPACITY_REFUSALS
-from . import api, events, intents, memory, namespaces, participants, tasks
+from . import api, events, intents, memory, namespaces, tasks
 from .api import AGENT, PREFIX, TOTAL, FullRecord, route, whose
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
@@ -255,7 +255,7 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
         *intents.operations(intents.Intents(**over)),
         *tasks.operations(tasks.Tasks(on_erased=entries.on_erased, audit=audit, **over)),
         *events.operations(events.Events(**over)),
-        *participants.operations(participants.Participants(audit=audit, **over), services.clock),
+        *intents.participant_operations(intents.Participants(audit=audit, **over), services.clock),
     )  # fmt: skip
 
 

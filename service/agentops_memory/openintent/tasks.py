@@ -43,8 +43,7 @@ from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
 from .api import Agent, JsonObject, Left, Time, op, redactor_for, whose
 from .events import add_event
-from .intents import Chosen, Description, Object, Word, Words, require_sight
-from .participants import guardrails
+from .intents import Chosen, Description, Object, Word, Words, guardrails, require_sight
 
 TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = api.UNKNOWN["task_id"]
