@@ -54,8 +54,7 @@ if TYPE_CHECKING:
     from . import answers as a
     from . import models as m
     from . import transfer as t
-else:
-    a = Lazy(__package__, ".answers")
+else:  # what reads needs none of them
     imports, a, m, t = (
         Lazy(__package__, it) for it in ("..memory.imports", ".answers", ".models", ".transfer")
     )

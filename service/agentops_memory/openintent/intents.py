@@ -1,5 +1,8 @@
-"""Intents: made by whose key may, seen by who takes part: coordinators and grants (RFC-0001,
-RFC-0011, RFC-0013, RFC-0015 §9.1).
+"""Intents: made by whose key may, seen by who takes part (RFC-0001, RFC-0015 §9.1).
+
+Who may make intents is a right of the key: a coordinator reads what the agents remember to
+whom it gives tasks, and no agent may make itself one of another's work. Coordinators and grants
+say who takes part beside who made it (RFC-0013, RFC-0011).
 """
 
 import json

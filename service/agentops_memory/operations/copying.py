@@ -1,6 +1,9 @@
 """All tenants of a service, or some, are copied from its files into a database, or back.
 
-The files are a database of SQLite for each tenant, the keys and the audit.
+The files are a database of SQLite for each tenant, the keys and the audit. A tenant is copied whole
+or not at all: into a database in one transaction, into a file as a draft that has its name at the
+end. So what was interrupted is gone on with: a tenant that is there with the same rows is left
+alone, and one with others is refused before anything is copied.
 """
 
 import os

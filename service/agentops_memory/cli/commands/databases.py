@@ -201,7 +201,7 @@ def _copied(
         raise CopyRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
     # Not at the top: the driver is an extra, and the setting reports its absence.
     from ...operations.copying import (  # noqa: PLC0415
-        Files,  # noqa: PLC0415
+        Files,
         to_database,
         to_files,
     )
