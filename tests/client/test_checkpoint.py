@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory_client.runtime import WorkingMemory, checkpoint
-from agentops_memory_client.runtime.checkpoint import read, write
+from agentops_memory_client.runtime import WorkingMemory, working_memory
+from agentops_memory_client.runtime.working_memory import read, write
 
 from ..support.files import disk
 from ..support.forks import Forked
@@ -156,7 +156,7 @@ def test_writers_of_one_path_take_turns_and_who_waits_too_long_is_told(
     assert set(found) <= set(documents)
 
     write(path, b"old")
-    monkeypatch.setattr(checkpoint, "LOCK_TIMEOUT", timedelta())
+    monkeypatch.setattr(working_memory, "LOCK_TIMEOUT", timedelta())
     with draft.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(TimeoutError, match="Another process keeps writing it"):

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from agentops_memory_client.runtime import ChatMessage, WorkingMemory, checkpoint
+from agentops_memory_client.runtime import ChatMessage, WorkingMemory, working_memory
 
 KILLS = 20
 LARGE = "what takes a while to write " * 5_000  # 140 KB
@@ -37,7 +37,7 @@ def at_each_line(path: Path, *, is_stale: bool) -> None:
     line, code = 0, -signal.SIGKILL
     while code:
         line += 1
-        checkpoint.write(path, documents[0])
+        working_memory.write(path, documents[0])
         if is_stale:
             draft.write_text("of another that was killed")
         code = ended(lambda: _store(path, documents[1], line))  # noqa: B023 - called at once
@@ -94,8 +94,8 @@ def die_before(line: int, files: Collection[str | None]) -> None:
 
 
 def _store(path: Path, document: bytes, line: int) -> None:
-    die_before(line, [checkpoint.__file__])
-    checkpoint.write(path, document)
+    die_before(line, [working_memory.__file__])
+    working_memory.write(path, document)
 
 
 def _keep_storing(path: Path, turn: int, tell: int) -> None:

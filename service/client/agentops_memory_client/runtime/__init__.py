@@ -4,11 +4,10 @@ It asks the service through the client alone.
 """
 
 from .backlog import Lost, Report
-from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 from .session import MemorySession
-from .working_memory import Unsent, WorkingMemory
+from .working_memory import CheckpointError, Unsent, WorkingMemory
 
 __all__ = [
     "ChatMessage", "CheckpointError", "HooksRefused", "InjectRule", "Lost", "MemorySession",

@@ -16,12 +16,11 @@ from typing import Self, TypeVar
 
 from .. import AsyncMemoryClient, Context, MemoryServiceError
 from ..contract.ages import age_suffix
-from . import checkpoint, spans
+from . import spans, working_memory
 from .backlog import Backlog, Report
-from .checkpoint import CheckpointError
 from .conversation import ChatMessage, ToolCall, require
 from .hooks import Question, ToolHooks
-from .working_memory import Operation, Unsent, WorkingMemory
+from .working_memory import CheckpointError, Operation, Unsent, WorkingMemory
 
 MOST_MEMORIES = 50  # in a turn
 
@@ -246,7 +245,9 @@ class MemorySession:
             raise ValueError("The session has no path for a checkpoint.")
         document = self.working.snapshot()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._checkpoint_writer, checkpoint.write, self._path, document)
+        await loop.run_in_executor(
+            self._checkpoint_writer, working_memory.write, self._path, document
+        )
 
     @property
     def report(self) -> Report:
