@@ -19,7 +19,7 @@ from ..recall.query import PREFIX as ANY_ENDING
 from ..recall.recall import cost_of, entry_line
 from ..recall.stems import Stems
 from ..recall.text import indexed
-from . import markup
+from . import page
 from .page import Visit, address, project_names
 
 LIMIT = 5  # as REST has it
@@ -105,10 +105,10 @@ def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: St
     """The text with the words marked that are in this field of the index."""
     own = [it["term"] for it in terms if field in it["fields"]]
     if not own:
-        return markup.prose(text, PART)
+        return page.prose(text, PART)
     prefixes = tuple(it.removesuffix(ANY_ENDING) for it in own if it.endswith(ANY_ENDING))
     known = {*stems.of(it for it in own if not it.endswith(ANY_ENDING)).values(), *own}
-    words = list(dict.fromkeys(markup.WORD.findall(text)))
+    words = list(dict.fromkeys(page.WORD.findall(text)))
     of_each = zip(words, stems.of_texts([indexed(word) for word in words]), strict=True)
     matched = {
         word
@@ -116,4 +116,4 @@ def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: St
         if not known.isdisjoint(some)
         or (prefixes and any(it.startswith(prefixes) for it in (*some, word.casefold())))
     }
-    return markup.highlighted(text, matched, PART)
+    return page.highlighted(text, matched, PART)

@@ -16,7 +16,7 @@ from ..memory.erasure import ErasureId, receipt_of
 from ..memory.memory import MemoryId
 from ..memory.saves import Lookalike, kept_lookalikes, lookalikes
 from ..recall.text import clean
-from . import markup, page
+from . import page
 from .page import PREFIX, Visit
 
 SIMILAR = 5
@@ -74,10 +74,10 @@ def _fields(it: c.Observation | c.Revision) -> dict[str, str]:
 
 
 def _differences(
-    before: Mapping[str, str], after: Mapping[str, str], most: int = markup.MOST_OF_DIFF
+    before: Mapping[str, str], after: Mapping[str, str], most: int = page.MOST_OF_DIFF
 ) -> dict[str, Markup]:
     return {
-        name: markup.compared(text, after[name], most)
+        name: page.compared(text, after[name], most)
         for name, text in before.items()
         if text != after[name]
     }
