@@ -1,6 +1,6 @@
-"""Stored text as HTML: nothing in it is markup, and nothing in it is invisible.
+"""What a view is made of: the visit of a browser, its page, and how both are served.
 
-What a view is made of: the visit of a browser, its page, and how both are served.
+Stored text becomes HTML in which nothing is markup, and nothing is invisible.
 """
 
 import asyncio

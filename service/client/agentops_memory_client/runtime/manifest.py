@@ -1,6 +1,6 @@
-"""The rules of tool hooks: which calls leave a memory behind, and which ask for memories first.
+"""The rules in an agent's manifest: where they stand, and what each of their fields may be.
 
-The rules in an agent's manifest: where they stand, and what each of their fields may be.
+A rule of tool hooks says which calls leave a memory behind, or which ask for memories first.
 """
 
 import re

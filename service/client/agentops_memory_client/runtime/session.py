@@ -14,8 +14,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeVar
 
-from .. import AsyncMemoryClient, Context, MemoryServiceError
+from .. import AsyncMemoryClient, Context
 from ..contract.ages import age_suffix
+from ..contract.errors import MemoryServiceError
 from . import spans, working_memory
 from .backlog import Backlog, Report
 from .conversation import ChatMessage, ToolCall, require

@@ -1,6 +1,6 @@
-"""Checkpoint files, which are replaced atomically.
+"""The working memory of an agent: its conversation and state, which survive a crash.
 
-The working memory of an agent: its conversation and state, which survive a crash.
+Checkpoint files are replaced atomically.
 """
 
 import errno
