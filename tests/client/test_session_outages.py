@@ -10,14 +10,9 @@ import httpx
 import pytest
 
 from agentops_memory_client import AsyncMemoryClient
-from agentops_memory_client.runtime import (
-    ChatMessage,
-    ToolHooks,
-    Unsent,
-    WorkingMemory,
-    backlog,
-)
-from agentops_memory_client.runtime.backlog import MOST_UNSENT
+from agentops_memory_client.runtime import ChatMessage, ToolHooks, Unsent, WorkingMemory
+from agentops_memory_client.runtime import session as backlog
+from agentops_memory_client.runtime.session import MOST_UNSENT
 
 from ..support.agent_memory import (
     MAKE,
@@ -236,7 +231,7 @@ async def test_of_a_turn_that_is_too_much_what_is_given_up_is_not_sent(
     way: Way, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("agentops_memory_client.runtime.session.BATCH", 1)
-    monkeypatch.setattr("agentops_memory_client.runtime.backlog.MOST_UNSENT", 20)
+    monkeypatch.setattr("agentops_memory_client.runtime.session.MOST_UNSENT", 20)
     way.is_open = False
     async with agent(way, limit=0) as memory:
         memory.working.add(*(ChatMessage.user(f"{number}") for number in range(30)))

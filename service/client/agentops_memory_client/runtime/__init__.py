@@ -3,10 +3,9 @@
 It asks the service through the client alone.
 """
 
-from .backlog import Lost, Report
 from .conversation import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
-from .session import MemorySession
+from .session import Lost, MemorySession, Report
 from .working_memory import CheckpointError, Unsent, WorkingMemory
 
 __all__ = [
