@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory_client.contract.ages import UNITS, age_words
+from agentops_memory_client.contract.models import UNITS, age_words
 
 from ..support.agent_memory import Way, agent, one_turn, way
 from ..support.requirements import requirement

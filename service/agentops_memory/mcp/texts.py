@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from agentops_memory_client.contract import models as m
-from agentops_memory_client.contract.ages import JUST_NOW, age_suffix, age_words
+from agentops_memory_client.contract.models import JUST_NOW, age_suffix, age_words
 
 from ..settings.parsing import Profile
 

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
-from .contract import reading, service
+from .contract import models, service
 from .contract.errors import Misconfigured, UnexpectedAnswer
 from .contract.models import Imported, ImportPlan, Progress
 from .contract.service import Blocking, Call, MemoryService, Method, P, Questions, T, params
@@ -135,7 +135,7 @@ class Client(Questions, Generic[Transport]):
     def _backend(self, transport: Transport | None, verify: ssl.SSLContext | bool) -> Backend:
         raise NotImplementedError
 
-    @service.sends("health", "GET", "health", read=reading.health)
+    @service.sends("health", "GET", "health", read=models.health)
     def health(self) -> str:  # type: ignore[empty-body]
         """`ok` if the service runs; Unavailable while it ends. It needs no key."""
 
@@ -204,7 +204,7 @@ class Client(Questions, Generic[Transport]):
         with _opened(Path(path)) as file:
             call = Call(
                 operation="import", method="POST", path=("import",), query=params(dry_run=dry_run),
-                read=reading.noun(of), is_idempotent=dry_run, within=IMPORT_TIMEOUT,
+                read=models.noun(of), is_idempotent=dry_run, within=IMPORT_TIMEOUT,
             )  # fmt: skip
             return await self._exchange.send(call, Upload(file, progress))
 

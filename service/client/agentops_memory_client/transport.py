@@ -27,7 +27,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from .contract import errors, reading
+from .contract import errors, models
 from .contract.errors import Invalid, MemoryServiceError, Misconfigured, Unreachable
 from .contract.models import Progress
 from .contract.service import Call
@@ -265,7 +265,7 @@ class Exchange:
         async def attempt(attempts: Attempts) -> tuple[T, str | None]:
             response = await self._opened(call, attempts, upload)
             answer = call.read(await self._body(response, attempts), response.headers)
-            return answer, response.headers.get(reading.WARNING)
+            return answer, response.headers.get(models.WARNING)
 
         answer, warning = await self._with_retries(call, attempt)
         if warning:
@@ -369,7 +369,7 @@ def refusal(
     if 300 <= status < 400:
         return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
     try:
-        sentence, code, details = reading.problem(body)
+        sentence, code, details = models.problem(body)
     except errors.UnexpectedAnswer:
         failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)

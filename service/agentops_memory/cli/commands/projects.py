@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import click
 
-from agentops_memory_client.contract.reading import json_object
+from agentops_memory_client.contract.models import json_object
 from agentops_memory_client.contract.service import Call, params
 
 from ...engine.maintenance import noop

@@ -17,10 +17,8 @@ from enum import Enum
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
-from . import reading
 from .errors import Invalid
-from .models import Message
-from .reading import Headers, Reader
+from .models import Headers, Message, Reader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -207,7 +205,7 @@ def sends(
         beside = {"self", "idempotency_key", *query}
         sent = [it for it in signature.parameters if it not in beside and f"{{{it}}}" not in path]
         has_body = verb in ("POST", "PATCH") and bool(sent)
-        answer = read or reading.noun(signature.return_annotation)
+        answer = read or m.noun(signature.return_annotation)
 
         async def send(self: Asks, /, *args: P.args, **kwargs: P.kwargs) -> T:
             bound = signature.bind(self, *args, **kwargs)
@@ -331,7 +329,7 @@ class Questions(Asks):
         `before` to get the following one. Invalid for any other reason or cursor.
         """
 
-    @sends("delete_observation", "DELETE", "observations/{observation}", read=reading.erasure)
+    @sends("delete_observation", "DELETE", "observations/{observation}", read=m.erasure)
     def delete(
         self, observation: int, *, hard: bool = False, idempotency_key: str | None = None
     ) -> str | None:
@@ -341,7 +339,7 @@ class Questions(Asks):
         id of the receipt; None if there was nothing to erase.
         """
 
-    @sends("search", "GET", "search", read=reading.found)
+    @sends("search", "GET", "search", read=m.found)
     def search(  # noqa: PLR0913 - the filters of a search, each by its name
         self, query: str, *, project: str | None = None,
         type: str | None = None,  # noqa: A002 - the protocol's word
@@ -357,7 +355,7 @@ class Questions(Asks):
         excluded = exclude_types or None
         return also(q=query[:MAX_PROMPT], query=None, exclude_type=excluded, exclude_types=None)
 
-    @sends("fetch_context", "GET", "context", read=reading.context)
+    @sends("fetch_context", "GET", "context", read=m.context)
     def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its name
         self, *, project: str | None = None, query: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -414,7 +412,7 @@ class Questions(Asks):
         return also(id=session_id, session_id=None)
 
     @sends("append_messages", "POST", "sessions/{session_id}/messages", query=("project",),
-           read=reading.appended)  # fmt: skip
+           read=m.appended)  # fmt: skip
     def append_messages(
         self, session_id: str, messages: Sequence[m.Message], *, project: str | None = None,
         idempotency_key: str | None = None,

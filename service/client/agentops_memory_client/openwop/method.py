@@ -9,7 +9,7 @@ from typing import Any, Concatenate, cast, get_args
 from pydantic.alias_generators import to_camel
 
 from ..contract.errors import Invalid, NotFound
-from ..contract.reading import Headers, json_object, read_as
+from ..contract.models import Headers, json_object, read_as
 from ..contract.service import Asks, Call, Method, P, T, once, params, plain, with_signature
 from ..transport import Exchange
 
