@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from agentops_memory_client.contract.extras import SERVER, install_command
+from agentops_memory_client.contract.errors import SERVER, install_command
 
 from ..light import dataclass
 from ..recall.features import ALL, Feature, Features

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, TypeVar
 
-from ..contract.extras import CLIENT, install_command
+from ..contract.errors import CLIENT, install_command
 from .conversation import ToolCall, require
 from .manifest import Capture, InjectRule, Pattern, Question, SaveRule
 

@@ -18,7 +18,7 @@ from yaml.events import AliasEvent
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from yaml.reader import ReaderError
 
-from ..contract.extras import CLIENT, install_command
+from ..contract.errors import CLIENT, install_command
 from .conversation import ToolCall
 
 LONGEST = 10_000  # code points
