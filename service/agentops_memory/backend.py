@@ -10,7 +10,7 @@ from .engine.maintenance import AuditLog
 from .light import Lazy
 from .memory.access import Caller, TenantId
 from .recall.cache import IndexCache
-from .settings.settings import Settings
+from .settings import Settings
 
 if TYPE_CHECKING:
     from .memory.keys import By, KeyRegistry, KeyStore

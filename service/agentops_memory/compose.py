@@ -50,7 +50,7 @@ from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
 from .recall.held_reads import HeldReads
 from .recall.recall import Recall
-from .settings.settings import Settings
+from .settings import Settings
 from .sqlite import TenantsEngine
 from .sqlite.migrate import OnUpgrade
 from .stores import anthropic, cloud

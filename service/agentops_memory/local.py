@@ -28,7 +28,7 @@ from .operations.files.redaction import RedactionFile
 from .recall.recall import Recall
 from .recall.summary import Message
 from .recall.text import clean
-from .settings.settings import Settings
+from .settings import Settings
 from .telemetry import Telemetry, count, hide_by, traced
 from .telemetry.metrics import REDACTIONS
 

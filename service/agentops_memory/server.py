@@ -22,8 +22,7 @@ from .http.http_limits import LimitedProtocol
 from .http.middleware import StartupGate, guarded
 from .http.protocol import Protocol
 from .light import dataclass, replace
-from .settings.parsing import IN_WORKING_FOLDER, Address, file
-from .settings.settings import Settings
+from .settings import IN_WORKING_FOLDER, Address, Settings, file
 from .telemetry import Telemetry, show_banner
 
 if TYPE_CHECKING:

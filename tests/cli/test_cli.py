@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.settings.settings import VARIABLES
+from agentops_memory.settings import VARIABLES
 
 from ..support.forks import PROGRAM
 from ..support.process import free_port, run

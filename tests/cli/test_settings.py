@@ -10,18 +10,20 @@ import pytest
 from agentops_memory.errors import SettingRefused
 from agentops_memory.memory.retention import FOR_EVER, Retentions
 from agentops_memory.recall.features import ALL, Feature
-from agentops_memory.settings.parsing import (
+from agentops_memory.settings import (
+    VARIABLES,
     Address,
     Rate,
+    Variable,
     address,
-    allowed_origins,
     default_db_path,
     duration,
     endpoint,
+    origins,
     rate,
+    settings,
     size,
 )
-from agentops_memory.settings.settings import VARIABLES, Variable, settings
 
 from ..support.samples import for_each
 
@@ -56,7 +58,7 @@ READ: dict[Callable[[str], object], dict[str, object]] = {
         for it in ("collector:4317", "collector", "10.0.0.1:4317", "[::1]:4317",
                    "http://collector:4318", "https://collector.example/otlp")
     },
-    allowed_origins: {
+    origins: {
         "": set(), " , ,": set(), " HTTPS://Console.Example , ": {"https://console.example"},
         "https://a.example:443,http://a.example:80": {"https://a.example", "http://a.example"},
         "https://a.example:80": {"https://a.example:80"},
@@ -82,7 +84,7 @@ REFUSED: dict[Callable[[str], object], tuple[str, list[str]]] = {
     endpoint: ("is not an endpoint", [
         ":4317", "http://", "ftp://collector", "collector:port", "collector:99999", "[::1:4317",
     ]),
-    allowed_origins: ("contains something other than an origin such as https://", [
+    origins: ("contains something other than an origin such as https://", [
         "*", "null", "console.example", "https://", "https://console.example/",
         "https://*.example", "https://user@console.example", "https://console.example?q",
         "ftp://console.example", "https://console.example:65536", "https://console.example:x",

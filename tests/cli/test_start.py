@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from agentops_memory import __version__
-from agentops_memory.settings.parsing import default_db_path
+from agentops_memory.settings import default_db_path
 from agentops_memory.sqlite.connection import connect
 
 from ..support.forks import PROGRAM

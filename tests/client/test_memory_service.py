@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.local import opened_here
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
 from agentops_memory_client.contract.errors import MemoryServiceError

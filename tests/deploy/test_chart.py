@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from agentops_memory.server import GRACE
-from agentops_memory.settings.settings import VARIABLES, settings
+from agentops_memory.settings import VARIABLES, settings
 
 from ..support.chart import CASES, CHART, GOLDEN, ON_DATABASE, ON_FILES, schema, validate
 from ..support.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD

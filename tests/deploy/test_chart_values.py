@@ -12,8 +12,7 @@ import yaml
 
 import agentops_memory
 from agentops_memory.recall.features import Feature
-from agentops_memory.settings.parsing import ALL_TOOLS
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import ALL_TOOLS, settings
 
 from ..docs.test_docs import blocks
 from ..support.chart import (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentops_memory.settings.settings import VARIABLES, settings
+from agentops_memory.settings import VARIABLES, settings
 
 from ..support.chart import GOLDEN, validate
 from ..support.manifests import BASE, DEPLOY, container, manifest, pod

@@ -17,7 +17,7 @@ from hatchling.build import build_sdist, build_wheel
 
 import agentops_memory
 import agentops_memory_client
-from agentops_memory.settings.settings import VARIABLES, settings
+from agentops_memory.settings import VARIABLES, settings
 
 from .. import MACHINE
 from ..support.manifests import BASE, NOBODY, container, manifest

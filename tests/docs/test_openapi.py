@@ -13,7 +13,7 @@ import schemathesis
 
 from agentops_memory import __version__
 from agentops_memory.compose import opened
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 from ..support.service import Clock, Service

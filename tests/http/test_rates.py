@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.errors import TooMany
 from agentops_memory.http.gate import MOST_KEYS, RateLimiter
-from agentops_memory.settings.parsing import Rate
+from agentops_memory.settings import Rate
 
 from ..support.callers import calling, made_key
 from ..support.service import Service, observation, serving

@@ -11,7 +11,7 @@ import pytest
 
 from agentops_memory.cli.program import main
 from agentops_memory.mcp.tools import Arguments, offered
-from agentops_memory.settings.parsing import ALL_TOOLS, Profile
+from agentops_memory.settings import ALL_TOOLS, Profile
 
 TEXT = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
 ROW = re.compile(r"^\| `(mem_\w+)` \|(.*?)\|(.*)\|$", re.MULTILINE)

@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from agentops_memory.mcp import texts as sentences
 from agentops_memory.mcp.tools import offered
-from agentops_memory.settings.parsing import ALL_TOOLS, DEFAULT_TOOLS, Profile, between
+from agentops_memory.settings import ALL_TOOLS, DEFAULT_TOOLS, Profile, between
 from agentops_memory_client.contract.models import Context, Found, Hit, Line
 
 from ..support.agents import BARE, MODES, Agent, agent

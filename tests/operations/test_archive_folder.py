@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.operations.backup import Scope, make_archive, newest, path_in, prune
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import settings
 
 from ..support.archives import repacked
 from ..support.service import START, serving

@@ -18,7 +18,7 @@ import pytest
 from agentops_memory.memory.access import TenantId
 from agentops_memory.operations import restore as restores
 from agentops_memory.operations.files.service_lock import service_lock
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import settings
 from agentops_memory.sqlite import snapshots as replacing
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.open_files import copies_of, kept_name

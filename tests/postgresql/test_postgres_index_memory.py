@@ -12,7 +12,7 @@ from agentops_memory.local import opened_here
 from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.recall import cache
 from agentops_memory.recall.group import Lookup, Weights
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import calling, made_in

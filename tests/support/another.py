@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from agentops_memory.local import LocalService, opened_here
-from agentops_memory.settings.settings import settings
+from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import Saved

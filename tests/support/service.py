@@ -17,7 +17,7 @@ from starlette import routing
 from agentops_memory.openwop import routes as openwop
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.server import running
-from agentops_memory.settings.settings import Settings, settings
+from agentops_memory.settings import Settings, settings
 from agentops_memory.telemetry import Telemetry
 
 from . import engines

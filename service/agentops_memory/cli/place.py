@@ -20,7 +20,7 @@ from ..errors import Unavailable
 from ..light import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
 from ..memory.retention import Counted, StorageStats
-from ..settings.settings import OF_FILES, Flags, Settings, settings
+from ..settings import OF_FILES, Flags, Settings, settings
 from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 
 if TYPE_CHECKING:

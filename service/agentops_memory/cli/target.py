@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..light import dataclass, replace
-from ..settings.settings import VARIABLES, Settings
+from ..settings import VARIABLES, Settings
 from .output import FileRefused, NoDatabase, file_errors, one_line, say
 from .program import SettingOption, is_id
 

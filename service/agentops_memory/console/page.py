@@ -48,7 +48,7 @@ from ..openintent.memory import AgentEntries
 from ..openwop.adapter import RefEntries
 from ..recall.text import clean
 from ..recall.visible import printable, runs
-from ..settings.settings import Settings
+from ..settings import Settings
 from ..telemetry import Metrics, trace_headers
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ from ..light import dataclass, field, replace
 from ..memory.access import Caller, IdempotentRequest, KeyId, Role
 from ..memory.keys import KeyRing, KeyStore, parsed
 from ..secrets.redaction import Rules
-from ..settings.parsing import NANOSECONDS, Rate
+from ..settings import NANOSECONDS, Rate
 from ..telemetry import CALLER, Telemetry, annotate, count, hide_by
 from ..telemetry.metrics import REDACTIONS
 from .protocol import REDACTED, Handler, Operation, Protocol, TooSlow

@@ -19,8 +19,7 @@ from ..engine.maintenance import noop
 from ..errors import Denied, Refusal, Unavailable
 from ..light import dataclass, field
 from ..memory.access import OPERATOR
-from ..settings.parsing import PORTS, canonical_origin
-from ..settings.settings import Settings
+from ..settings import PORTS, Settings, canonical_origin
 from ..telemetry import Metrics, Requests
 from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT
 from .gate import Endpoint, is_loopback

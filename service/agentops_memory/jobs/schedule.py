@@ -37,7 +37,7 @@ from ..operations.backup import (
 )
 from ..recall.cache import IndexCache
 from ..secrets.sanitizing import code_of, is_operational, sentence_of
-from ..settings.settings import Settings
+from ..settings import Settings
 from ..sqlite import SqliteEngine
 from ..sqlite.migrate import OnUpgrade
 from ..telemetry import Metrics

@@ -31,7 +31,7 @@ from ..memory.access import Caller, KeyId, Role, TenantId
 from ..memory.redactor import MAX_PROJECT
 from ..memory.space import Project, project_name
 from ..recall.text import clean
-from ..settings.parsing import Profile
+from ..settings import Profile
 from ..telemetry import annotate, trace_headers
 from .tools import Connection, SessionNames
 

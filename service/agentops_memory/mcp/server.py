@@ -23,7 +23,7 @@ from agentops_memory_client.contract.service import MemoryService
 from .. import __version__
 from ..errors import Invalid
 from ..http.query import parsed, written
-from ..settings.parsing import Profile
+from ..settings import Profile
 from .texts import guide, instructions
 from .tools import FAILED, Connection, SessionNames, context, offered, sentence
 

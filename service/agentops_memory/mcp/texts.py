@@ -10,7 +10,7 @@ from datetime import datetime
 from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.models import JUST_NOW, age_suffix, age_words
 
-from ..settings.parsing import Profile
+from ..settings import Profile
 
 INSTRUCTIONS = (
     "The memory of project {project}: what earlier sessions learned, decided and fixed. "

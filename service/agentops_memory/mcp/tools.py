@@ -27,7 +27,7 @@ from ..light import dataclass, replace
 from ..memory import redactor
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
 from ..recall.query import MAX_PROMPT
-from ..settings.parsing import Profile
+from ..settings import Profile
 from . import texts
 
 GLOBAL = "global"  # the scope whose memories every project sees

@@ -25,7 +25,7 @@ from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..recall.instants import rendered
 from ..record import Record
-from ..settings.settings import Settings
+from ..settings import Settings
 from ..sqlite.snapshots import Contents, snapshot
 from ..sqlite.tenants import size_of, tenant_file, tenants_of
 from .files import keys

@@ -19,7 +19,7 @@ from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.findings import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
-from ..settings.settings import Settings, UsableSettings, unknown_variables
+from ..settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as library
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
 from ..sqlite.repair import Subject

@@ -14,7 +14,7 @@ from ..light import dataclass
 from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.erasure import Erasure
 from ..memory.keys import By, Key
-from ..settings.settings import Settings
+from ..settings import Settings
 from ..sqlite.migrate import newest_format
 from ..sqlite.snapshots import (
     Contents,

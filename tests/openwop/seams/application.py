@@ -9,7 +9,7 @@ from agentops_memory.http.gate import CREATE
 from agentops_memory.http.protocol import Operation
 from agentops_memory.memory.access import OPERATOR, TenantId
 from agentops_memory.openwop.routes import Discovery, OpenWopOperations, OpenWopServices
-from agentops_memory.settings.settings import Settings
+from agentops_memory.settings import Settings
 
 from .routes import operations
 

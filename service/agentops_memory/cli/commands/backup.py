@@ -19,7 +19,7 @@ from ...operations.backup import Archived, Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.instants import rendered
-from ...settings.settings import Settings
+from ...settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import output as out
 from .. import target as o

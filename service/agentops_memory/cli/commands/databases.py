@@ -21,7 +21,7 @@ from ...operations.copying import CopyRefused
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
 from ...recall.instants import rendered
-from ...settings.settings import Settings, settings
+from ...settings import Settings, settings
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out

@@ -21,7 +21,7 @@ from ...operations.files.redaction import RedactionFile
 from ...operations.scan import Scan, SecretFinding
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
-from ...settings.settings import settings_or_defaults
+from ...settings import settings_or_defaults
 from ..output import counted, one_line, progress_bar, say
 from ..place import Backend, backend_of, finish, now, on_tenant, require_one_backend
 from ..print_results import parts, tell

@@ -19,7 +19,7 @@ from ...operations.files.seals import SealFile
 from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
-from ...settings.parsing import duration
+from ...settings import duration
 from .. import target as o
 from ..output import confirm, counted, file_errors, say
 from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written

@@ -14,7 +14,7 @@ from agentops_memory_client.contract.models import Context, Found, Observation
 from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.space import project_name
-from ...settings.parsing import retention
+from ...settings import retention_period
 from .. import output
 from .. import print_results as results
 from .. import target as o
@@ -45,7 +45,7 @@ _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
     o.option("--scope", metavar="NAME", help="A global memory is visible in every project."),
     o.option("--session", "session_id", metavar="ID",
              help="Session to save it in. [default: cli:PROJECT:DATE]"),
-    o.option("--ttl", metavar="TIME", callback=o.parsed_by(retention),
+    o.option("--ttl", metavar="TIME", callback=o.parsed_by(retention_period),
              help="How long the memory stays valid, such as 30d."),
     o.flag("--pinned", help="Show it first in every context of the project."),
     o.option("--supersedes", multiple=True, metavar="ID", type=o.MemoryId(), shell_complete=o.ids,
@@ -318,7 +318,7 @@ confirm = _each(
     o.option("--type", metavar="TYPE", shell_complete=o.types, help="Another type."),
     o.option("--tag", "tags", multiple=True, metavar="TAG",
              help="Replace the tags; '' removes all of them."),
-    o.option("--ttl", metavar="TIME", callback=o.parsed_by(retention),
+    o.option("--ttl", metavar="TIME", callback=o.parsed_by(retention_period),
              help="New lifetime from now on, such as 30d; 0 removes the limit."),
     *o.ANSWER,
 )  # fmt: skip

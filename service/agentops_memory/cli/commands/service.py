@@ -21,7 +21,7 @@ from ...errors import Invalid
 from ...light import Lazy
 from ...memory.space import project_name
 from ...recall.text import clean
-from ...settings.settings import Settings, settings, unknown_variables
+from ...settings import Settings, settings, unknown_variables
 from .. import output as out
 from .. import target as o
 from ..program import command

@@ -1,1 +1,0 @@
-"""Settings: one frozen Settings, read once from a table of variables."""
