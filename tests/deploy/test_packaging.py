@@ -122,10 +122,10 @@ WITHOUT = """
 import sys
 for name in ("psycopg", "re2", "yaml"):
     sys.modules[name] = None
-from agentops_memory.settings import parsing
+from agentops_memory import settings
 from agentops_memory_client.runtime import ToolHooks
 from agentops_memory_client.runtime.manifest import Pattern
-for work in (parsing.database_url, ToolHooks.from_yaml, Pattern):
+for work in (settings.postgresql_url, ToolHooks.from_yaml, Pattern):
     try:
         work("postgresql://host/name")
     except (ValueError, ImportError) as error:

@@ -634,7 +634,7 @@ def test_help_fits_a_terminal_and_cuts_no_sentence(command: str, desk: Desk) -> 
     [
         ("cli", r"agentops_memory\.memory\.memory|sqlite3|starlette|fcntl"),
         # A probe of a container starts the program each time, and reads the settings.
-        ("settings.settings", r"agentops_memory\.secrets.*"),
+        ("settings", r"agentops_memory\.secrets.*"),
     ],
 )
 def test_nothing_is_loaded_before_it_is_needed(module: str, absent: str) -> None:
