@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from ..http.protocol import Operation
 from ..memory.access import Role
-from . import ask, documents, memory, projects, review, search, service, sessions
+from . import documents, memories, projects, service, sessions
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -14,18 +14,18 @@ async def start(visit: Visit) -> Response:
 
 VIEWS = (
     View("", "start", start),
-    View("/ask", "ask", ask.show),
-    View("/memories", "memories", search.show),
-    View("/memories", "bulk", search.change, Role.WRITER, is_form=True),
-    View("/memories/{id}", "memory", memory.show),
-    View("/memories/{id}", "memory_change", memory.change, Role.WRITER, is_form=True),
-    View("/memories/{id}/edit", "memory_edit", memory.edit, Role.WRITER),
-    View("/memories/{id}/edit", "memory_save", memory.save, Role.WRITER, is_form=True),
-    View("/memories/{id}/erase", "memory_plan", memory.plan_erasure, Role.ADMIN),
-    View("/memories/{id}/erase", "memory_erase", memory.erase, Role.ADMIN, is_form=True),
-    View("/erasures/{id}", "erasure", memory.show_receipt),
-    View("/review", "review", review.show),
-    View("/review", "decide", review.decide, Role.WRITER, is_form=True),
+    View("/ask", "ask", memories.ask),
+    View("/memories", "memories", memories.show_list),
+    View("/memories", "bulk", memories.change_many, Role.WRITER, is_form=True),
+    View("/memories/{id}", "memory", memories.show),
+    View("/memories/{id}", "memory_change", memories.change, Role.WRITER, is_form=True),
+    View("/memories/{id}/edit", "memory_edit", memories.edit, Role.WRITER),
+    View("/memories/{id}/edit", "memory_save", memories.save, Role.WRITER, is_form=True),
+    View("/memories/{id}/erase", "memory_plan", memories.plan_erasure, Role.ADMIN),
+    View("/memories/{id}/erase", "memory_erase", memories.erase, Role.ADMIN, is_form=True),
+    View("/erasures/{id}", "erasure", memories.show_receipt),
+    View("/review", "review", memories.show_review),
+    View("/review", "decide", memories.decide, Role.WRITER, is_form=True),
     View("/projects", "projects", projects.show),
     View("/sessions", "sessions", sessions.show),
     View("/sessions/{id:path}", "session", sessions.show_one),

@@ -20,8 +20,8 @@ from ..memory.sessions import SessionTable
 from ..memory.space import Project
 from ..memory.table import FilteredTable
 from ..recall.instants import EPOCH
+from .memories import COUNTED, facets_of, newest
 from .page import Visit, address
-from .search import COUNTED, counts, newest
 
 ROWS = 40  # projects of a page
 WEEKS = 53  # of the heat map
@@ -84,7 +84,7 @@ def activity(
         if project in growth and 0 <= week < GROWTH:
             growth[project][week] += count
     rows = [(listed(tx, it), growth[it]) for it in names]
-    return rows, days, counts(tx, newest(tx, within, ""))["type"]
+    return rows, days, facets_of(tx, newest(tx, within, ""))["type"]
 
 
 def heat_map(days: Counter[date], today: date) -> list[list[tuple[date, int]]]:

@@ -18,8 +18,8 @@ from ..memory.space import Project
 from ..memory.table import FilteredTable, Sql
 from ..recall.summary import parsed_summary
 from ..recall.text import clean
+from .memories import COUNTED, loaded
 from .page import Visit, address, project_names
-from .search import COUNTED, loaded
 
 ROWS = 25  # sessions of a page
 MOST_MEMORIES = 50  # memories of a page
