@@ -14,11 +14,9 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from .memory.keys import By, KeyRegistry, KeyStore
-    from .operations.files import audit, keys, seals
+    from .operations.files import keys, seals
 else:  # which a command that only reads does not need
-    audit, keys, seals = (
-        Lazy(__package__, f".operations.files.{it}") for it in ("audit", "keys", "seals")
-    )
+    keys, seals = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "seals"))
 
 
 @asynccontextmanager
@@ -60,12 +58,12 @@ def audit_of(
     settings: Settings, clock: Callable[[], datetime], by: "Callable[[Caller], By] | None" = None
 ) -> AuditLog:
     """The audit; `by` says who a caller is, by default the owner of a key."""
-    by = by or audit.by_key
+    by = by or keys.by_key
     if settings.database_url:
         from .postgresql.keys import PostgresAudit  # noqa: PLC0415
 
         return PostgresAudit(settings.database_url, clock, by)
-    return audit.AuditFile(settings.audit_file, clock, by)
+    return keys.AuditFile(settings.audit_file, clock, by)
 
 
 def registry_of(settings: Settings) -> "KeyRegistry":

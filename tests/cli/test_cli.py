@@ -106,7 +106,7 @@ OF_OTHER_WORK = {
     "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry",
     *(f"agentops_memory.{it}" for it in (
         "compose", "openwop.routes", "openintent.routes", "agentops.transfer", "memory.imports",
-        "memory.projects", "memory.model.keys", "operations.files.audit", "operations.files.keys",
+        "memory.projects", "memory.model.keys", "operations.files.keys",
         "secrets.assignments", "secrets.shapes", "recall.explanation",
     )),
 }  # fmt: skip

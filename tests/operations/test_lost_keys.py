@@ -9,8 +9,7 @@ import pytest
 
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.access import TenantId
-from agentops_memory.operations.files.audit import AuditFile, record
-from agentops_memory.operations.files.keys import KeysLost
+from agentops_memory.operations.files.keys import AuditFile, KeysLost, record
 
 from ..support.archives import at, backed_up
 from ..support.callers import OPERATOR, audit, calling, key_file, made_key

@@ -26,7 +26,7 @@ from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
-from .files.audit import DRAFT
+from .files.keys import AUDIT_DRAFT
 from .files.keys import DRAFT as KEYS_DRAFT
 from .files.seals import DRAFT as SEAL_DRAFT
 from .files.seals import SealFile
@@ -250,7 +250,7 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
 def _check_leftovers(settings: Settings) -> Finding:
     endings = {
         settings.keys_file: KEYS_DRAFT,
-        settings.audit_file: DRAFT,
+        settings.audit_file: AUDIT_DRAFT,
         settings.seal_file: SEAL_DRAFT,
     }
     drafts = [file.with_name(f"{file.name}{ending}") for file, ending in endings.items()]

@@ -29,8 +29,7 @@ from ..sqlite.snapshots import (
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from . import backup
 from .files import keys, seals
-from .files.audit import AUDIT_RESTORED, Since, line, record, since
-from .files.keys import LARGEST, KeyFile
+from .files.keys import AUDIT_RESTORED, LARGEST, KeyFile, Since, line, record, since
 from .files.service_lock import service_lock
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is read

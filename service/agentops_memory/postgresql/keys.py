@@ -19,7 +19,7 @@ from ..memory.keys import By, KeyRegistry, KeyRing, Put
 from ..memory.retention import Held, Kind
 from ..memory.rows import instant, micros
 from ..operations.files import keys
-from ..operations.files.audit import by_key, line
+from ..operations.files.keys import by_key, line
 from .connection import connect, control, refusing
 from .migrate import is_made
 
