@@ -123,7 +123,7 @@ def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(path: Path)
 
     assert printed.startswith("#1 [discovery] Queue")
     assert not modules & {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}
-    assert "agentops_memory.mcp.server" in of_mcp
+    assert "agentops_memory.mcp.tools" in of_mcp
     assert not of_mcp & OF_OTHER_WORK
 
 
