@@ -19,8 +19,8 @@ from ..contract.models import read_as
 from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, T, also, finished, plain
 from ..transport import Exchange
 from . import models
-from .method import Json, Part, call_of, sends
 from .models import *  # noqa: F403 - what is answered, which is public
+from .models import Json, Part, call_of, sends
 
 __all__ = [
     "AsyncCommitments", "AsyncEntries", "AsyncMemoryAdapter", "AsyncOpenWopMemory",
