@@ -17,7 +17,8 @@ import pytest
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.operations import copying as tenants
-from agentops_memory.operations.copying import DatabaseRows, Files, Table
+from agentops_memory.operations.copied_files import Files, Table
+from agentops_memory.operations.copying import DatabaseRows
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql import transactions
 from agentops_memory.postgresql.engine import PostgresEngine

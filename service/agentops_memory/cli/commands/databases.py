@@ -17,7 +17,7 @@ from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
-from ...operations.copying import CopyRefused
+from ...operations.copied_files import CopyRefused
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
 from ...recall.instants import rendered
@@ -200,11 +200,8 @@ def _copied(
     if settings.database_url is None:
         raise CopyRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
     # Not at the top: the driver is an extra, and the setting reports its absence.
-    from ...operations.copying import (  # noqa: PLC0415
-        Files,
-        to_database,
-        to_files,
-    )
+    from ...operations.copied_files import Files  # noqa: PLC0415
+    from ...operations.copying import to_database, to_files  # noqa: PLC0415
 
     backends.require_local_files(settings)
     url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
