@@ -4,7 +4,6 @@ import hashlib
 
 import anthropic
 import httpx
-import pytest
 
 from ..support.anthropic_sdk import (
     STORES,
@@ -83,116 +82,6 @@ def test_another_view_is_refused_and_nothing_is_written(
 
     error = {"type": "invalid_request_error", "message": "view: it must be 'basic' or 'full'."}
     assert [(one.status_code, one.json()["error"]) for one in answers] == [(400, error)] * 2
-    assert paths(sdk, held) == []
-
-
-@for_each(
-    "path",
-    ["/a", "/a b", "/a/b/c.md", "/.a", "/..a", "/a..b/c", "/a.", "/日本語/メモ", "/é",
-     "/" + "/".join("abcdefghijklmnopqrst"), "/" + "x" * 1023, "/" + "é" * 511, "/%2e%2e/%00",
-     "/mem_1", "/*?[a]", "/a\\b", "/👍🏽"],
-)  # fmt: skip
-@requirement("anthropic:paths:rules", "anthropic:paths:dots")
-def test_a_plain_path_is_kept_to_the_letter(sdk: anthropic.Anthropic, path: str) -> None:
-    held = store(sdk)
-
-    assert memory(sdk, held, path).path == path
-    assert paths(sdk, held) == [path]
-
-
-SEGMENT = "No segment of path may be empty, '.' or '..'."
-CONTROL = "path must not contain control characters."
-FORMAT = "path: it has no format characters, U+2028 or U+2029."
-BYTES = "path: it has at most 1,024 bytes, the leading '/' included."
-
-
-@pytest.mark.slow
-@for_each(
-    "path, sentence",
-    [
-        ("a", "path: String should match pattern '^/'"),
-        ("", "path: String should match pattern '^/'"), ("/", SEGMENT), ("//a", SEGMENT),
-        ("/a//b", SEGMENT), ("/a/", SEGMENT), ("/./a", SEGMENT), ("/a/..", SEGMENT),
-        ("/" + "/".join("abcdefghijklmnopqrstu"), "path has at most 20 segments."),
-        ("/" + "x" * 1024, "path: String should have at most 1024 characters"),
-        ("/" + "é" * 512, BYTES),
-        ("/e\u0301", "path: it must be in Unicode's normalization form C."), ("/a\0", CONTROL),
-        ("/a\n", CONTROL), ("/\x7f", CONTROL), ("/\x85", CONTROL), ("/a\u200b", FORMAT),
-        ("/\u202ea", FORMAT), ("/a\u2028b", FORMAT), ("/a\u2029b", FORMAT), ("/\U000e0001", FORMAT),
-        (None, "path: Field required"), (7, "path: Input should be a valid string"),
-    ],
-)  # fmt: skip
-@requirement("anthropic:paths:rules", "anthropic:paths:dots")
-def test_any_other_path_is_refused_of_a_new_memory_and_of_a_renamed_one(
-    service: Service, sdk: anthropic.Anthropic, path: object, sentence: str
-) -> None:
-    held = store(sdk)
-    kept = memory(sdk, held, "/kept")
-    url = f"{STORES}/{held.id}/memories/{kept.id}"
-
-    made = create(service, held.id, path=path, content="x")
-    renamed = service.http.post(url, json={"path": path})
-
-    assert (made.status_code, made.json()["error"]["message"]) == (400, sentence)
-    if path is not None:  # which renames nothing
-        assert (renamed.status_code, renamed.json()["error"]["message"]) == (400, sentence)
-    assert paths(sdk, held) == ["/kept"]
-
-
-@for_each("content", ["", " ", "a" * LONGEST, "é" * (LONGEST // 2), "\ufeffa\r\n\x01"])
-@requirement("anthropic:content:limits")
-def test_a_content_is_kept_to_the_letter(sdk: anthropic.Anthropic, content: str) -> None:
-    held = store(sdk)
-
-    made = memory(sdk, held, "/a", content)
-
-    read = sdk.beta.memory_stores.memories.retrieve(made.id, memory_store_id=held.id)
-    assert read.content == content
-    assert read.content_sha256 == sha256(content)
-    assert read.content_size_bytes == len(content.encode())
-
-
-@for_each(
-    "content, sentence",
-    [
-        ("a" * (LONGEST + 1), "content: String should have at most 102400 characters"),
-        ("é" * (LONGEST // 2) + "a", "content has at most 102,400 bytes."),
-        ("a\0b", "content: String should have no NUL"),
-        (None, "content: Field required"),
-        (1, "content: Input should be a valid string"),
-        (True, "content: Input should be a valid string"),
-        (["a"], "content: Input should be a valid string"),
-    ],
-)
-@requirement("anthropic:content:limits", "anthropic:body:strict")
-def test_any_other_content_is_refused(
-    service: Service, sdk: anthropic.Anthropic, content: object, sentence: str
-) -> None:
-    held = store(sdk)
-
-    answer = create(service, held.id, path="/a", content=content)
-
-    assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
-    assert paths(sdk, held) == []
-
-
-@for_each(
-    "body",
-    [
-        b'{"path": "/a", "content": "\\ud800"}', b'{"path": "/\\udfff", "content": "x"}',
-        b'{"path": "/a", "content": "\\u0000"}', b'{"path": "/a", "content": "caf\xe9"}',
-        b'{"path": "/caf\xe9", "content": "x"}', b'{"path": "/a", "content": "x", "caf\xe9": 1}',
-    ],
-)  # fmt: skip
-@requirement("anthropic:body:strict")
-def test_what_could_not_be_stored_as_it_is_is_refused(
-    service: Service, sdk: anthropic.Anthropic, body: bytes
-) -> None:
-    held = store(sdk)
-
-    answer = service.http.post(f"{STORES}/{held.id}/memories", content=body)
-
-    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error")
     assert paths(sdk, held) == []
 
 

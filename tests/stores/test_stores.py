@@ -11,17 +11,14 @@ from ..support.stores import (
     NEVER,
     STORES,
     TIME,
-    Object,
     at,
     delete,
     entry,
     entry_at,
     fault,
     ids,
-    invalid,
     ok,
     redact,
-    refusal,
     store,
     update,
     version_at,
@@ -71,31 +68,6 @@ def test_a_store_is_read_as_it_was_made_of_a_trimmed_name_and_what_is_known(
 
     assert (made["status"], written["version"], after["version"]) == ("active", 1, 2)
     assert made["id"] != "memstore_mine"
-
-
-@requirement("stores:create:name-missing", "stores:error:400", "stores:error:param")
-@for_each("body", [{}, {"name": None}, {"name": ""}, {"name": " \n\t\u00a0"}])
-def test_a_store_needs_a_name(service: Service, body: Object) -> None:
-    told = refusal(service.http.post(STORES, json=body))
-
-    assert told == (400, "invalid_request_error", "Missing required field: name", "name")
-    assert ids(service.http.get(STORES)) == []
-
-
-@for_each(
-    "field, value",
-    [
-        ("name", 7), ("name", ["a"]), ("name", True), ("description", 7), ("description", {}),
-        ("metadata", []), ("metadata", "a"), ("metadata", {"a": 1}), ("metadata", {"a": None}),
-        ("metadata", {"a": {"b": "c"}}),
-    ],
-)  # fmt: skip
-def test_a_field_of_another_type_is_refused_by_its_name(
-    service: Service, field: str, value: object
-) -> None:
-    answer = service.http.post(STORES, json={"name": "a", field: value})
-
-    assert fault(answer) == invalid(field)
 
 
 @requirement("stores:ids", "stores:ids-in-order")

@@ -1,9 +1,6 @@
 """Entries of memory stores: written at paths, read, replaced, deleted."""
 
-import hashlib
-
 from ..support.requirements import requirement
-from ..support.samples import for_each
 from ..support.service import Service
 from ..support.service import lasting as service
 from ..support.stores import (
@@ -12,9 +9,7 @@ from ..support.stores import (
     delete,
     entry,
     entry_at,
-    fault,
     ids,
-    invalid,
     ok,
     refusal,
     store,
@@ -25,7 +20,6 @@ from ..support.stores import (
 __all__ = ["service"]
 
 TAKEN = (409, "conflict_error", "Version or state conflict.", None)
-RELATIVE = "Field 'path' must be a relative path (cannot start with '/')."
 
 
 @requirement(
@@ -50,81 +44,6 @@ def test_a_new_entry_is_answered_with_its_content_and_listed_without(
     (listed,) = ok(service.http.get(at(home, "memories")))["data"]
     assert listed | {"content": "Hello world"} == made
     assert "content" not in listed
-
-
-@for_each(
-    "content, begins",
-    [("Hello world", "64ec88ca"), ("Version 1 content", "fe80a065"),  # of the contract
-     ("Hello world - updated content", "663ab3dd"), ("\u4f1a\u8bae", ""), ("  x \n", ""),
-     ("e\u0301", ""), ("\ufeffa", ""), ("\x01", ""), ("a\r\nb", "")],
-)  # fmt: skip
-@requirement("stores:entry:hash", "stores:content:raw")
-def test_a_content_is_kept_and_counted_as_its_bytes(
-    service: Service, content: str, begins: str
-) -> None:
-    home = store(service.http)
-    made = entry(service.http, home, "a", content)
-
-    raw = content.encode()
-    assert made["content"] == ok(service.http.get(entry_at(home, made)))["content"] == content
-    assert made["size"] == len(raw)
-    assert made["content_sha256"] == hashlib.sha256(raw).hexdigest()
-    assert made["content_sha256"].startswith(begins)
-
-
-@requirement("stores:content:required", "stores:content:blank")
-@for_each("content", [None, "", " ", "\n\t \u3000"])
-def test_an_entry_needs_a_content(service: Service, content: str | None) -> None:
-    home = store(service.http)
-    made = entry(service.http, home, "there")
-
-    sentence = (
-        "Missing required field: content" if content is None else "Field 'content' cannot be blank."
-    )
-    for answer in (
-        service.http.post(at(home, "memories"), json={"path": "a", "content": content}),
-        service.http.put(entry_at(home, made), json={"content": content}),
-    ):
-        assert refusal(answer) == (400, "invalid_request_error", sentence, "content")
-    assert ok(service.http.get(entry_at(home, made))) == made
-
-
-@for_each(
-    "field, value",
-    [("path", 1), ("path", None), ("path", ["a"]), ("content", 1), ("content", {"a": "b"}),
-     ("metadata", ["a"]), ("metadata", {"a": 1})],
-)  # fmt: skip
-def test_a_field_of_another_type_is_refused(
-    service: Service, home: Object, field: str, value: object
-) -> None:
-    body = {"path": "a", "content": "b", field: value}
-
-    assert fault(service.http.post(at(home, "memories"), json=body)) == invalid(field)
-
-
-# Paths
-
-
-@for_each(
-    "path",
-    ["/x", "/", "//", "/../x", "", "..", "../a", "a/..", "a/../b", "a..b", "a...", "a//b", "a/",
-     "./a", "a/./b", ".", "a/.", "a\nb", "a\x7fb", "a\x85b", "a\tb"],
-)  # fmt: skip
-@requirement("stores:path:relative", "stores:path:dots", "stores:path:segments")
-def test_a_path_that_could_lead_elsewhere_is_refused(
-    service: Service, home: Object, path: str
-) -> None:
-    told = refusal(service.http.post(at(home, "memories"), json={"path": path, "content": "x"}))
-
-    assert (told.status, told.type, told.param) == invalid("path")
-    assert (told.message == RELATIVE) is path.startswith("/")
-
-
-@for_each("path", ["a", ".hidden", "a.b/c-d", "a b/c", "%2e", "\u4f1a/\u8bae.md", "C:\\x"])
-def test_any_other_path_is_kept_as_it_is(service: Service, home: Object, path: str) -> None:
-    made = entry(service.http, home, path)
-
-    assert ok(service.http.get(entry_at(home, made)))["path"] == path
 
 
 @requirement("stores:entries:path-taken", "stores:decided:conflict-type")

@@ -1,42 +1,218 @@
-"""The limits of the Memory Stores API: what is just within, what is just over, what is no text."""
+"""What may be written to stores and entries: just within a limit, just over it, and no text."""
 
+import hashlib
 import json
 
-import pytest
+import httpx
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
 from ..support.service import lasting as service
-from ..support.stores import (
-    STORES,
-    Object,
-    at,
-    entry,
-    entry_at,
-    fault,
-    invalid,
-    ok,
-    refusal,
-    store,
-)
+from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, in_both
+from ..support.stores import STORES, Object, Refused, at, entry, ids, ok, store
 
 __all__ = ["service"]
 
+INVALID = "invalid_request_error"
+SIGNS = ("x", "\u00e9", "\u4f1a", "\U0001f332")
+MOST_PATH, MOST_CONTENT = 1024, 102_400  # bytes
 
-@pytest.mark.slow
-@requirement("stores:store:limits")
-@for_each("field, most", [("name", 64), ("description", 1024)])
-@for_each("sign", ["x", "\u4f1a", "\U0001f332"])
-def test_a_store_is_described_in_so_many_characters(
-    service: Service, field: str, most: int, sign: str
+
+def filled(sign: str, size: int) -> str:
+    """A text of so many bytes."""
+    width = len(sign.encode())
+    return sign * (size // width) + "x" * (size % width)
+
+
+def sent(http: httpx.Client, method: str, path: str, body: object) -> httpx.Response:
+    return http.request(method, path, content=json.dumps(body).encode())
+
+
+PATHS = [
+    "a", "a b", ".hidden", "a.b/c-d", "a c/c", "%2e%2e/%00", "C:\\x", "\u4f1a/\u8bae.md", "a.",
+    "/".join("bcdefghijklmnopqrstu"), "mem_1", "*?[a]", "\U0001f44d\U0001f3fd",
+]  # fmt: skip
+
+
+@requirement(
+    "stores:path:bytes", "stores:path:segments", "anthropic:paths:rules", "anthropic:paths:dots",
+)  # fmt: skip
+@in_both
+def test_a_plain_path_is_kept_to_the_letter(service: Service, dialect: Dialect) -> None:
+    entries = dialect.at(store(service.http), "memories")
+    longest = [filled(sign, MOST_PATH - len(dialect.slash)) for sign in SIGNS]
+    for path in (*PATHS, *longest, *(["..a", "a..b/c"] if dialect is ANTHROPIC else [])):
+        named = {"path": dialect.slash + path}
+        made = service.http.post(entries, json=named | {"content": "x"})
+        assert made.is_success, made.text
+        assert ok(service.http.get(f"{entries}/{made.json()['id']}"))["path"] == named["path"]
+
+
+@requirement(
+    "stores:entry:hash", "stores:content:raw", "stores:decided:100-kb", "anthropic:content:limits",
+)  # fmt: skip
+@in_both
+def test_a_content_is_kept_and_counted_as_its_bytes(service: Service, dialect: Dialect) -> None:
+    contents = ["  x \n", "e\u0301", "\ufeffa\r\n\x01", *(filled(it, MOST_CONTENT) for it in SIGNS)]
+    for content in (*contents, *(["", " "] if dialect is ANTHROPIC else [])):
+        entries = dialect.at(store(service.http), "memories")
+        body = {"path": f"{dialect.slash}a", "content": content}
+        made = service.http.post(entries, json=body).json()
+        read, raw = ok(service.http.get(f"{entries}/{made['id']}")), content.encode()
+        assert read["content"] == content
+        assert read["size" if dialect is CLOUD else "content_size_bytes"] == len(raw)
+        assert made["content_sha256"] == read["content_sha256"] == hashlib.sha256(raw).hexdigest()
+
+
+SEGMENT = "No segment of path may be empty, '.' or '..'."
+CONTROL = "path must not contain control characters."
+TEXT, PRINTABLE = (
+    "Input should be a valid string",
+    "more than white space and no control characters",
+)
+PAIRS = (
+    "Field 'metadata' must be at most 16 pairs of strings, with keys of at most 64 characters, "
+    "values of at most 512, and no NUL."
+)
+MANY = {f"k{n}": "v" for n in range(17)}
+Wrongs = dict[str, tuple[str, list[object]]]
+
+
+def no_texts(*fields: str) -> Wrongs:
+    """What no stored text may be, of each field."""
+    texts: list[object] = ["a\0b", "a\ud800b", "a\ud83dz"]
+    return {f"Field '{it}' cannot contain NUL or a lone surrogate.": (it, texts) for it in fields}
+
+
+# What is wrong with fields of bodies, by the sentence that says so.
+OF_STORES: dict[str, Wrongs] = {
+    "cloud": {
+        **no_texts("name", "description"),
+        "Missing required field: name": ("name", [None, "", " \n\t\u00a0"]),
+        "Field 'name' must be at most 64 characters.": ("name", [it * 65 for it in SIGNS]),
+        "Field 'name' must be a string.": ("name", [7, ["a"], True]),
+        "Field 'description' must be at most 1,024 characters.": (
+            "description", [it * 1025 for it in SIGNS]
+        ),
+        "Field 'description' must be a string.": ("description", [7, {}]),
+        "Field 'metadata' must be an object.": ("metadata", [[], "a"]),
+        PAIRS: ("metadata", [
+            {"a": 1}, {"a": None}, {"a": {"b": "c"}}, MANY, {"\u4f1a" * 65: "v"},
+            {"k": "\u4f1a" * 513}, {"k": "a\0b"}, {"a\0b": "v"}, {"k": "\ud800"},
+        ]),
+    },
+    "anthropic": {
+        "name: String should have at least 1 character": ("name", [""]),
+        "name: String should have at most 255 characters": ("name", ["n" * 256]),
+        f"name: String should have {PRINTABLE}": ("name", [" \u2003", "a\nb"]),
+        f"name: {TEXT}": ("name", [7]),
+        "description: String should have at most 1024 characters": ("description", ["d" * 1025]),
+        "description: String should have no NUL": ("description", ["a\0"]),
+        f"description: {TEXT}": ("description", [["d"]]),
+        "metadata: Input should be an object": ("metadata", [[]]),
+        "metadata: String should have at most 64 characters": ("metadata", [{"k" * 65: "v"}]),
+        "metadata: String should have at least 1 character": ("metadata", [{"": "v"}]),
+        "metadata: String should have at most 512 characters": ("metadata", [{"k": "v" * 513}]),
+        f"metadata: {TEXT}": ("metadata", [{"k": 1}, {"hunter2": 3, "hunter3": 4}]),
+        "metadata: String should have no NUL": ("metadata", [{"k": "\0"}, {"a\0": "v"}]),
+    },
+}  # fmt: skip
+OF_NEW_STORES: Wrongs = {  # and not of a change
+    "name: Field required": ("name", [None]),
+    "metadata: Object should have at most 16 members": ("metadata", [MANY]),
+    f"metadata: {TEXT}": ("metadata", [{"k": None}]),
+}
+OF_ENTRIES: dict[str, Wrongs] = {
+    "cloud": {
+        **no_texts("path", "content"),
+        "Field 'path' must be a relative path (cannot start with '/').": (
+            "path", ["/x", "/", "//", "/../x"]
+        ),
+        "Field 'path' cannot contain '..'.": (
+            "path", ["..", "../a", "a/..", "a/../b", "a..b", "a..."]
+        ),
+        SEGMENT: ("path", ["", "a//b", "a/", "./a", "a/./b", ".", "a/."]),
+        CONTROL: ("path", ["a\nb", "a\x7fb", "a\x85b", "a\tb"]),
+        "path has at most 20 segments.": ("path", ["/".join("a" * 21)]),
+        "path has at most 1,024 bytes.": ("path", [filled(it, MOST_PATH) + "x" for it in SIGNS]),
+        "Field 'path' must be a string.": ("path", [1, ["a"]]),
+        "Missing required field: path": ("path", [None]),
+        "Missing required field: content": ("content", [None]),
+        "Field 'content' cannot be blank.": ("content", ["", " ", "\n\t \u3000"]),
+        "Field 'content' must be a string.": ("content", [1, {"a": "b"}]),
+        "Field 'content' must be at most 102,400 bytes.": (
+            "content", [filled(it, MOST_CONTENT) + "x" for it in SIGNS]
+        ),
+        "Field 'metadata' must be an object.": ("metadata", [["a"]]),
+        PAIRS: ("metadata", [{"a": 1}, MANY, {"k" * 65: "v"}, {"k": "v" * 513}]),
+    },
+    "anthropic": {
+        "path: String should match pattern '^/'": ("path", ["a", ""]),
+        SEGMENT: ("path", ["/", "//a", "/a//b", "/a/", "/./a", "/a/.."]),
+        "path has at most 20 segments.": ("path", ["/" + "/".join("a" * 21)]),
+        "path: String should have at most 1024 characters": ("path", ["/" + "x" * 1024]),
+        "path: it has at most 1,024 bytes, the leading '/' included.": (
+            "path", ["/" + "\u00e9" * 512]
+        ),
+        "path: it must be in Unicode's normalization form C.": ("path", ["/e\u0301"]),
+        CONTROL: ("path", ["/a\0", "/a\n", "/\x7f", "/\x85"]),
+        "path: it has no format characters, U+2028 or U+2029.": (
+            "path", ["/a\u200b", "/\u202ea", "/a\u2028b", "/a\u2029b", "/\U000e0001"]
+        ),
+        f"path: {TEXT}": ("path", [7]),
+        "content: String should have at most 102400 characters": ("content", ["a" * 102_401]),
+        "content has at most 102,400 bytes.": ("content", ["\u00e9" * 51_200 + "a"]),
+        "content: String should have no NUL": ("content", ["a\0b"]),
+        f"content: {TEXT}": ("content", [1, True, ["a"]]),
+    },
+}  # fmt: skip
+OF_NEW_ENTRIES: Wrongs = {
+    "path: Field required": ("path", [None]), "content: Field required": ("content", [None]),
+}  # fmt: skip
+
+
+@requirement(
+    "stores:create:name-missing", "stores:store:limits", "stores:metadata:limits",
+    "stores:path:relative", "stores:path:dots", "stores:path:segments", "stores:path:bytes",
+    "stores:content:required", "stores:content:blank", "stores:content:exact", "stores:error:400",
+    "stores:error:param", "stores:decided:100-kb", "anthropic:stores:limits",
+    "anthropic:metadata:limits", "anthropic:paths:rules", "anthropic:paths:dots",
+    "anthropic:content:limits", "anthropic:body:strict",
+)  # fmt: skip
+@in_both
+def test_what_is_over_a_limit_is_refused_of_what_is_new_and_of_a_change(
+    service: Service, dialect: Dialect
 ) -> None:
-    made = ok(service.http.post(STORES, json={"name": "a", field: f"  {sign * most}\n"}), 201)
-    over = service.http.post(STORES, json={"name": "a", field: sign * (most + 1)})
+    http, home = service.http, store(service.http)
+    made, known = entry(http, home, "there"), ids(http.get(STORES))
+    entries, is_ours = dialect.at(home, "memories"), dialect is CLOUD
+    changed = {
+        "POST": (dialect.stores, {"name": "a"}), "a change": (dialect.at(home), {}),
+        "an entry": (entries, {"path": f"{dialect.slash}a", "content": "b"}),
+        "its change": (f"{entries}/{made['id']}", {"content": "b"} if is_ours else {}),
+    }  # fmt: skip
+    stores, of_entries = OF_STORES[dialect.name], OF_ENTRIES[dialect.name]
+    tried = [("POST", stores), ("an entry", of_entries), ("its change", of_entries)]
+    if not is_ours:
+        tried += [("POST", OF_NEW_STORES), ("an entry", OF_NEW_ENTRIES), ("a change", stores)]
+    for place, wrongs in tried:
+        path, body = changed[place]
+        method = "PUT" if is_ours and place == "its change" else "POST"
+        for sentence, (field, values) in wrongs.items():
+            if is_ours and place == "its change" and field == "path":
+                continue  # which it ignores
+            for value in values:
+                told = dialect.refusal(sent(http, method, path, body | {field: value}))
+                param = field if is_ours else None
+                assert told == Refused(400, INVALID, sentence, param), (place, field, value)
 
-    assert made[field] == sign * most
-    sentence = f"Field '{field}' must be at most {most:,} characters."
-    assert refusal(over) == (400, "invalid_request_error", sentence, field)
+    if not is_ours:
+        several = dialect.refusal(sent(http, "POST", dialect.stores, {"name": 1, "description": 2}))
+        assert several.message == f"name: {TEXT}; description: {TEXT}"
+    assert ok(http.get(at(home))) == home | {"entry_count": 1, "total_size": len("Hello world")}
+    assert ok(http.get(f"{at(home, 'memories')}/{made['id']}")) == made
+    assert ids(http.get(STORES)) == known
 
 
 @requirement("stores:store:limits", "stores:secrets")
@@ -48,107 +224,38 @@ def test_no_name_grows_by_what_stands_for_its_secrets(service: Service) -> None:
     assert len(ok(answer, 201)["name"]) == 64
 
 
-PAIRS = [
-    ({f"k{n}": "v" for n in range(16)}, {f"k{n}": "v" for n in range(17)}),
-    ({"\u4f1a" * 64: "v"}, {"\u4f1a" * 65: "v"}),
-    ({"k": "\u4f1a" * 512}, {"k": "\u4f1a" * 513}),
-    ({"": ""}, {"k": 1}),
-]
-
-
-@requirement("stores:metadata:limits")
-@pytest.mark.parametrize(("within", "over"), PAIRS)
-def test_metadata_are_few_and_short_everywhere(
-    service: Service, home: Object, within: Object, over: Object
-) -> None:
-    made = entry(service.http, home, "there")
+@requirement("stores:store:limits", "stores:metadata:limits")
+@for_each("sign", SIGNS)
+def test_what_is_just_within_a_limit_is_taken(service: Service, home: Object, sign: str) -> None:
+    pairs = {sign * 63 + "abcdefghijklmnop"[n]: sign * 512 for n in range(16)} | {"": ""}
+    del pairs[sign * 63 + "a"]
     for method, path, body in [
-        ("POST", STORES, {"name": "a"}),
-        ("POST", at(home, "memories"), {"path": "a", "content": "b"}),
-        ("PUT", entry_at(home, made), {"content": "b"}),
-    ]:
-        refused = service.http.request(method, path, json={**body, "metadata": over})
-        assert fault(refused) == invalid("metadata")
-        answer = service.http.request(method, path, json={**body, "metadata": within})
-        assert answer.is_success, answer.text
-        assert answer.json()["metadata"] == within
+        ("POST", STORES, {"name": f"  {sign * 64}\n", "description": f" {sign * 1024} "}),
+        ("POST", at(home, "memories"), {"path": sign, "content": "b"}),
+        ("PUT", f"{at(home, 'memories')}/{entry(service.http, home, f'of {sign}')['id']}",
+         {"content": "b"}),
+    ]:  # fmt: skip
+        made = service.http.request(method, path, json={**body, "metadata": pairs}).json()
+        assert made["metadata"] == pairs
+        if "name" in body:
+            assert (made["name"], made["description"]) == (sign * 64, sign * 1024)
 
 
-@requirement("stores:decided:100-kb")
-@for_each("sign", ["x", "\u00e9", "\u4f1a", "\U0001f332"])
-def test_a_content_has_so_many_bytes(service: Service, sign: str) -> None:
+@requirement("stores:content:exact", "anthropic:body:strict")
+@in_both
+def test_bytes_that_are_no_text_are_refused(service: Service, dialect: Dialect) -> None:
     home = store(service.http)
-    width = len(sign.encode())
-    most = sign * (102_400 // width) + "x" * (102_400 % width)
-    made = entry(service.http, home, "a", most)
-    asked = [
-        service.http.post(at(home, "memories"), json={"path": "b", "content": f"{most}x"}),
-        service.http.put(entry_at(home, made), json={"content": f"{most}x"}),
-    ]
-
-    assert (made["size"], made["content"]) == (102_400, most)
-    sentence = "Field 'content' must be at most 102,400 bytes."
-    for answer in asked:
-        assert refusal(answer) == (400, "invalid_request_error", sentence, "content")
-
-
-@requirement("stores:path:bytes")
-@for_each("sign", ["x", "\u00e9", "\u4f1a", "\U0001f332"])
-def test_a_path_has_so_many_bytes(service: Service, home: Object, sign: str) -> None:
-    width = len(sign.encode())
-    most = sign * (1024 // width) + "x" * (1024 % width)
-    made = entry(service.http, home, most)
-    over = service.http.post(at(home, "memories"), json={"path": f"{most}x", "content": "a"})
-
-    assert made["path"] == most
-    assert refusal(over)[2:] == ("path has at most 1,024 bytes.", "path")
-
-
-@requirement("stores:path:segments")
-def test_a_path_has_so_many_segments(service: Service, home: Object) -> None:
-    made = entry(service.http, home, "/".join("a" * 20))
-    over = service.http.post(
-        at(home, "memories"), json={"path": "/".join("a" * 21), "content": "a"}
-    )
-
-    assert made["path"].count("/") == 19
-    assert fault(over) == invalid("path")
-
-
-@pytest.mark.representative(4)
-@pytest.mark.parametrize("sign", ["\0", "\ud800", "a\ud83dz"])
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("path", "a{}b"), ("content", "a{}b"), ("metadata", {"k": "a{}b"}),
-        ("metadata", {"a{}b": "v"}),
-    ],
-)  # fmt: skip
-@requirement("stores:content:exact")
-def test_an_entry_is_stored_as_it_was_sent_or_not_at_all(
-    service: Service, home: Object, field: str, value: str | Object, sign: str
-) -> None:
-    given = json.loads(json.dumps(value).replace("{}", json.dumps(sign)[1:-1]))
+    entries = dialect.at(home, "memories")
     made = entry(service.http, home, "there")
-    whole = {"path": "a", "content": "b", field: given}
-    asked = [service.http.post(at(home, "memories"), content=json.dumps(whole))]
-    if field != "path":
-        asked.append(service.http.put(entry_at(home, made), content=json.dumps(whole)))
-
-    assert [fault(answer) for answer in asked] == [invalid(field)] * len(asked)
-    for name in ("name", "description"):
-        body = json.dumps({"name": "a", name: sign})
-        assert fault(service.http.post(STORES, content=body)) == invalid(name)
+    update = "PUT" if dialect is CLOUD else "POST"
+    for bytes_ in (b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"):
+        for method, path in [("POST", entries), (update, f"{entries}/{made['id']}")]:
+            body = b'{"path": "a", "content": "' + bytes_ + b'"}'
+            told = dialect.refusal(service.http.request(method, path, content=body))
+            assert told == (400, INVALID, "invalid JSON: no UTF-8 at byte 26.", None)
+        long = b'{"name": "' + b"x" * 70_000 + bytes_ + b'"}'
+        told = dialect.refusal(service.http.post(dialect.stores, content=long))
+        assert told.message.endswith("at byte 70010.")
+    for body in (rb'{"path": "/a", "content": "\ud800"}', rb'{"path": "/\udfff", "content": "x"}'):
+        assert dialect.refusal(service.http.post(entries, content=body)).status == 400
     assert ok(service.http.get(at(home)))["entry_count"] == 1
-
-
-@requirement("stores:content:exact")
-@pytest.mark.parametrize("bytes_", [b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf5\x80\x80\x80"])
-def test_bytes_that_are_no_text_are_refused(service: Service, home: Object, bytes_: bytes) -> None:
-    made = entry(service.http, home, "there")
-    for method, path in [("POST", at(home, "memories")), ("PUT", entry_at(home, made))]:
-        body = b'{"path": "a", "content": "' + bytes_ + b'"}'
-        told = refusal(service.http.request(method, path, content=body))
-        assert told == (400, "invalid_request_error", "invalid JSON: no UTF-8 at byte 26.", None)
-    long = b'{"name": "' + b"x" * 70_000 + bytes_ + b'"}'
-    assert refusal(service.http.post(STORES, content=long)).message.endswith("at byte 70010.")

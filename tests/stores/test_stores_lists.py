@@ -12,7 +12,7 @@ from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service
 from ..support.service import lasting as shared
-from ..support.store_dialects import ANTHROPIC, CLOUD
+from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, in_both
 from ..support.stores import (
     NEVER,
     STORES,
@@ -190,18 +190,23 @@ def test_archived_stores_are_listed_when_asked_for(service: Service) -> None:
         assert every == [new["id"], old["id"]]
 
 
-@requirement("stores:list:archived-flag")
-def test_the_first_of_repeated_parameters_counts(service: Service) -> None:
+@requirement("stores:list:archived-flag", "anthropic:sdk:list-stores")
+@in_both
+def test_the_first_of_repeated_parameters_counts(service: Service, dialect: Dialect) -> None:
     old, new = store(service.http, "Old"), store(service.http, "New")
     ok(service.http.post(at(old, "archive")))
 
     def found(query: str) -> list[str]:
-        return ids(service.http.get(f"{STORES}?{query}"))
+        return ids(service.http.get(f"{dialect.stores}?{query}"))
 
-    assert found("include_archived=true&include_archived=false") == [new["id"], old["id"]]
-    assert found("include_archived=false&include_archived=true&limit=5&limit=x") == [new["id"]]
-    assert found("include_archived=true&name=O&name=%FF") == [old["id"]]
-    assert found("include_archived=true&name=&name=O") == [new["id"], old["id"]]
+    both = [new["id"], old["id"]]
+    assert found("include_archived=true&include_archived=false") == both
+    assert found("include_archived=True&include_archived=x") == both
+    assert found("include_archived=false&include_archived=true&limit=5&limit=x") == both[:1]
+    assert service.http.get(f"{dialect.stores}?limit=x&limit=1").status_code == 400
+    if dialect is CLOUD:
+        assert found("include_archived=true&name=O&name=%FF") == both[1:]
+        assert found("include_archived=true&name=&name=O") == both
 
 
 @for_each("text", ["%FF", "a%00", "%ED%A0%80", "a%C3", "%00"])
@@ -258,15 +263,16 @@ def test_a_filter_fills_the_page(service: Service) -> None:
     assert back == ([wanted[2], wanted[1]], True)
 
 
-@requirement("stores:list:created")
-@pytest.mark.parametrize("sort", ["stores", "entries"])
+@requirement("stores:list:created", "anthropic:sdk:list-stores", "anthropic:times")
+@pytest.mark.parametrize("sort", ["stores", "entries", "theirs"])
 def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -> None:
     home = store(service.http, "Home")
-    path = STORES if sort == "stores" else at(home, "memories")
+    paths = {"stores": STORES, "entries": at(home, "memories"), "theirs": ANTHROPIC.stores}
+    path = paths[sort]
     made = []
     for number in range(3):
         service.clock.advance(seconds=10)
-        if sort == "stores":
+        if sort != "entries":
             made.append(store(service.http, str(number)))
         else:
             made.append(entry(service.http, home, str(number)))
@@ -286,6 +292,9 @@ def test_a_list_is_bounded_by_time_with_both_ends(service: Service, sort: str) -
     assert found(gte="2030-01-01T12:00:30.0000001Z") == []
     assert found(lte="2030-01-01T12:00:10.0000009Z") == [first]
     assert found(gte="2031-01-01T00:00:00Z") == []
+    if sort == "theirs":  # where an instant without an offset is in UTC
+        for same in ("2030-01-01T12:00:20", "2030-01-01 12:00:20"):
+            assert found(gte=same, lte=same) == [second]
     assert found(gte="0001-01-01T00:00:00Z", lte="9999-12-31T23:59:59Z") == [third, second, first]
 
 

@@ -1,7 +1,9 @@
 """Versions of entries: what each change left, and what is taken out of them."""
 
+from pathlib import Path
+
 from ..support.requirements import requirement
-from ..support.service import Service
+from ..support.service import Clock, Service, serving
 from ..support.store_dialects import ANTHROPIC
 from ..support.stores import (
     Object,
@@ -11,6 +13,7 @@ from ..support.stores import (
     ok,
     redact,
     refusal,
+    store,
     update,
     version_at,
     versions,
@@ -60,6 +63,25 @@ def test_a_version_is_read_with_its_content_also_of_a_deleted_entry(
     assert contents() == ["two", "one"]
     delete(service.http, entry_at(home, made))
     assert contents() == [None, "two", "one"]
+
+
+def test_versions_order_as_they_were_made_whatever_the_clock_does_and_who_makes_them(
+    path: Path, clock: Clock
+) -> None:
+    with serving(path, clock=clock) as service:
+        home = store(service.http)
+        made = entry(service.http, home, "a", "0")
+    for first in (1, 6, 11):  # each by a service of its own, which makes other ids
+        with serving(path, clock=clock) as service:
+            for number in range(first, first + 5):
+                clock.advance(milliseconds=-1 if number % 3 else 2)
+                update(service.http, home, made, str(number))
+
+            listed = versions(service.http, home, entry_id=made["id"], limit="9")
+            after = listed[-1]["id"]
+            listed += versions(service.http, home, limit="100", after_id=after)
+            read = [ok(service.http.get(version_at(home, each)))["content"] for each in listed]
+            assert read == [str(number) for number in range(first + 4, -1, -1)]
 
 
 # Redaction
