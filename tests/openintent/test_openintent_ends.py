@@ -1,18 +1,22 @@
-"""The end of a task under faults, and a large one: nobody sees half of it, and nothing is lost."""
+"""The end of a large task, and where there is no room: nobody sees half of it; nothing is lost."""
 
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.sight import OPENS
 from agentops_memory.openintent.events import past_events
 from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.connection import connect
 
 from ..support.engine import run
-from ..support.engines import broken, rows
+from ..support.engines import broken, quota, rows
 from ..support.openintent_agents import (
     BATCH,
     INTENTS,
@@ -20,19 +24,21 @@ from ..support.openintent_agents import (
     TASKS,
     Agent,
     Json,
+    Team,
     ok,
     refused,
     report,
+    team,
     working,
 )
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import serving
 
+__all__ = ["team"]
+
 LEAD, HAND = "lead", "ada"
 POLICY = {"max_entries": 10_000, "max_total_size_kb": 65_536}
-STEPS = ("INSERT ON events", "INSERT ON agent_events", "UPDATE ON tasks", "INSERT ON erasures",
-         "INSERT ON pending_archives", "DELETE ON memories")  # fmt: skip
 
 
 def task_with(lead: Agent, ada: Agent, count: int, size: int = 2000) -> Json:
@@ -64,23 +70,6 @@ def archived(lead: Agent, task: Json) -> list[str]:
         assert (part.get("part", 1), part.get("parts", 1)) == (number, len(parts))
         assert sum(len(json.dumps(it["value"])) for it in part["snapshot"]) <= 1024 * 1024
     return [entry["key"] for part in parts for entry in part["snapshot"]]
-
-
-@pytest.mark.representative(2)
-@requirement("OI-93", "OI-34")
-@pytest.mark.parametrize("step", STEPS)
-def test_an_end_of_which_one_part_fails_leaves_the_task_as_it_was(path: Path, step: str) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
-        lead, ada = Agent(service.http, LEAD), Agent(service.http, HAND)
-        task = task_with(lead, ada, 3)
-        before = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
-        with broken(path, *step.split(" ON ")):
-            assert report(ada, task, status="completed").is_error
-            after = ada.query(), ada.events(), ok(ada.ask("GET", f"{TASKS}/{task['id']}"))
-            assert after == before
-        ok(report(ada, task, status="completed"))
-        assert archived(lead, task) == ["0", "1", "2"]
-        assert ada.query()["total"] == 0
 
 
 def goes_of_the_log(counts: list[int]) -> Callable[[SqliteEngine], Awaitable[None]]:
@@ -155,3 +144,37 @@ def test_another_task_under_a_forgotten_id_ends_nothing_of_the_first(path: Path)
         ok(report(other, {"id": "again"}, status="completed"))
 
         assert ok(ada.get(entry)) == entry
+
+
+@pytest.mark.slow
+@requirement("OI-34")
+def test_a_task_ends_in_a_tenant_that_is_full(path: Path) -> None:
+    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
+        lead, ada = Agent(service.http, "lead"), Agent(service.http)
+        intent = ok(lead.ask("POST", INTENTS, {"title": "Invoices"}), 201)
+        made = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}
+        task = ok(lead.ask("POST", TASKS, made), 201)
+        entry = working(ada, task)
+        filler = {"namespace": "wiki", "memory_type": "semantic", "value": {"text": "ab " * 20_000}}
+        while ada.post(key=str(uuid4()), **filler).status_code == 201:
+            pass
+        assert refused(report(ada, task, error="slow")) == (507, "QUOTA_EXCEEDED")
+        ok(report(ada, task, status="completed"))
+        assert refused(ada.get(entry)) == (404, "ENTRY_NOT_FOUND")
+        assert refused(lead.ask("POST", TASKS, made)) == (507, "QUOTA_EXCEEDED")
+
+
+@pytest.mark.sqlite_files
+@requirement("OI-30", "OI-31", "OI-79")
+def test_tasks_that_are_finished_or_others_are_passed_over_unread(team: Team) -> None:
+    team.coordinate(team.intent())
+    takes_part = "SELECT 1 FROM tasks WHERE intent = 'any' AND agent = 'ada'"
+    with closing(connect(team.service.path)) as database:
+        plan, own = (
+            [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {it}", values)]
+            for it, values in ((OPENS, {"viewer": "lead", "now": 0}), (takes_part, {}))
+        )
+    tasks = [step for step in plan if step.split()[1] in ("t", "s")]
+    assert tasks
+    assert all("tasks_open_of_" in step or "(id=?)" in step for step in tasks), plan
+    assert own == ["SEARCH tasks USING COVERING INDEX tasks_of_agent (agent=? AND intent=?)"]

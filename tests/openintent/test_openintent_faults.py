@@ -1,55 +1,70 @@
-"""Faults under agents' memory: entry, event and index stay in line.
+"""What fails in part leaves nothing: entry, event, task and index stay in line.
 
 What a full or failing disk and kill -9 under load take, `operations` tests: one writer commits all.
 """
 
-import json
-import signal
-from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import httpx
 import pytest
 
-from ..operations.test_disk import FAILED, failing
 from ..support.engines import broken, is_postgresql, rows
 from ..support.files import assert_index_is_whole, assert_undamaged
-from ..support.openintent_agents import BATCH, Agent, Json, ok, refused
-from ..support.process import served
+from ..support.openintent_agents import (
+    BATCH,
+    INTENTS,
+    TASKS,
+    Agent,
+    Json,
+    ok,
+    report,
+    working,
+)
 from ..support.requirements import requirement
-from ..support.samples import sampled
 from ..support.service import Service, serving
 
-GONE = {"memory.deleted", "memory.evicted", "memory.expired"}
+Deed = Callable[[], httpx.Response]
 
 
-def in_line(path: Path) -> tuple[dict[str, Json], dict[str, set[str]]]:
-    """The live entries of a file, and how others ended; entries, events and index must agree."""
-    live = {
-        f"mem_{uid.replace('-', '')}": {"version": version, "value": json.loads(content)}
-        for uid, version, content in rows(
-            path,
-            """SELECT m.uid, m.revision, m.content
-                 FROM agent_memories a JOIN memories m ON m.id = a.memory_id""",
-        )
-    }
-    events = defaultdict[str, Counter[str]](Counter)
-    for payload, type_ in rows(path, "SELECT payload, type FROM events"):
-        events[f"mem_{json.loads(payload)['entry_id'].replace('-', '')}"][type_] += 1
-    for id_, told in events.items():
-        assert told["memory.created"] == 1, told
-        assert sum(told[it] for it in GONE) == (id_ not in live), (id_, told)
-    for id_, entry in live.items():
-        told = events[id_]
-        assert entry["version"] == told["memory.created"] + told["memory.updated"], (id_, told)
-    assert events.keys() >= live.keys()
-    _assert_whole(path)
-    return live, {id_: set(told) & GONE for id_, told in events.items() if id_ not in live}
+# What an agent does that has an entry; another one of its entries has expired.
+DEEDS: dict[str, Callable[[Agent, Json], httpx.Response]] = {
+    "a create that evicts": lambda it, _: it.post(key="new"),
+    "a create where one has expired": lambda it, _: it.post(key="ended"),
+    "a change": lambda it, held: it.patch(held, value={"colour": "mauve"}, tags=["b"]),
+    "a deletion": lambda it, held: it.delete(held),
+    "a batch": lambda it, held: it.ask("POST", BATCH, {"entries": [
+        it.body(key="one"), it.body(key=held["key"], version=1, pinned=True)
+    ]}),
+    "a deletion of many": lambda it, _: it.ask("DELETE", BATCH, params={"namespace": "notes"}),
+}  # fmt: skip
 
 
-def _assert_whole(path: Path) -> None:
-    """No part of an entry or of an event is there without the others, and the index is whole."""
+@pytest.mark.slow
+@requirement("OI-93", "OI-34")
+def test_a_deed_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path) -> None:
+    words = "INSERT memories_fts_2048_data"
+    if is_postgresql():
+        words = "INSERT OR UPDATE OR DELETE postings"
+    with serving(path, MEMORY_EPISODIC_CAPACITY="3", MEMORY_SWEEP_EVERY="0") as service:
+        for number, (name, deed) in enumerate(DEEDS.items()):
+            agent = Agent(service.http, f"agent-{number}")
+            held = _furnished(service, agent)
+            for part in ("INSERT events", "INSERT agent_events", words):
+                _assert_undone(path, name, part, lambda: deed(agent, held))  # noqa: B023
+            assert deed(agent, held).is_success, name
+        lead, ada = Agent(service.http, "lead"), Agent(service.http)
+        intent = ok(lead.ask("POST", INTENTS, {"title": "Large"}), 201)
+        body = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}
+        task = ok(lead.ask("POST", TASKS, body), 201)
+        for key in "abc":
+            working(ada, task, key)
+        for part in ("INSERT events", "INSERT agent_events", "UPDATE tasks", "INSERT erasures",
+                     "INSERT pending_archives", "DELETE memories"):  # fmt: skip
+            end = lambda: report(ada, task, status="completed")  # noqa: E731
+            _assert_undone(path, "an end", part, end)
+        ok(report(ada, task, status="completed"))
+        assert ada.query()["total"] == 0
     for statement in (
         "SELECT id FROM events EXCEPT SELECT event_id FROM agent_events",
         "SELECT event_id FROM agent_events EXCEPT SELECT id FROM events",
@@ -62,103 +77,30 @@ def _assert_whole(path: Path) -> None:
     assert_index_is_whole(path)
 
 
-CAPACITY = {"MEMORY_EPISODIC_CAPACITY": "20"}
-
-Write = Callable[[Agent, Json], httpx.Response]
-
-WRITES_OF_ONE: dict[str, Write] = {
-    "a create that evicts": lambda ada, _: ada.post(key="new"),
-    "a create where one has expired": lambda ada, _: ada.post(key="ended"),
-    "a change": lambda ada, held: ada.patch(held, value={"colour": "mauve"}, tags=["b"]),
-    "a deletion": lambda ada, held: ada.delete(held),
-    "a batch": lambda ada, held: ada.ask(
-        "POST",
-        BATCH,
-        {"entries": [ada.body(key="one"), ada.body(key=held["key"], version=1, pinned=True)]},
-    ),
-    "a deletion of many": lambda ada, _: ada.ask("DELETE", BATCH, params={"namespace": "notes"}),
-}
-TABLES = {
-    "the event": ("INSERT", "events"),
-    "its stream": ("INSERT", "agent_events"),
-    "the words": ("INSERT", "memories_fts_2048_data"),
-}
+def _assert_undone(path: Path, name: str, part: str, deed: Deed) -> None:
+    before = _stored(path)
+    statement, table = part.rsplit(" ", 1)
+    with broken(path, statement, table):
+        assert deed().is_error, (name, part)
+        assert _stored(path) == before, (name, part)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("write", sampled(WRITES_OF_ONE, 2))
-@pytest.mark.parametrize("part", TABLES)
-@requirement("OI-93")
-def test_a_write_of_which_one_part_fails_leaves_nothing_of_the_others(
-    tmp_path: Path, part: str, write: str
-) -> None:
-    (deed, table), path = TABLES[part], tmp_path / "memory.db"
-    if is_postgresql() and part == "the words":
-        deed, table = "INSERT OR UPDATE OR DELETE", "postings"
-    with serving(path, MEMORY_EPISODIC_CAPACITY="3", MEMORY_SWEEP_EVERY="0") as service:
-        ada, held = Agent(service.http), _furnished(service)
-        before = _all_of(path), ada.query(), ada.events()
-        with broken(path, deed, table):
-            answer = WRITES_OF_ONE[write](ada, held)
-
-            assert answer.is_error, answer.text
-            assert (_all_of(path), ada.query(), ada.events()) == before
-            in_line(path)
-        assert WRITES_OF_ONE[write](ada, held).is_success
-        assert _all_of(path) != before[0]
-    in_line(path)
-
-
-def _furnished(service: Service) -> Json:
+def _furnished(service: Service, agent: Agent) -> Json:
     """An entry of an agent that is at its capacity; another of its entries has expired."""
-    ada = Agent(service.http)
-    ada.make(key="ended", memory_type="working", ttl="duration:PT1S")
-    ada.make(key="ended", ttl="duration:PT1S")
-    held = ada.make(key="held", value={"colour": "green"}, tags=["a"])
+    agent.make(key="ended", memory_type="working", ttl="duration:PT1S")
+    agent.make(key="ended", ttl="duration:PT1S")
+    held = agent.make(key="held", value={"colour": "green"}, tags=["a"])
     service.clock.advance(seconds=1)
-    ada.make(key="other", pinned=True)
-    ada.make(key="unimportant", priority="low")
+    agent.make(key="other", pinned=True)
+    agent.make(key="unimportant", priority="low")
     return held
 
 
-def _all_of(path: Path) -> list[list[tuple[object, ...]]]:
+def _stored(path: Path) -> list[list[tuple[object, ...]]]:
     """All that is stored of agents."""
-    kept = ("memories", "lifecycles", "events", "agent_events")
+    kept = ("memories", "lifecycles", "events", "agent_events", "tasks", "pending_archives")
     beside = "memory_id, is_pinned, priority, size"  # but for accesses, which reads note
     return [
         *(sorted(rows(path, f"SELECT * FROM {table}"), key=repr) for table in kept),
         sorted(rows(path, f"SELECT {beside} FROM agent_memories")),
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.sqlite_files
-@pytest.mark.parametrize(
-    "fault", [pytest.param("fdatasync:error=EIO", marks=pytest.mark.slow), "pwrite64:error=EIO"]
-)
-@requirement("OI-93")
-def test_a_commit_that_fails_leaves_entries_and_events_as_they_were(path: Path, fault: str) -> None:
-    with served(path, **CAPACITY) as (program, http):
-        ada = Agent(http)
-        held = ada.make()
-        ok(ada.patch(held, tags=["a"]))
-        before = ada.query(), ada.events()
-        with failing(program, fault):
-            for answer in (
-                ada.post(key="refused"),
-                ada.patch(held, 2, value={"text": "refused"}),
-                ada.delete(held),
-            ):
-                assert refused(answer) == (503, "UNAVAILABLE")
-                assert answer.json()["message"] == FAILED
-            assert (ada.query(), ada.events()) == before
-        program.send(signal.SIGKILL)  # with the log as the failures left it
-        program.wait()
-
-    live, ended = in_line(path)
-    assert [it["version"] for it in live.values()] == [2]
-    assert ended == {}
-    with served(path) as (_, http):
-        assert (Agent(http).query(), Agent(http).events()) == before
-        ok(Agent(http).patch(held, 2, value={"text": "after"}))
-    in_line(path)

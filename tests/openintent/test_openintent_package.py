@@ -1,13 +1,9 @@
 """The Python package `openintent` against the service's own address, unmodified."""
 
-import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openintent import OpenIntentClient
 from openintent.exceptions import ConflictError, NotFoundError, OpenIntentError, ValidationError
 from openintent.models import (
@@ -18,9 +14,8 @@ from openintent.models import (
     NamespacePermissions,
 )
 
-from ..support.openintent_agents import MEMORY, NAMESPACES, Agent, async_package, ok, package
+from ..support.openintent_agents import NAMESPACES, Agent, async_package, ok, package
 from ..support.requirements import requirement
-from ..support.samples import examples
 from ..support.service import Service
 
 
@@ -28,37 +23,6 @@ from ..support.service import Service
 def sdk(service: Service) -> Iterator[OpenIntentClient]:
     with package(service) as client:
         yield client
-
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
-    max_leaves=8,
-)  # fmt: skip
-NAMES = (
-    "namespace", "key", "value", "memory_type", "tags", "ttl", "expires_at", "pinned", "priority",
-    "sensitivity", "curated_by", "scope", "agent_id", "version",
-)  # fmt: skip
-FIELDS = st.dictionaries(st.sampled_from(NAMES), ANYTHING, max_size=5)
-
-
-@pytest.mark.heavy
-@requirement("OI-12")
-@examples(12)
-@given(value=st.dictionaries(st.text(max_size=5), ANYTHING, max_size=3), fields=FIELDS)
-def test_nothing_that_is_stored_breaks_the_packages_parser(
-    service: Service, value: dict[str, Any], fields: dict[str, Any]
-) -> None:
-    ada = Agent(service.http)
-    for body in (ada.body(value=value), ada.body(**fields)):
-        content = json.dumps(body).encode()
-        for path in (MEMORY, f"{MEMORY}/batch"):
-            answer = ada.http.post(path, content=content, headers={"X-Agent-ID": "ada"})
-            assert answer.status_code < 500, (answer.text, body)
-    with package(service) as sdk:
-        assert len(sdk.list_memory("ada", limit=1000)) == ada.query(agent_id="ada")["total"]
-    for told in ada.events(limit=1000):
-        IntentEvent.from_dict(told)
 
 
 @requirement("OI-1", "OI-13", "OI-14", "OI-28")

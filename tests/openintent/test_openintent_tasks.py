@@ -3,6 +3,7 @@
 import pytest
 
 from ..support.openintent_agents import (
+    COORDINATORS,
     INTENTS,
     MEMORY,
     TASKS,
@@ -63,6 +64,70 @@ def test_the_assigned_agent_alone_binds_working_memory(team: Team) -> None:
     assert ok(team.ada.get(until)) == until  # it has an end of its own
     freed = ok(team.ada.patch(until, expires_at=None, ttl=None))
     assert (freed["ttl"], freed["expires_at"]) == (None, None)
+
+
+@requirement("OI-29", "OI-30", "OI-31", "OI-38", "OI-40", "OI-41", "OI-43", "OI-79")
+def test_others_read_an_agents_memory_while_they_have_to_do_with_its_task(team: Team) -> None:
+    intent = team.intent()
+    task, acl = team.task(intent), f"{INTENTS}/{intent['id']}/acl/entries"
+    cyn, dan, eve, fay = (team.agent(it) for it in ("cyn", "dan", "eve", "fay"))
+    entries = [
+        working(team.ada, task), team.ada.make(key="learnt"),
+        team.ada.make(memory_type="working", key="own"),
+    ]  # fmt: skip
+
+    def readers() -> dict[str, list[str]]:
+        """What each of the others reads of the agent's, and changes nothing of."""
+        found: dict[str, list[str]] = {}
+        for agent in (team.bob, team.root, cyn, dan, eve, fay):
+            keys = sorted(it["key"] for it in agent.query(agent_id="ada")["entries"])
+            for entry in entries:
+                code = 403 if entry["key"] in keys else 404
+                assert refused(agent.patch(entry, value={}))[0] == code
+                assert agent.get(entry).status_code == (200 if code == 403 else 404)
+            found |= {agent.id: keys} if keys else {}
+        return found
+
+    def coordinated(**fields: str) -> Json:
+        body = {"intent_id": intent["id"], "agent_id": "cyn", **fields}
+        made: Json = ok(team.lead.ask("POST", COORDINATORS, body), 201)
+        return made
+
+    assert readers() == {}
+    soon, heir = "2030-01-01T12:01:00Z", {"memory_policy": {"inherit_from_parent": True}}
+    grants = [
+        ok(team.lead.ask("POST", acl, {"principal_id": who, "expires_at": end}), 201)
+        for who, end in (("dan", None), ("eve", soon))
+    ]
+    coordinated(expires_at=soon)
+    part = team.task(intent, "fay", parent_task_id=task["id"], **heir)
+    other = team.task(intent, "bob", parent_task_id=task["id"])  # inherits nothing
+    every = {"cyn": ["learnt", "progress"]} | {it: ["progress"] for it in ("dan", "eve", "fay")}
+    assert readers() == every
+    team.service.clock.advance(minutes=1)
+    assert readers() == {"dan": ["progress"], "fay": ["progress"]}
+    ok(team.lead.ask("DELETE", f"{acl}/{grants[0]['id']}"))
+    ok(report(fay, part, status="completed"))
+    assert readers() == {}
+    assert refused(dan.ask("GET", f"{TASKS}/{task['id']}")) == (404, "NOT_FOUND")
+    again = coordinated()
+    assert readers() == {"cyn": every["cyn"]}
+    ok(cyn.ask("DELETE", f"{COORDINATORS}/{again['id']}"))
+    assert readers() == {}
+
+    coordinated()
+    ok(report(team.lead, task, assigned_agent="bob"))  # so that no task is the first agent's
+    assert readers() == {"bob": ["progress"], "cyn": ["progress"]}
+    theirs, learnt = working(team.bob, task), team.bob.make(key="learnt, too")
+    assert ok(cyn.get(learnt)) == learnt
+    assert refused(team.ada.get(theirs)) == (404, "ENTRY_NOT_FOUND")
+    assert ok(team.ada.patch(entries[0], value={}))["version"] == 2
+    ok(report(team.bob, task, status="completed"))
+    assert readers() == {}
+    assert ok(cyn.get(learnt)) == learnt
+    ok(report(team.bob, other, status="completed"))  # which was the last
+    assert refused(cyn.get(learnt)) == (404, "ENTRY_NOT_FOUND")
+    assert team.ada.found() == ["own", "learnt"]
 
 
 @requirement("OI-42", "OI-56")
@@ -247,9 +312,11 @@ def test_working_memory_of_a_task_has_limits(team: Team) -> None:
     more = team.ada.post(**body | {"key": "e"})
     assert more.json()["limit"] == "max_working_memory_per_task"
     assert working(team.ada, other, "e")["version"] == 1
-    team.coordinate({"id": other["intent_id"]}, max_working_memory_per_task=0)
+    stop = team.coordinate({"id": other["intent_id"]}, max_working_memory_per_task=0)
     none = team.ada.post(key="f", memory_type="working", scope={"task_id": other["id"]})
     assert (refused(none)[0], none.json()["max_capacity"]) == (429, 0)
+    ok(team.lead.ask("DELETE", f"{COORDINATORS}/{stop['id']}"))  # whose guardrails end with it
+    assert working(team.ada, other, "f")["version"] == 1
     entries = [team.ada.body(**body | {"key": str(it)}) for it in range(3)]
     batch = team.ada.ask("POST", f"{MEMORY}/batch", {"entries": entries})
     assert refused(batch) == (429, "CAPACITY_EXCEEDED")
