@@ -1,19 +1,22 @@
-"""Fixtures: a host of the service, what it asks for, and the client."""
+"""Fixtures: a host of the service, what it asks for, and the client, blocking and awaited."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentops_memory_client import MemoryClient
+from agentops_memory_client.openwop import OpenWopMemory
+
+from ..support.asking import asking
 from ..support.engines import every_index
-from ..support.openwop_clients import client, kind, memory
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host
 from ..support.openwop_seams import Suite, driven
 from ..support.service import Service
 from ..support.service import lasting as closed
 
-__all__ = ["client", "closed", "every_index", "kind", "memory"]
+__all__ = ["closed", "every_index"]
 
 
 @pytest.fixture
@@ -30,3 +33,20 @@ def intents(host: Host) -> Intents:
 def suite(path: Path) -> Iterator[Suite]:
     with driven(path) as suite:
         yield suite
+
+
+@pytest.fixture(params=["blocking", pytest.param("awaiting", marks=pytest.mark.slow)])
+def kind(request: pytest.FixtureRequest) -> str:
+    kind: str = request.param
+    return kind
+
+
+@pytest.fixture
+def client(kind: str, service: Service) -> Iterator[MemoryClient]:
+    with asking(kind, service.url) as client:
+        yield client
+
+
+@pytest.fixture
+def memory(client: MemoryClient) -> OpenWopMemory:
+    return client.openwop

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
-from ..support.openwop_looks import wire
+from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused, wire
 from ..support.openwop_passes import (
     LINES,
     about,

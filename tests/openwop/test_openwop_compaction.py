@@ -6,8 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ..support.openwop_hosts import REF, Host, ok, refused
-from ..support.openwop_looks import wire
+from ..support.openwop_hosts import REF, Host, ok, refused, wire
 from ..support.openwop_passes import (
     COMPACTED,
     DIGESTS,

@@ -66,6 +66,7 @@ def test_discovery_has_the_published_members_and_claims_just_what_is_served(
     assert document["supportedTransports"] == ["rest"]
     ours = document["agentops-memory"]
     assert (ours["scope"], ours["base"]) == ("x-host-agentops-memory-query", H)
+    assert ours["activationScope"] == "packs:publish"
     assert not document.keys() & NOT_OURS
 
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ..support.openwop_hosts import REF, Host, Json, ok, refused
-from ..support.openwop_looks import wire
+from ..support.openwop_hosts import REF, Host, Json, ok, refused, wire
 from ..support.openwop_passes import (
     DIGESTS,
     LINES,

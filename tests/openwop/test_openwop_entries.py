@@ -66,7 +66,7 @@ def test_provenance_tells_who_wrote_an_entry_and_how(host: Host) -> None:
     assert by == {"runId": "r1", "nodeId": "n1", "agentId": "ada"}
 
 
-@requirement("OW-22", "OW-23")
+@requirement("OW-22", "OW-23", "OW-33")
 def test_what_is_deleted_is_gone_and_the_second_deletion_finds_nothing(
     service: Service, host: Host
 ) -> None:
@@ -76,8 +76,11 @@ def test_what_is_deleted_is_gone_and_the_second_deletion_finds_nothing(
         "memoryRef": host.ref, "memoryId": made["id"], "removed": True,
     }  # fmt: skip
 
-    for answer in of_one(host, made["id"]):
-        assert refused(answer) == MISSING
+    anew(host).put(id="elsewhere")
+    for memory in (made["id"], "elsewhere", "x" * 300, "a%0Ab"):
+        for answer, never in zip(of_one(host, memory), of_one(host, NEVER), strict=True):
+            assert refused(answer) == MISSING
+            assert answer.content == never.content
     assert host.get(made["id"]).json()["message"].rstrip(".") == "memory entry not found"
     assert host.entries() == host.search("heron") == [kept]
     assert host.entries(tag="t") == []

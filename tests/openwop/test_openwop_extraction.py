@@ -1,6 +1,5 @@
-"""The rule `extract-1`: its vectors, a model that follows its text, and its laws."""
+"""The rule `extract-1`: a model that follows its text, and what no text may do to it."""
 
-import hashlib
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -20,20 +19,18 @@ from ..support.samples import examples
 
 DAY = date(2026, 5, 1)
 EVERYTHING = 10**9  # bytes
-VECTOR = [
-    "Checkout timed out behind the proxy. The provider needs up to 12 s.",
-    "Raised proxy_read_timeout to 30 s. The provider needs up to 12 s.",
-    "Customer asked about pricing tiers.\nCheckout works again!",
-]
 PIECES = [
     *("a", "b", "c", "B", "the", "e\u0301", "\u00e9", "\ufb01", "fi", "\U0001f332", "\u4f1a", "7"),
     *(" ", "  ", "\n", "\r\n", "\u2028", "\t", "\u00a0", "-", "'", "\u2122"),
     *(".", ". ", "! ", "?", "\u2026 ", "...", "\u3002", "\uff01", "- 2026-05-01: "),
 ]
 PLAIN = ["a ", "b ", "c ", "the ", ". ", "\n"]
-TEXTS = st.lists(st.sampled_from(PIECES), max_size=24).map("".join)
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(PIECES), max_size=24).map("".join),
+    st.lists(st.sampled_from(PLAIN), max_size=30).map("".join),  # of many equal words
+)
 DAYS = st.integers(0, 3).map(lambda days: DAY + timedelta(days=days))
-SOURCES = st.lists(st.builds(Source, content=TEXTS, day=DAYS, is_archive=st.booleans()), max_size=5)
+SOURCES = st.lists(st.builds(Source, content=TEXTS, day=DAYS, is_archive=st.booleans()), max_size=6)
 CAPS = st.one_of(st.integers(-1, 24), st.integers(25, 200))
 EXAMPLES = examples(100)
 
@@ -110,38 +107,11 @@ def model(sources: Sequence[Source], cap: int) -> str:
     return fitted[-1] + "..." if fitted else ""
 
 
-@pytest.mark.parametrize(
-    ("cap", "lines", "sha256"),
-    [
-        (1024, 5, "4d800515d752f394afa97f8f82667fa491142e270a12fd5ee59ed5b6b45c5aab"),
-        (120, 2, "e74586fbd3d118e326395cde4a74fb3032339094e50550379d5469799ac4637b"),
-    ],
-)
-@requirement("OW-65")
-def test_the_vectors_of_the_contract(cap: int, lines: int, sha256: str) -> None:
-    said = extract(of(*VECTOR), cap)
-
-    assert len(said.splitlines()) == lines
-    assert hashlib.sha256(said.encode()).hexdigest() == sha256
-
-
 @EXAMPLES
 @given(SOURCES, CAPS)
 @requirement("OW-65")
 def test_an_extract_is_what_the_rule_says(sources: list[Source], cap: int) -> None:
     assert extract(sources, cap) == model(sources, cap)
-
-
-@EXAMPLES
-@given(
-    st.lists(st.lists(st.sampled_from(PLAIN), max_size=30).map("".join), max_size=8),
-    st.integers(0, 400),
-)
-@requirement("OW-65")
-def test_an_extract_of_many_equal_words_is_what_the_rule_says(
-    contents: list[str], cap: int
-) -> None:
-    assert extract(of(*contents), cap) == model(of(*contents), cap)
 
 
 @requirement("OW-65")

@@ -6,10 +6,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agentops_memory.openwop import consolidation, subjects
+
 from ..support.engines import broken
+from ..support.files import assert_index_is_whole
 from ..support.openwop_commitments import Intents
-from ..support.openwop_hosts import Host, ok
+from ..support.openwop_hosts import REF, Host, ok
+from ..support.openwop_passes import CONSOLIDATED, about, events, ids, passed
 from ..support.openwop_proposals import handed_in, moved, proposed, revised
+from ..support.openwop_tenants import counted
 from ..support.requirements import requirement
 from ..support.service import serving
 
@@ -76,3 +81,43 @@ def test_a_deed_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path)
                     assert everything(host) == before, (name, part)
             assert deed().is_success, name
             assert everything(host) != before, name
+
+
+@pytest.mark.slow
+@requirement("OW-77", "OW-78", "OW-80", "OW-82", "OW-93", "OW-94", "OW-29")
+def test_what_a_long_pass_has_left_when_it_failed_is_done_by_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (consolidation, subjects):
+        monkeypatch.setattr(module, "STEP", 5)
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        host = Host(service.http)
+        kept = host.put("storks nest")
+        made = [
+            host.put(f"heron number {number % 4}", tags=["subject:ada"]) for number in range(16)
+        ]
+        with broken(path, "INSERT", "ref_supersessions",
+                    when="(SELECT count(*) FROM ref_supersessions) >= 5"):  # fmt: skip
+            assert host.consolidate().is_error
+        assert len(host.entries()) == 12  # the first step is done, and the second not at all
+        assert counted(host)[REF][0] == 17
+
+        payload = passed(host.consolidate(), CONSOLIDATED)
+
+        assert (payload["inputCount"], payload["outputCount"]) == (12, 5)
+        assert ids(host.entries()) == [*ids(made[:-5:-1]), kept["id"]]
+        assert sum(about(host, it)["seen"] for it in ids(host.entries())) == 17
+        runs = {it["runId"] for it in events(host)}
+        assert {ok(host.ask("GET", f"/runs/{it}"))["status"] for it in runs} == {
+            "completed", "failed"
+        }  # fmt: skip
+        with broken(path, "DELETE", "memories", when="(SELECT count(*) FROM memories) < 10"):
+            assert host.forget("ada").is_error
+        assert counted(host)[REF][0] == 12
+
+        ok(host.forget("ada"))
+
+        assert host.entries() == [kept]
+        assert counted(host)[REF] == (1, len("storks nest"))
+        assert host.forget("ada").json()["entries"] == 0
+        assert_index_is_whole(path)

@@ -1,12 +1,9 @@
 """Commitments fire once, in time, whatever restarts, is put back, races, or goes."""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import httpx
 import pytest
@@ -19,7 +16,7 @@ from agentops_memory.openwop.commitments import Firing
 from ..operations.test_tenants import count, opened
 from ..operations.test_tenants import until as eventually
 from ..support.openwop_commitments import Intents, firing, soon, stored
-from ..support.openwop_hosts import Host, Json, ok, refused
+from ..support.openwop_hosts import Host, Json, ok, refused, together
 from ..support.openwop_seams import Suite
 from ..support.openwop_sweeps import deleted_long_ago, sweeping
 from ..support.openwop_tenants import anew, keyed
@@ -333,14 +330,13 @@ async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
 
 
 THREADS = 8
-T = TypeVar("T")
 
 
 @requirement("OW-85")
 def test_of_puts_that_race_one_fires(service: Service, host: Host, intents: Intents) -> None:
     armed = [intents.on(host.put(f"{number}")["id"], "rain") for number in range(3)]
 
-    together([partial(host.put, "wet", tags=["rain"])] * THREADS)
+    together(*[partial(host.put, "wet", tags=["rain"])] * THREADS)
 
     assert intents.fired() == [firing(each) for each in armed]
     assert len(host.entries(tag="rain")) == THREADS
@@ -357,12 +353,12 @@ def test_of_a_firing_and_a_deletion_that_race_one_has_happened(
     cancelled = [it["id"] for it in intents.listed()[30:]]
     service.clock.advance(minutes=1)
 
-    answers: list[httpx.Response] = together([
+    answers: list[httpx.Response] = together(
         *(partial(host.delete, memory) for memory in memories),
         *(partial(intents.cancel, it) for it in cancelled),
         *[partial(host.ask, "GET", "/events")] * 5,
         *[partial(host.post, "wet", tags=["rain"])] * 5,
-    ])  # fmt: skip
+    )
     assert all(it.is_success for it in answers)
 
     by_state: dict[str, set[str]] = {"fired": set(), "cancelled": set()}
@@ -371,9 +367,3 @@ def test_of_a_firing_and_a_deletion_that_race_one_has_happened(
     told = [it["commitmentId"] for it in intents.fired()]
     assert len(told) == len({*told})
     assert {*told} == by_state["fired"]
-
-
-def together(work: list[Callable[[], T]]) -> list[T]:
-    """What each of them answers, asked at once."""
-    with ThreadPoolExecutor(THREADS) as threads:
-        return [it.result() for it in [threads.submit(each) for each in work]]

@@ -1,7 +1,7 @@
 """Forgetting somebody: once it is answered nothing of it surfaces; nothing of others is lost."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from ..support.callers import audit
 from ..support.engines import is_postgresql
 from ..support.erasing import remains
-from ..support.openwop_hosts import REF, Host, Json, ok, refused
+from ..support.openwop_hosts import REF, Host, Json, ok, refused, together
 from ..support.openwop_passes import (
     FORGOTTEN,
     NOT_UNDOABLE,
@@ -374,18 +374,18 @@ def test_the_subject_is_in_no_line_of_the_audit_and_in_no_span_or_log(tmp_path: 
         assert ADA not in text
 
 
-@pytest.mark.representative(1)
 @pytest.mark.slow
-@requirement("OW-93", "OW-82")
-@pytest.mark.parametrize("work", ["compact", "distill"])
-def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host, work: str) -> None:
-    for _ in range(3):
+@requirement("OW-93", "OW-82", "OW-81")
+def test_what_a_pass_makes_of_a_subject_meanwhile_goes_with_it(host: Host) -> None:
+    run = host.in_run("r1")
+    for number, work in enumerate((host.compact, host.distill, host.consolidate)):
+        value = f"xylotomist-{number}"
         for at in range(60):
-            host.put(f"ada drinks tea {at}", tags=["subject:ada"])
-        with ThreadPoolExecutor(2) as pool:
-            passing, forgetting = pool.submit(getattr(host, work)), pool.submit(host.forget, "ada")
-        ok(forgetting.result())
-        assert passing.result().status_code in (200, 409)
+            host.put(f"ada {at % 40} opens {value}.", tags=["subject:ada"])
+        run.register(f"s{number}", value)  # which the pass rids them of
+        passing, forgetting = together(work, partial(host.forget, "ada"))
+        ok(forgetting)
+        assert passing.status_code in (200, 409)
         assert host.contents() == []
 
 
@@ -393,18 +393,16 @@ NAMES = ['a"b\\c', "\u00e9\U0001f600", "a\u2028b", "%_", "a'b", "{}", "[x]", "a:
 
 
 @pytest.mark.slow
-@pytest.mark.representative(1)
-@pytest.mark.parametrize("name", NAMES)
 @requirement("OW-93", "OW-96", "OW-56")
-def test_odd_names_leave_the_log_too(host: Host, name: str) -> None:
-    run = host.in_run("r1")
-    run.put("tea", tags=[f"subject:{name}", "x"]), replace(run, ref=name).put("tea")
-    run.put("rain", tags=[f"subject:{name}s"])
+def test_odd_names_leave_the_log_too(host: Host) -> None:
+    for number, name in enumerate(NAMES):
+        run = replace(host, ref=f"mem://{number}").in_run(f"r{number}")
+        run.put("tea", tags=[f"subject:{name}", "x"]), replace(run, ref=name).put("tea")
+        run.put("rain", tags=[f"subject:{name}s"])
 
-    assert forgotten(host, name)["entries"] == 2
+        assert forgotten(host, name)["entries"] == 2
 
-    payloads = [it["payload"] for it in events(host) if it["type"] == "memory.written"]
-    assert [it["tags"] for it in payloads][1:] == [[], [f"subject:{name}s"]]
-    assert f"subject:{name}" not in payloads[0]["tags"]
-    assert payloads[1]["memoryRef"] != name
-    assert host.contents() == ["rain"]
+        payloads = [it["payload"] for it in run.told() if it["type"] == "memory.written"]
+        assert [it["tags"] for it in payloads] == [["x"], [], [f"subject:{name}s"]]
+        assert payloads[1]["memoryRef"] != name
+        assert replace(run, run=None).contents() == ["rain"]

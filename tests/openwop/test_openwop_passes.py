@@ -1,14 +1,27 @@
-"""Requests for passes, their undo, the index and forgetting: what they may say, and of whom."""
+"""Requests for passes, their undo and forgetting: what they may say, of whom, and at once."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 
-from ..support.openwop_hosts import REF, Host, ok, refused
-from ..support.openwop_passes import CONSOLIDATED, events, ids, of_type, passed, state
+from ..support.callers import audit
+from ..support.files import assert_index_is_whole
+from ..support.openwop_hosts import REF, Host, Json, ok, refused, together
+from ..support.openwop_passes import (
+    CHANGED,
+    COMPACTED,
+    CONSOLIDATED,
+    events,
+    ids,
+    of_type,
+    passed,
+    state,
+)
+from ..support.openwop_proposals import moved, proposed
 from ..support.openwop_tenants import counted, keyed
 from ..support.process import until
 from ..support.requirements import requirement
@@ -92,3 +105,59 @@ def test_refs_that_changed_are_consolidated_by_themselves(path: Path) -> None:
         assert [it for it in of_type(host, CONSOLIDATED) if it["memoryRef"] == REF] == done
         assert {it["trigger"] for it in done} == {"host-managed"}
         assert sum(it["inputCount"] - it["outputCount"] for it in done) == 1
+
+
+@pytest.mark.slow
+@requirement("OW-82", "OW-29", "OW-66")
+def test_compactions_and_puts_take_each_source_once(service: Service, host: Host) -> None:
+    def put(number: int) -> list[Json]:
+        words = "herons storks egrets".split()
+        return [host.put(f"{words[turn % 3]} of {number % 2}", tags=["t"]) for turn in range(12)]
+
+    def compact() -> list[Json]:
+        refusals = {refused(it) for it in [host.compact() for _ in range(6)] if it.is_error}
+        assert refusals <= {CHANGED, (409, "nothing_to_compact")}
+        return []
+
+    written = together(*[partial(put, number) for number in range(4)], *[compact] * 3)
+
+    made = [it for of_one in written for it in of_one]
+    compacted = of_type(host, COMPACTED)
+    sources = [it for one in compacted for it in one["sourceIds"]]
+    archives = [it["outputId"] for it in compacted]
+    assert (len(sources), len(archives)) == (len({*sources}), len({*archives}))
+    assert {*ids(host.entries())} == ({*ids(made)} - {*sources}) | {*archives}
+    every = [ok(host.get(it))["entry"] for it in [*ids(made), *archives]]
+    assert every[: len(made)] == made
+    assert counted(host) == {REF: (len(every), sum(len(it["content"]) for it in every))}
+    assert_index_is_whole(service.path)
+
+
+@requirement("OW-82", "OW-73", "OW-29")
+def test_racing_distillations_of_the_same_make_one_archive(host: Host) -> None:
+    sources = [host.put(it) for it in ("herons wade", "egrets fly")]
+
+    (archive,) = {passed(it)["outputId"] for it in together(*[host.distill] * 12)}
+
+    assert ids(host.entries()) == [archive, *ids(sources[::-1])]
+    assert counted(host)[REF][0] == 3
+
+
+@pytest.mark.slow
+@requirement("OW-101")
+def test_what_is_withdrawn_undone_or_forgotten_is_audited_once_with_its_tenant(
+    service: Service, host: Host
+) -> None:
+    for text in ("The proxy waits.", "The checkout works."):
+        host.put(text, tags=["subject:ada"])
+    run, id_ = ok(host.compact())["runId"], proposed(host)["id"]
+    ok(moved(host, id_, "apply"))
+    before = len(audit(service.path))
+
+    together(*[partial(host.undo, run), partial(moved, host, id_, "archive")] * 4)
+    together(*[partial(host.forget, "ada")] * 4)
+
+    told = audit(service.path)[before:]
+    actions = ["memory.forgotten", "pass.undone", "proposal.withdrawn"]
+    assert sorted(str(it["action"]) for it in told) == actions
+    assert {it["tenant"] for it in told} == {"default"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ..support.engines import rows
-from ..support.openwop_hosts import DISCOVERY, Host, Json, ok, refused
+from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_proposals import (
     COMPLETE,
     CONFLICT,
@@ -275,20 +275,3 @@ def test_bytes_that_are_not_those_that_were_stored_are_never_installed(path: Pat
             assert artifact(host, ref).status_code == 503
             assert moved(host, id_, "apply").status_code == 503
             assert listed(host) == []
-
-
-@requirement("OW-2", "OW-3")
-def test_proposals_are_claimed_as_they_are_served(service: Service) -> None:
-    document = ok(service.http.get(DISCOVERY))
-
-    claimed = document["agents"]["proposals"]
-    assert claimed == {
-        "artifactKinds": ["agent-pack", "workflow-chain-pack", "prompt-template", "automation"],
-        "duplicationDetection": True,
-        "activation": "direct-rbac",
-    }
-    assert document["agentops-memory"]["activationScope"] == "packs:publish"
-    host = Host(service.http)
-    for kind in claimed["artifactKinds"]:
-        assert proposed(host, kind=kind)["duplicateOf"] is None
-        assert proposed(host, kind=kind)["duplicateOf"] is not None

@@ -1,13 +1,11 @@
 """Refs: which are malformed or foreign, how they compare, their list; nobody sees another's."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -17,7 +15,6 @@ from agentops_memory.memory.retention import Retentions
 from ..memory.test_expiry_swept import swept
 from ..support.engines import rows
 from ..support.erasing import remains
-from ..support.files import assert_index_is_whole
 from ..support.openintent_agents import Agent
 from ..support.openwop_hosts import REF, Host, ok, refused
 from ..support.openwop_tenants import (
@@ -30,7 +27,7 @@ from ..support.openwop_tenants import (
     page,
 )
 from ..support.requirements import requirement
-from ..support.service import Service, observation, serving
+from ..support.service import Service, serving
 from ..support.stores import STORES
 from ..support.stores import entry as store_entry
 from ..support.stores import store as new_store
@@ -238,55 +235,6 @@ def test_counts_are_exact_whatever_is_put_deleted_ended_and_swept(
 
 WORD = "xylographer"
 
-STEADY = {"date", "x-request-id"}  # what differs from answer to answer
-
-
-@pytest.fixture
-def hosts(tmp_path: Path) -> Iterator[tuple[Service, Host, Host]]:
-    """A service with a host of each of two tenants."""
-    with ExitStack() as stack:
-        service = stack.enter_context(serving(tmp_path / "memory.db"))
-        ours = stack.enter_context(keyed(service, "writer"))
-        yield service, ours, stack.enter_context(keyed(service, "writer", "acme"))
-
-
-def comparable(answer: httpx.Response) -> tuple[int, bytes, list[tuple[str, str]]]:
-    """All of an answer that a caller could compare."""
-    headers = [(name, it) for name, it in answer.headers.items() if name not in STEADY]
-    return answer.status_code, answer.content, headers
-
-
-@pytest.mark.heavy
-@requirement("OW-33", "OW-22")
-def test_whatever_is_not_there_is_answered_byte_for_byte_alike(
-    hosts: tuple[Service, Host, Host],
-) -> None:
-    service, ours, theirs = hosts
-    theirs.put(f"a {WORD}", id="of acme")
-    anew(ours).put(f"a {WORD}", id="of another ref")
-    ours.put(f"a {WORD}", id="deleted")
-    ok(ours.delete("deleted"))
-    ours.put(f"a {WORD}", id="expired", ttlSeconds=1)
-    service.clock.advance(seconds=1)
-    foreign = theirs.put(f"a {WORD}")["id"]
-    kept = ours.put("an apple")
-
-    told = [
-        [comparable(answer) for answer in of_one(ours, memory)]
-        for memory in (NEVER, "nothing", "x" * 300, "of acme", foreign, "of another ref", "deleted",
-                       "expired", f"archive_{'0' * 32}", "a/../b", "'", "a\nb")
-    ]  # fmt: skip
-
-    assert all(it == told[0] for it in told)
-    assert {status for status, _, _ in told[0]} == {404}
-    before = [
-        comparable(ours.ask("GET", "/memory", params={"memoryRef": REF, "before": memory}))
-        for memory in (NEVER, "of acme", foreign, "of another ref")
-    ]
-    assert {status for status, _, _ in before} == {400}
-    assert all(it == before[0] for it in before)
-    assert page(ours)["entries"] == [kept]
-
 
 @pytest.fixture
 def beside(service: Service) -> tuple[Service, Host]:
@@ -340,34 +288,3 @@ def test_no_other_protocol_shows_an_entry_of_a_ref(beside: tuple[Service, Host])
     for path in (f"{STORES}/{home}/memories/{entry['id']}", f"{STORES}/{entry['id']}"):
         assert http.get(path).status_code == 404
     assert agent.get(entry).status_code == 404
-
-
-@pytest.mark.heavy
-@requirement("OW-36")
-def test_no_number_reaches_an_entry_of_a_ref(beside: tuple[Service, Host]) -> None:
-    service, host = beside
-    kept = host.entries()
-
-    for number in (1, 2):  # the first memories of the file are those of refs
-        for method, path, body in [
-            ("GET", "/observations/{}", None), ("GET", "/observations/{}/history", None),
-            ("PATCH", "/observations/{}", {"title": "mine", "ttl": 1}),
-            ("POST", "/observations/{}/restore", {"revision": 1}),
-            ("POST", "/observations/{}/confirm", None), ("DELETE", "/observations/{}", None),
-            ("DELETE", "/observations/{}?hard=true", None),
-            ("GET", "/timeline?observation_id={}", None),
-            ("GET", f"/search?q={WORD}&explain=true&why_not={{}}", None),
-            ("GET", f"/context?project=demo&query={WORD}&why_not={{}}", None),
-        ]:  # fmt: skip
-            told, never = (
-                service.http.request(method, path.format(it), json=body) for it in (number, 999_999)
-            )
-            assert told.status_code == never.status_code, path
-            assert told.text.replace(f'"id":{number},', '"id":999999,') == never.text, path
-    linked = observation("newer", supersedes=[1])
-    assert service.http.post("/observations", json=linked).status_code == 404
-    assert service.http.delete("/projects/demo?hard=true").status_code == 200
-    service.clock.advance(days=1)
-    assert host.entries() == kept
-    assert replace(host, ref="demo").contents() == [f"The {WORD} of a ref."]
-    assert_index_is_whole(service.path)

@@ -46,18 +46,6 @@ def test_what_is_no_route_is_refused_in_the_protocols_shape(host: Host) -> None:
     assert host.http.request("HEAD", f"{H}/memory").status_code == 200
 
 
-@pytest.mark.slow
-@requirement("OW-22", "OW-6")
-def test_a_missing_entry_is_told_in_one_sentence(host: Host) -> None:
-    host.put()
-    for at in (host, anew(host)):
-        for memory in (NEVER, "nothing", "x" * 300, "a%2Fb"):
-            answer = at.get(memory)
-            assert refused(answer) == MISSING
-            assert answer.json().keys() == {"error", "message"}
-            assert answer.json()["message"].rstrip(".") == "memory entry not found"
-
-
 @requirement("OW-11")
 def test_a_body_has_a_mebibyte(host: Host) -> None:
     frame = json.dumps({"memoryRef": REF, "content": "apple", "more": ""}).encode()

@@ -5,11 +5,11 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from ..support.engines import rows
-from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused
-from ..support.openwop_looks import wire
+from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused, wire
 from ..support.openwop_passes import archived, ids, passed
 from ..support.requirements import requirement
 from ..support.samples import for_each
@@ -172,6 +172,49 @@ def test_what_a_run_never_saw_makes_no_fork_impossible(path: Path) -> None:
 
         assert run.contents() == []
         assert run.fork().status_code == 201
+
+
+LOST = (422, "replay_memory_snapshot_unavailable")
+
+
+def listed(host: Host, ref: str = REF) -> httpx.Response:
+    return host.ask("GET", "/memory", params={"memoryRef": ref, "runId": host.run})
+
+
+@requirement("OW-53", "OW-61", "OW-62")
+def test_nothing_stands_in_for_what_has_ended_or_is_erased_since(
+    service: Service, host: Host
+) -> None:
+    kept, other = host.put("kept"), replace(host, ref="other")
+    host.put("brief", ttlSeconds=60), other.put("brief", ttlSeconds=60)
+    silent, run = host.in_run("r0"), host.in_run("r1", memoryRefs=[REF])
+    run.put("own")
+    early = forked(run), forked(run, "branch", fromSeq=1)
+    service.clock.advance(seconds=60)
+
+    for erased in ("nothing", "brief"):  # as a sweep does it
+        rows(service.path, f"DELETE FROM memories WHERE content = '{erased}'")
+        assert run.contents() == early[0].contents() == ["kept"]  # it ends in a run, too
+        assert early[1].contents() == ["own", "kept"]
+        assert [ok(listed(it, "other"))["entries"] for it in early] == [[], []]
+        for mode, number in (("replay", 0), ("branch", 1)):
+            answer = run.fork(mode, fromSeq=number)
+            assert refused(answer) == LOST
+            assert answer.json()["details"] == {
+                "fromSeq": number, "sourceRunId": "r1", "reason": "retention_expired"
+            }  # fmt: skip
+        for unnamed in (forked(silent), forked(silent, "branch", fromSeq=0)):
+            assert [refused(listed(unnamed, it)) for it in (REF, "other")] == [LOST, LOST]
+
+    late = host.in_run("r2", memoryRefs=[REF])
+    late.end()
+    copy = forked(late)
+    assert copy.contents() == late.contents() == ["own", "kept"]
+    ok(host.delete(kept["id"]))
+    assert copy.contents() == late.contents() == ["own", "kept"]
+    rows(service.path, "DELETE FROM memories WHERE content = 'kept'")  # as a sweep erases it
+    assert {refused(it) for it in (listed(late), listed(copy), late.fork())} == {LOST}
+    assert forked(host.in_run("r3", memoryRefs=[REF])).contents() == ["own"]
 
 
 WORDS = ["Herons wade. Storks nest.", "herons wade", "Storks nest."]

@@ -122,6 +122,33 @@ def wrong_bodies(body: bytes) -> Iterator[bytes]:
                 yield json.dumps({**fields, name: text}).encode()
 
 
+@pytest.mark.slow
+@requirement("OW-40", "OW-14", "OW-96")
+def test_no_route_echoes_a_registered_value(walked: Walk) -> None:
+    value = "zanzibar-hunter2-quokka"
+    keeper = Host(walked.http).in_run("keeper")
+    keeper.register("stripe-key", value)
+    names = "X-Request-Id Idempotency-Key traceparent baggage User-Agent If-None-Match".split()
+    for (method, _), request in last_requests(walked).items():
+        url, body = request.url.raw_path.decode(), request.content
+        path, _, query = url.partition("?")
+        fields: Json = json.loads(body) if body else {}
+        sent: list[tuple[str, object, dict[str, str]]] = [
+            (url, fields, dict.fromkeys(names, value)),
+            (f"{path.rpartition('/')[0]}/{value}", {}, {}),
+            (f"{path}?{query}&{value}={value}", fields, {}),
+            *((f"{path}?{name}={value}", {}, {}) for name in request.url.params),
+            *((url, {**fields, name: it}, {}) for name in (*fields, value)
+              for it in (value, [value], {value: value})),
+        ]  # fmt: skip
+        for at, document, headers in sent:
+            content = json.dumps(document).encode() if body else b""
+            answer = walked.http.request(method, at, content=content, headers=headers)
+            assert value not in repr(answer.headers.raw) + answer.text, (method, at, document)
+            assert answer.status_code < 500, (method, at, document)
+    keeper.end()
+
+
 @requirement("OW-7", "OW-9", "OW-33")
 def test_whoever_may_not_ask_is_told_the_same_by_every_route(walked: Walk) -> None:
     service = walked.suite.service

@@ -1,11 +1,11 @@
-"""Runs: they are opened once, told of, ended once, and take no write afterwards."""
+"""Runs: they are opened once, see memory as it was, are ended once, and take no write then."""
 
 import re
+from collections.abc import Callable
 
 import httpx
 
-from ..support.openwop_hosts import Host, Json, ok, refused
-from ..support.openwop_looks import wire
+from ..support.openwop_hosts import Host, Json, ok, refused, wire
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service
@@ -114,3 +114,58 @@ def test_an_ended_run_takes_no_write_and_is_read_on(host: Host) -> None:
     assert host.entries() == run.entries() == [made]
     assert ok(run.get(made["id"]))["entry"] == made
     assert run.told() == told
+
+
+@requirement("OW-51", "OW-52", "OW-53")
+def test_a_run_sees_what_was_there_at_its_start_whatever_is_done_since(
+    service: Service, host: Host
+) -> None:
+    host.put("gone", ttlSeconds=1)
+    first, second = host.put("first", tags=["x"]), host.put("second")
+    brief = host.put("brief", tags=["x"], ttlSeconds=60)
+    service.clock.advance(seconds=1)
+    run = host.in_run("r1")
+    service.clock.advance(seconds=1)
+    late = run.put("late", tags=["x"], supersedes=[first["id"]])
+    ok(run.delete(second["id"]))
+    between = host.in_run("r2")
+    ok(host.delete(late["id"]))
+
+    def looks() -> list[list[Json]]:
+        return [run.entries(), run.entries(tag="x"), run.entries(limit=1, before=brief["id"])]
+
+    seen = [[brief, second, first], [brief, first], [second]]
+    assert (looks(), between.entries(), host.entries()) == (seen, [late, brief], [brief, first])
+    assert [ok(run.get(it["id"]))["entry"] for it in seen[0]] == seen[0]
+    for unseen in (late["id"], "gone"):
+        assert refused(run.get(unseen)) == (404, "not_found")
+    run.end()
+    assert looks() == seen
+    service.clock.now = START  # which brings nothing into a snapshot
+    assert looks() == seen
+    service.clock.advance(minutes=1)
+    assert run.entries() == [second, first]
+
+
+UNKNOWN: dict[str, Callable[[Host], httpx.Response]] = {
+    "list": lambda it: it.ask("GET", "/memory", params={"memoryRef": it.ref, "runId": "no"}),
+    "get": lambda it: it.get("mem_" + "0" * 32, runId="no"),
+    "put": lambda it: it.post(runId="no"),
+    "delete": lambda it: it.delete("mem_" + "0" * 32, runId="no"),
+    "run": lambda it: it.ask("GET", "/runs/no"),
+    "events": lambda it: it.ask("GET", "/runs/no/events"),
+    "end": lambda it: it.ask("POST", "/runs/no/end", {"status": "failed"}),
+    "fork": lambda it: it.ask("POST", "/runs/no/fork", {"mode": "replay"}),
+    "secret": lambda it: it.ask(
+        "POST", "/runs/no/secrets", {"secretId": "s", "value": "hunter22"}
+    ),
+}  # fmt: skip
+
+
+@requirement("OW-51", "OW-54")
+@for_each("name", UNKNOWN)
+def test_a_run_that_there_is_not_is_never_taken_for_none(host: Host, name: str) -> None:
+    host.post(id="one")
+
+    assert refused(UNKNOWN[name](host)) == (404, "not_found")
+    assert len(host.entries()) == 1

@@ -1,25 +1,18 @@
 """Registered values and shapes of secrets: what stands in their place, and none is echoed."""
 
-import json
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, quote
 
 import httpx
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from ..support.callers import audit, made_key
 from ..support.erasing import remains
 from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, faults, ok, refused
-from ..support.openwop_seams import OTHER, Suite
 from ..support.openwop_tenants import (
     EXAMPLES,
     NEVER,
@@ -30,13 +23,9 @@ from ..support.openwop_tenants import (
     page,
     provenance,
 )
-from ..support.openwop_walk import Route, administered, go, route_of
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
-from ..telemetry.test_tracing import traced
-from .seams.application import with_seams
-from .test_openwop_spans import logged
 
 VALUE = "Xylographer.77"
 MARKER = "[REDACTED:db-password]"
@@ -229,84 +218,10 @@ def test_a_name_that_holds_a_value_is_refused_as_it_cannot_be_rewritten(
 
 ECHOED = "zanzibar-hunter2-quokka"
 ECHOED_MARK = "[REDACTED:stripe-key]"
-HEADERS = {
-    "X-Request-Id": ECHOED, "Idempotency-Key": ECHOED, "traceparent": ECHOED,
-    "tracestate": f"a={ECHOED}", "baggage": f"a={ECHOED}", "User-Agent": ECHOED,
-    "If-None-Match": ECHOED, "OpenWOP-Version": ECHOED,
-}  # fmt: skip
-Sent = tuple[str, str, bytes, Mapping[str, str]]
-
-
-def variants(request: httpx.Request, run: str) -> Iterator[Sent]:
-    """The request with the value in one place after the other, of an open run."""
-    path, _, asked = request.url.raw_path.decode().partition("?")
-    path, body = path.replace("/r1", f"/{run}"), request.content
-    yield request.method, f"{path}?{asked}", body, HEADERS
-    yield request.method, f"{path}?{asked}&{ECHOED}={ECHOED}", body, {}
-    yield "PUT", path, body, {}
-    parts = path.split("/")
-    for at in range(2, len(parts)):
-        for part in (ECHOED, f"{ECHOED}:fork"):
-            yield request.method, "/".join([*parts[:at], part, *parts[at + 1 :]]), body, {}
-    query = parse_qsl(asked)
-    for at, (name, _) in enumerate(query):
-        for told in (ECHOED, f"mem://{ECHOED}"):
-            changed = [*query[:at], (name, told), *query[at + 1 :]]
-            params = "&".join(f"{each}={quote(it, safe='')}" for each, it in changed)
-            yield request.method, f"{path}?{params}", body, {}
-    yield request.method, path, f'{{"{ECHOED}": "{ECHOED}'.encode(), {}
-    if body and isinstance(found := json.loads(body), dict):
-        found = json.loads(body.decode().replace('"r1"', f'"{run}"'))
-        for each in ({**found, ECHOED: ECHOED}, *replaced(found)):
-            yield request.method, f"{path}?{asked}", json.dumps(each).encode(), {}
-
-
-def replaced(value: Any) -> Iterator[Any]:
-    """The JSON with the value in place of each text, and of each name of an object."""
-    if isinstance(value, str):
-        yield from (ECHOED, f"it is {ECHOED}.", [ECHOED], {ECHOED: ECHOED})
-    elif isinstance(value, list):
-        for at, item in enumerate(value):
-            yield from ([*value[:at], each, *value[at + 1 :]] for each in replaced(item))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield {**value, name: ECHOED}
-            rest = {other: it for other, it in value.items() if other != name}
-            yield {**rest, ECHOED: item}
-            yield from ({**value, name: each} for each in replaced(item))
 
 
 def told(answer: httpx.Response) -> str:
     return repr(answer.headers.raw) + answer.text
-
-
-@pytest.mark.heavy
-@requirement("OW-40", "OW-14", "OW-96")
-def test_no_route_echoes_a_registered_value(tmp_path: Path) -> None:
-    path, succeeded = tmp_path / "memory.db", defaultdict[Route, int](int)
-    made_key(path, "writer", OTHER)
-    with logged() as lines, traced(tmp_path, with_seams) as (service, received):
-        with administered(Suite(service=service, http=service.http)) as walk:
-            go(walk)
-            routes = walk.routes
-            requests = {route_of(it.request, routes): it.request for it in walk.answers}
-            keeper = Host(walk.http).in_run("keeper")
-            keeper.register("stripe-key", ECHOED)
-            for number, (route, request) in enumerate(requests.items()):
-                run = keeper.in_run(f"open-{number}").run
-                for method, url, body, headers in variants(request, str(run)):
-                    answer = walk.http.request(method, url, content=body, headers=headers)
-                    assert ECHOED not in told(answer), (method, url, body, answer.text)
-                    assert answer.status_code < 500, (method, url, body, answer.text)
-                    succeeded[route] += answer.is_success
-        assert ECHOED not in service.http.get("/metrics").text
-        collector = received()
-
-    assert requests.keys() == routes.keys()
-    assert sum(map(bool, succeeded.values())) > len(routes) * 3 // 4
-    assert ECHOED not in lines.getvalue() + repr(collector.spans) + repr(collector.labels)
-    assert ECHOED not in repr(audit(path))
-    assert remains(tmp_path, ECHOED) == set()
 
 
 @pytest.fixture

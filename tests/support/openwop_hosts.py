@@ -1,7 +1,10 @@
 """Hosts of OpenWOP that ask a service over HTTP."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from datetime import datetime
+from typing import Any, TypeVar
 
 import httpx
 
@@ -10,6 +13,7 @@ H = "/v1/host/agentops-memory"
 REF = "mem://notes"
 
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,3 +130,14 @@ def faults(answer: httpx.Response) -> list[str]:
     """The fields that a refusal names."""
     assert refused(answer) == (400, "validation_error")
     return [fault["field"] for fault in answer.json()["details"]["fields"]]
+
+
+def together(*works: Callable[[], T]) -> list[T]:
+    """What each of them answers, asked at once."""
+    with ThreadPoolExecutor(len(works)) as threads:
+        return [it.result() for it in [threads.submit(work) for work in works]]
+
+
+def wire(at: datetime) -> str:
+    """An instant, as answers have it."""
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03}Z"

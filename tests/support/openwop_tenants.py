@@ -58,17 +58,6 @@ def counted(host: Host) -> dict[str, tuple[int, int]]:
     return {it["memoryRef"]: (it["entries"], it["bytes"]) for it in told if it["entries"]}
 
 
-def listed(host: Host) -> list[Json]:
-    """Every entry of the ref."""
-    found, query = list[Json](), dict[str, object]({"memoryRef": host.ref, "limit": 500})
-    while True:
-        part = ok(host.ask("GET", "/memory", params=query))
-        found += part["entries"]
-        if "next" not in part:
-            return found
-        query["before"] = part["next"]
-
-
 def page(host: Host, **query: object) -> Json:
     """A whole answer of the list."""
     answer: Json = ok(host.ask("GET", "/memory", params={"memoryRef": host.ref, **query}))
