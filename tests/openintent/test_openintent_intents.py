@@ -268,14 +268,6 @@ def _multiply(path: Path, table: str, count: int) -> None:
     )
 
 
-@pytest.mark.heavy
-@requirement("OI-63")
-def test_a_long_list_of_tasks_is_told_piece_by_piece(team: Team) -> None:
-    intent = team.intent()
-    made = [team.task(intent, input={"text": "x" * 60_000}) for _ in range(40)]
-    assert ok(team.lead.ask("GET", f"{INTENTS}/{intent['id']}/tasks")) == made
-
-
 @pytest.mark.slow
 @requirement("OI-11", "OI-56")
 def test_what_is_hidden_is_answered_as_what_there_is_not(team: Team) -> None:

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 
 from agentops_memory.http import query as http
 
+from ..support.openwop_commitments import Intents
+from ..support.openwop_facts import PAYLOADS
 from ..support.openwop_hosts import Host, Json, ok, refused, wire
 from ..support.process import until
 from ..support.requirements import requirement
@@ -17,13 +20,6 @@ from ..support.service import PLAIN, START, Service, serving
 
 EVENT = re.compile(r"evt_[0-9a-f]{32}")
 FIELDS = {"eventId", "runId", "type", "payload", "timestamp", "sequence"}
-OF_A_RUN = {
-    "agentId", "workflowId", "memoryRefs", "status", "kind", "sourceRunId", "fromSeq", "mode",
-}  # fmt: skip
-PAYLOADS = {
-    "memory.written": {"memoryRef", "memoryId", "nodeId", "agentId", "tags"},
-    "agentops-memory.memory.deleted": {"memoryRef", "memoryId"},
-} | {f"run.{it}": OF_A_RUN for it in ("started", "completed", "failed", "cancelled")}
 
 
 def stream(host: Host, **query: object) -> Json:
@@ -61,7 +57,7 @@ def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
     for it in told:
         assert it.keys() - {"nodeId"} == FIELDS
         assert EVENT.fullmatch(it["eventId"])
-        assert it["payload"].keys() <= PAYLOADS[it["type"]]
+        Draft202012Validator(PAYLOADS[it["type"]]).validate(it["payload"])
     assert len({it["eventId"] for it in told}) == len(told)
     assert stream(host)["events"] == told
 
@@ -75,23 +71,27 @@ BAD: dict[str, tuple[Json, int]] = {
     "an older one that is not there": ({"supersedes": ["mem_" + "0" * 32]}, 409),
     "a ref of another tenant": ({"memoryRef": "tenants/acme/x"}, 403),
     "a malformed ref": ({"memoryRef": "a/../b"}, 400),
+    "a time that is none": ({"tags": ["rain", "due:never"]}, 400),
 }
 
 
 @pytest.mark.slow
-@requirement("OW-55")
+@requirement("OW-55", "OW-85")
 @for_each("name", BAD)
-def test_a_put_that_is_refused_is_told_of_by_no_event(host: Host, name: str) -> None:
+def test_a_put_that_is_refused_is_told_of_by_no_event_and_fires_nothing(
+    host: Host, intents: Intents, name: str
+) -> None:
     fields, status = BAD[name]
     host.post("taken", id="taken")
     (kept,) = host.entries()
+    intents.post(memoryId="taken", condition="predicate", tag="rain")
     run = host.in_run(name)
 
-    assert run.post("else", **fields).status_code == status
+    assert run.post("else", **{"tags": ["rain"], **fields}).status_code == status
     assert refused(run.delete("mem_" + "0" * 32)) == (404, "not_found")
 
     assert [it["type"] for it in run.told()] == ["run.started"]
-    assert host.entries() == [kept]
+    assert (host.entries(), intents.states(), intents.fired()) == ([kept], ["armed"], [])
 
 
 @requirement("OW-57")

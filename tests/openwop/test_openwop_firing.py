@@ -16,7 +16,7 @@ from agentops_memory.openwop.commitments import Firing
 from ..operations.test_tenants import count, opened
 from ..operations.test_tenants import until as eventually
 from ..support.openwop_commitments import Intents, firing, soon, stored
-from ..support.openwop_hosts import Host, Json, ok, refused, together
+from ..support.openwop_hosts import Host, ok, refused, together
 from ..support.openwop_seams import Suite
 from ..support.openwop_sweeps import deleted_long_ago, sweeping
 from ..support.openwop_tenants import anew, keyed
@@ -188,23 +188,6 @@ def test_a_predicate_fires_with_the_first_live_entry_of_its_tag_and_not_for_what
     assert intents.states() == ["fired", "armed"]  # for the other one the plan itself is there
     host.put("wet", tags=["rain"])
     assert intents.fired() == [firing(armed)]
-
-
-@pytest.mark.slow
-@requirement("OW-85", "OW-55")
-def test_a_put_that_is_refused_fires_nothing(host: Host, intents: Intents) -> None:
-    intents.on(host.put("plan", id="plan")["id"], "rain")
-    run = host.in_run("r1")
-    run.end()
-
-    for fields in (
-        {"id": "plan"}, {"supersedes": ["mem_" + "0" * 32]}, {"ttlSeconds": 0},
-        {"tags": ["rain", "due:never"]}, {"runId": "r1"},
-    ):  # fmt: skip
-        wanted: Json = {"tags": ["rain"], **fields}
-        assert refused(host.post("wet", **wanted))[0] in (400, 409)
-
-    assert (intents.states(), intents.fired()) == (["armed"], [])
 
 
 @requirement("OW-87")

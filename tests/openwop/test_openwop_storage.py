@@ -1,14 +1,12 @@
 """What hosts have stored, in files: restored, scanned, erased, full, damaged, and killed."""
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from ..support.archives import at, backed_up
-from ..support.engines import filler, quota, rows
+from ..support.engines import filler, quota
 from ..support.erasing import remains
 from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import Host, Json, ok, refused
@@ -26,7 +24,7 @@ from ..support.openwop_proposals import (
 from ..support.openwop_tenants import anew, counted
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import Service, serving
+from ..support.service import serving
 
 GITHUB = "ghp" + "_" + "xylotomistA1b2C3d4E5f6G7h8I9j0K1l2M3"
 
@@ -141,49 +139,3 @@ def test_a_full_tenant_takes_no_text_and_reads_ends_and_removes_what_it_has(path
         assert ok(ours.undo(distilled))["removed"] == 1
         assert ok(ours.forget("ada"))["entries"] == 2
         ok(host.delete(host.entries()[0]["id"]))
-
-
-def played(host: Host) -> Json:
-    """A run that has ended and one that is open, whose snapshot has what is deleted since."""
-    made = host.put("kept for the run", tags=["a"])
-    run = host.in_run("r1", agentId="ada", memoryRefs=[host.ref])
-    run.put("by the run", nodeId="n1")
-    ok(run.delete(made["id"]))
-    done = host.in_run("r2", workflowId="triage")
-    done.end("failed")
-    return made
-
-
-@pytest.mark.slow
-@pytest.mark.sqlite_files
-@requirement("OW-103")
-def test_the_doctor_finds_runs_well_and_misses_what_is_gone(path: Path) -> None:
-    with serving(path) as service:
-        played(Host(service.http))
-    well = at(path).json("doctor", "--thorough")
-    assert [it for it in well["findings"] if it["status"] == "error"] == []
-
-    with closing(sqlite3.connect(path)) as database, database:  # which enforces no references
-        database.execute("DELETE FROM run_events WHERE id = (SELECT min(id) FROM run_events)")
-    broken = at(path).run("doctor", "--json")
-
-    assert '"references"' in broken.stdout
-    assert broken.exit_code != 0
-
-
-@pytest.mark.sqlite_files
-@requirement("OW-62")
-def test_a_run_whose_events_are_damaged_is_not_forked(service: Service) -> None:
-    host = Host(service.http)
-    run = host.in_run("r1")
-    for number in range(3):
-        run.put(str(number))
-    run.end()
-    rows(service.path, "DELETE FROM run_events WHERE sequence = 2")
-
-    answer = run.fork("replay")
-
-    assert refused(answer) == (422, "replay_memory_snapshot_unavailable")
-    assert answer.json()["details"] == {
-        "fromSeq": 0, "sourceRunId": "r1", "reason": "event_log_unavailable"
-    }  # fmt: skip

@@ -186,18 +186,6 @@ def test_a_pass_of_another_tenant_is_as_none(service: Service) -> None:
         assert raw(ours) == before
 
 
-@requirement("OW-71")
-def test_an_undo_of_what_a_put_has_replaced_since(service: Service) -> None:
-    host = Host(service.http)
-    made = [host.put("herons wade"), host.put("storks nest")]
-    run = ok(host.compact())["runId"]
-    host.put("herons fly", supersedes=[made[0]["id"]])
-
-    answer = host.undo(run)
-
-    assert answer.status_code == 409 or answer.json()["restored"] == 1
-
-
 @pytest.mark.slow
 @requirement("OW-80")
 def test_seen_counts_an_entry_once_whatever_is_undone(service: Service) -> None:

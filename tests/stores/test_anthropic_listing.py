@@ -158,7 +158,6 @@ def pages_of(service: Service, path: str, **asked: str) -> str:
     return cursor
 
 
-@pytest.mark.heavy
 @requirement("anthropic:paging")
 def test_a_cursor_of_another_list_is_refused(
     service: Service, sdk: anthropic.Anthropic, notes: Store
@@ -187,9 +186,12 @@ def test_a_cursor_of_another_list_is_refused(
 
     cursors = [pages_of(service, path, **asked) for path, asked in lists]
 
-    for (at, (path, asked)), (of, cursor) in product(enumerate(lists), enumerate(cursors)):
-        answer = service.http.get(path, params={**asked, "page": cursor, "view": "full"})
-        assert answer.status_code == (200 if at == of else 400), (path, asked, lists[of])
+    for (path, asked), *tried in zip(lists, cursors, [*cursors[1:], cursors[0]], strict=True):
+        answers = [
+            service.http.get(path, params={**asked, "page": cursor, "view": "full"})
+            for cursor in tried
+        ]
+        assert [it.status_code for it in answers] == [200, 400], (path, asked)
 
 
 @for_each("list_", ["", "/{}/memories", "/{}/memory_versions"])
@@ -213,20 +215,20 @@ def test_a_cursor_that_is_none_is_refused(
     }
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @requirement("anthropic:paging", "anthropic:view")
 def test_a_page_has_twenty_items_unless_more_are_asked_for_without_contents(
     sdk: anthropic.Anthropic,
 ) -> None:
     many = store(sdk)
-    for number in range(101):
+    for number in range(21):
         memory(sdk, many, f"/{number:03}")
     for listed in (
         sdk.beta.memory_stores.memories.list,
         sdk.beta.memory_stores.memory_versions.list,
     ):
         assert len(listed(many.id).data) == 20
-        assert len(listed(many.id, limit=100).data) == 100
+        assert len(listed(many.id, limit=100).data) == 21
         assert len(listed(many.id, limit=100, view="full").data) == 20
         assert len(listed(many.id, limit=7, view="full").data) == 7
-        assert len(list(listed(many.id, limit=100, view="full"))) == 101
+        assert len(list(listed(many.id, limit=100, view="full"))) == 21

@@ -65,17 +65,19 @@ COMPACTED = closed(
     distillation=closed({"tokenBudget": POSITIVE, "tokensUsed": COUNT}, indexUpdated=FLAG),
 )  # fmt: skip
 CONSOLIDATED = closed(
-    {"memoryRef": TEXT, "inputCount": COUNT, "outputCount": COUNT},
+    {
+        "memoryRef": TEXT, "inputCount": COUNT, "outputCount": COUNT,
+        "trigger": one_of("host-managed", "scheduled", "on-demand"),
+    },
     mergedIds=of(TEXT),
-    trigger=one_of("host-managed", "scheduled", "on-demand"),
-)
+)  # fmt: skip
 PAYLOADS: dict[str, Json] = {
     "run.started": closed({"workflowId": TEXT}),
     "run.completed": EMPTY,
     "run.failed": closed({"error": FAULT}),
     "run.cancelled": EMPTY,
     "memory.written": closed(
-        {"memoryRef": TEXT, "memoryId": TEXT}, nodeId=TEXT, agentId=TEXT, tags=of(TEXT)
+        {"memoryRef": TEXT, "memoryId": TEXT, "tags": of(TEXT)}, nodeId=TEXT, agentId=TEXT
     ),
     "memory.compacted": COMPACTED,
     "agent.memory.consolidated": CONSOLIDATED,

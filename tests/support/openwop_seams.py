@@ -21,32 +21,6 @@ FIXTURES = (
     "conformance-agent-memory-redaction", "conformance-agent-memory-ttl",
 )  # fmt: skip
 ACROSS = ("conformance-agent-memory-injection-budget", "conformance-agent-memory-cross-tenant")
-ROUTES = (  # each seam, with what stands for its variables
-    ("POST", "/runs"),
-    ("GET", "/runs/x"),
-    ("GET", "/runs/x/events"),
-    ("GET", "/runs/x/events/poll"),
-    ("POST", "/runs/x:fork"),
-    ("POST", "/test/memory/seed"),
-    ("POST", "/test/memory/compact"),
-    ("GET", "/memory/x"),
-    ("GET", "/host/sample/memory"),
-    ("GET", "/host/sample/memory/x"),
-    ("DELETE", "/host/sample/memory/x"),
-    ("GET", "/host/openwop-app/memory"),
-    ("GET", "/host/openwop-app/memory/x"),
-    ("DELETE", "/host/openwop-app/memory/x"),
-    ("POST", "/host/sample/memory/distill"),
-    ("POST", "/host/sample/memory/consolidate"),
-    ("POST", "/host/sample/commitment/fire"),
-    ("POST", "/host/sample/proposals"),
-    ("GET", "/host/sample/proposals"),
-    ("GET", "/host/sample/proposals/x"),
-    ("PATCH", "/host/sample/proposals/x"),
-    ("POST", "/host/sample/proposals/x/apply"),
-    ("POST", "/host/sample/proposals/x/reject"),
-    ("DELETE", "/host/sample/proposals/x"),
-)
 REF = "mem://suite"
 
 
