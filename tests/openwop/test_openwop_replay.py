@@ -180,6 +180,7 @@ def test_what_a_run_never_saw_makes_no_fork_impossible(path: Path) -> None:
         assert run.fork().status_code == 201
 
 
+@pytest.mark.slow
 @requirement("OW-53", "OW-61", "OW-62")
 def test_nothing_stands_in_for_what_has_ended_or_is_erased_since(
     service: Service, host: Host

@@ -158,6 +158,7 @@ def pages_of(service: Service, path: str, **asked: str) -> str:
     return cursor
 
 
+@pytest.mark.slow
 @requirement("anthropic:paging")
 def test_a_cursor_of_another_list_is_refused(
     service: Service, sdk: anthropic.Anthropic, notes: Store

@@ -2,8 +2,10 @@
 
 import hashlib
 import json
+from itertools import chain
 
 import httpx
+import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
@@ -180,32 +182,32 @@ OF_NEW_ENTRIES: Wrongs = {
     "anthropic:metadata:limits", "anthropic:paths:rules", "anthropic:paths:dots",
     "anthropic:content:limits", "anthropic:body:strict",
 )  # fmt: skip
+@pytest.mark.parametrize("place", ["a store", "its change", "an entry", "the entry's change"])
 @in_both
 def test_what_is_over_a_limit_is_refused_of_what_is_new_and_of_a_change(
-    service: Service, dialect: Dialect
+    service: Service, dialect: Dialect, place: str
 ) -> None:
     http, home = service.http, store(service.http)
     made, known = entry(http, home, "there"), ids(http.get(STORES))
     entries, is_ours = dialect.at(home, "memories"), dialect is CLOUD
-    changed = {
-        "POST": (dialect.stores, {"name": "a"}), "a change": (dialect.at(home), {}),
-        "an entry": (entries, {"path": f"{dialect.slash}a", "content": "b"}),
-        "its change": (f"{entries}/{made['id']}", {"content": "b"} if is_ours else {}),
-    }  # fmt: skip
-    stores, of_entries = OF_STORES[dialect.name], OF_ENTRIES[dialect.name]
-    tried = [("POST", stores), ("an entry", of_entries), ("its change", of_entries)]
-    if not is_ours:
-        tried += [("POST", OF_NEW_STORES), ("an entry", OF_NEW_ENTRIES), ("a change", stores)]
-    for place, wrongs in tried:
-        path, body = changed[place]
-        method = "PUT" if is_ours and place == "its change" else "POST"
-        for sentence, (field, values) in wrongs.items():
-            if is_ours and place == "its change" and field == "path":
-                continue  # which it ignores
-            for value in values:
-                told = dialect.refusal(sent(http, method, path, body | {field: value}))
-                param = field if is_ours else None
-                assert told == Refused(400, INVALID, sentence, param), (place, field, value)
+    of_stores, of_entries = OF_STORES[dialect.name], OF_ENTRIES[dialect.name]
+    method, path, body, wrongs = {
+        "a store": ("POST", dialect.stores, {"name": "a"}, [of_stores, OF_NEW_STORES]),
+        "its change": ("POST", dialect.at(home), {}, [of_stores, {}]),
+        "an entry": ("POST", entries, {"path": f"{dialect.slash}a", "content": "b"},
+                     [of_entries, OF_NEW_ENTRIES]),
+        "the entry's change": ("PUT" if is_ours else "POST", f"{entries}/{made['id']}",
+                               {"content": "b"} if is_ours else {}, [of_entries, {}]),
+    }[place]  # fmt: skip
+    if is_ours:  # which has no changes of stores
+        wrongs = [] if place == "its change" else wrongs[:1]
+    for sentence, (field, values) in chain.from_iterable(it.items() for it in wrongs):
+        if method == "PUT" and field == "path":
+            continue  # which it ignores
+        for value in values:
+            told = dialect.refusal(sent(http, method, path, body | {field: value}))
+            param = field if is_ours else None
+            assert told == Refused(400, INVALID, sentence, param), (field, value)
 
     if not is_ours:
         several = dialect.refusal(sent(http, "POST", dialect.stores, {"name": 1, "description": 2}))

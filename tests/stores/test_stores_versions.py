@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from ..support.requirements import requirement
 from ..support.service import Clock, Service, serving
 from ..support.store_dialects import ANTHROPIC
@@ -65,6 +67,7 @@ def test_a_version_is_read_with_its_content_also_of_a_deleted_entry(
     assert contents() == [None, "two", "one"]
 
 
+@pytest.mark.slow
 def test_versions_order_as_they_were_made_whatever_the_clock_does_and_who_makes_them(
     path: Path, clock: Clock
 ) -> None:
