@@ -243,6 +243,26 @@ def test_what_comes_back_meets_who_holds_its_key_by_now(service: Service) -> Non
     assert contents(service, 2) == ["Second.", "First."]
 
 
+@pytest.mark.parametrize("count", [2**53 - 1, 2**53])
+def test_a_memory_with_the_largest_count_of_revisions_takes_earlier_states_and_changes(
+    service: Service, count: int
+) -> None:
+    most = row("Now.", topic_key="k", revision_count=count)
+    earlier = [
+        row(f"Earlier {day}.", topic_key="k")
+        | {"uid": None, "updated_at": f"2029-05-0{day}T07:08:09Z"}
+        for day in (1, 2, 3)
+    ]
+
+    added = [carried(service, most, *earlier) for _ in range(2)]
+    for content in ("Later.", "Latest."):
+        assert service.http.patch("/observations/1", json={"content": content}).status_code == 200
+
+    assert added == [(0, 4), (0, 0)]
+    assert contents(service, 1)[:3] == ["Latest.", "Later.", "Now."]
+    assert sorted(contents(service, 1)[3:]) == ["Earlier 1.", "Earlier 2.", "Earlier 3."]
+
+
 @pytest.mark.slow
 def test_a_damaged_revision_does_not_stop_an_import_at_its_key(service: Service) -> None:
     carried(service, row("First.", topic_key="k"))

@@ -61,7 +61,7 @@ SHAPES: dict[str, Callable[[int], dict[str, object]]] = {
 }  # fmt: skip
 
 
-PLANNED = ("titles", "ids, every second", "later states", "earlier states")
+PLANNED = ("titles", "sessions", "ids, every second", "later states", "earlier states")
 
 
 @pytest.mark.slow

@@ -153,7 +153,7 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
         {"memories_at_key"},
     ),
     "twin": (twin, {"memories_by_hash"}),
-    "twins_of": (lambda tx, m: next(tx[MemoryTable].twins_of(m)), {"memories_by_hash"}),
+    "twin_of": (lambda tx, m: tx[MemoryTable].twin_of(m), {"memories_by_hash"}),
     "newest": (lambda tx, _: tx[MemoryTable].newest(OWN, 5), {"memories_by_time"}),
     "newest of all": (lambda tx, _: tx[MemoryTable].newest(Filter(), 5), {"memories_in_time"}),
     "older": (

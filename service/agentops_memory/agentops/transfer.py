@@ -132,6 +132,7 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
 
 PROJECTS = 1024  # of a document whose names are remembered
 KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of what is not read again, and of a row beside
+MOST_REVISIONS = 1 << 52  # that a row has had: a memory can be changed as often once more
 NAMED_ROWS = 20  # whose faults a refusal names
 FAULTY = "validation failed: "
 _ROWS = "sessions", "observations"  # the lists of a document
@@ -261,7 +262,8 @@ class Document:
                 confirmed_at=_instant(row, path, "confirmed_at"),
             )
         return Memory(
-            uid=uid, **fields_of(row, self._project(row.project)), revision=row.revision_count or 1,
+            uid=uid, **fields_of(row, self._project(row.project)),
+            revision=min(row.revision_count or 1, MOST_REVISIONS),
             duplicates=row.duplicate_count or 1, last_seen_at=last_seen_at or updated,
             promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
             lifecycle=lifecycle, links=Links(uids=older) if older else NO_LINKS,

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from ..engine.engine import Transaction
@@ -12,7 +13,7 @@ from ..errors import Conflict, NotFound
 from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from .lifecycles import SupersessionTable, at_key, superseded
-from .memories import SECOND, MemoryTable
+from .memories import STATES, MemoryTable
 from .memory import (
     NO_LIFECYCLE,
     NO_LINKS,
@@ -254,7 +255,8 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
             with_keys.append((position, *space, it.key))
         if not it.uid:
             hash_ = fingerprint(it.key, text.type, text.title, content_hash(text.content))
-            twins.append((position, *space, hash_, it.session, micros(it.created_at)))
+            at, second = map(micros, (it.created_at, in_seconds(it.created_at)))
+            twins.append((position, *space, hash_, it.session, at, second))
     sql, dialect, stored = tx[Sql], tx[Sql].dialect, set[Any]()
     uids = [it.uid for _, it in alone if it.uid]
     known = set[str]()
@@ -272,19 +274,48 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
                 ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}"""
         stored.update(sql.column(statement, texts=json.dumps(with_keys)))
     if twins:
-        second = SECOND.format("CAST(listed.at AS BIGINT)")
-        columns = "position", "project", "scope", "hash", "session", "at"
-        statement = f"""{_rows_of(dialect, *columns)}
-            SELECT listed.position
-              FROM listed
-             {dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
-             {dialect.leads} memories m {dialect.hint("memories_by_hash")}
-                ON m.space_id = s.id AND m.fingerprint = CAST(listed.hash AS BIGINT)
-                   AND m.session_id = listed.session
-                   AND m.created_at >= {second} AND m.created_at < {second} + 1000000"""
-        stored.update(sql.column(statement, texts=json.dumps(twins)))
+        stored.update(sql.column(_twins(dialect), texts=json.dumps(twins)))
     positions = set(map(int, stored))
     return {position for position, it in alone if it.uid not in known and position not in positions}
+
+
+@cache
+def _twins(dialect: Dialect) -> str:
+    """The positions of listed memories that have a twin.
+
+    An instant's twin is found by itself. Of one second, those of a text are read once for all rows
+    whose sessions have memories: else each row of many sessions would read those of all others.
+    """
+    columns = "position", "project", "scope", "hash", "session", "at", "second"
+    spaces = f"{dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope"
+    said = f"""{dialect.leads} memories m {dialect.hint("memories_by_hash")}
+                ON m.space_id = {{}} AND m.fingerprint = CAST({{}}.hash AS BIGINT) AND {{}}"""
+    of_second = " UNION ALL ".join(
+        f"""SELECT listed.position
+              FROM unknown {said.format("unknown.space", "unknown", state)}
+                   AND m.session_id IN (SELECT session FROM listed)
+                   AND m.created_at >= CAST(unknown.second AS BIGINT)
+                   AND m.created_at < CAST(unknown.second AS BIGINT) + 1000000
+             {dialect.leads} listed
+                ON listed.session = m.session_id AND listed.second = unknown.second
+                   AND listed.hash = unknown.hash AND listed.scope = unknown.scope
+                   AND listed.project = unknown.project"""
+        for state in STATES
+    )
+    return f"""{_rows_of(dialect, *columns)},
+        known (position) AS MATERIALIZED (
+            SELECT listed.position
+              FROM listed {spaces} {said.format("s.id", "listed", undeleted("m"))}
+                   AND m.session_id = listed.session
+                   AND m.created_at = CAST(listed.at AS BIGINT)),
+        unknown (space, project, scope, hash, second) AS MATERIALIZED (
+            SELECT DISTINCT s.id, s.project, s.scope, hash, second
+              FROM listed {spaces}
+             WHERE position NOT IN (SELECT position FROM known)
+                   AND EXISTS (SELECT 1
+                                 FROM memories n {dialect.hint("memories_in_session")}
+                                WHERE n.session_id = listed.session AND n.space_id = s.id))
+        SELECT position FROM known UNION ALL {of_second}"""
 
 
 def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
@@ -309,7 +340,7 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
     if match is not None and tx[MemoryTable].get(match.id) is None:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
-        match = next(tx[MemoryTable].twins_of(memory), None)
+        match = tx[MemoryTable].twin_of(memory)
     if match is not None and not match.is_deleted:
         stored, imported = ((it.text, it.space, it.key) for it in (match, memory))
         outcome = RowOutcome.SAME if stored == imported else RowOutcome.CHANGED

@@ -22,14 +22,13 @@ from .memory import (
     MemoryId,
     Reference,
     Shown,
-    deleted,
     live,
     memory_of,
     memory_row,
     memory_text,
     undeleted,
 )
-from .rows import MAX_LIST, micros, optional_micros, portion
+from .rows import EARLIEST, MAX_LIST, micros, optional_micros, portion
 from .search import Filter
 from .space import (
     GLOBAL_SCOPE,
@@ -217,8 +216,8 @@ def _size(memory: Shown) -> int:
     return len(memory.text.content)
 
 
-# The first microsecond of an instant's second. Counted from the year 1, a division rounds down.
-SECOND = "({} + 62135596800000000) / 1000000 * 1000000 - 62135596800000000"
+# Live, and deleted as a range: so both are ends of the index of texts.
+STATES = undeleted("m"), f"m.deleted_at >= {EARLIEST}"
 
 
 @dataclass(eq=False)
@@ -313,22 +312,26 @@ class MemoryTable(MemoryLists):
         rows = self._saying(memory, _NEWEST, since=micros(since))
         return next(rows, None)
 
-    def twins_of(self, memory: Memory) -> Iterator[Memory]:
-        """Memories that an imported one without a uid duplicates, live ones first, then the oldest.
+    def twin_of(self, memory: Memory) -> Memory | None:
+        """The memory that an imported one without a uid duplicates, a live one first.
 
-        They equal it in space, session, type, key, title, content and second of creation.
+        They are equal in space, session, type, key, title, content and second of creation.
         """
         hashed = replace(memory, content_hash=content_hash(memory.text.content))
-        for state in (undeleted("m"), deleted("m")):
-            yield from self._saying(
+        at, second = micros(memory.created_at), micros(memory.created_at.replace(microsecond=0))
+        within = "m.created_at >= :second AND m.created_at < :second + 1000000"
+        # Of one instant, the index tells those of a session apart.
+        looks = (undeleted("m"), "m.created_at = :at"), *((state, within) for state in STATES)
+        twins = (
+            self._saying(
                 hashed,
-                f"""{state} AND m.created_at >= :second AND m.created_at < :second + 1000000
-                    AND m.session_id = :session AND m.content = :content
+                f"""{state} AND {when} AND m.session_id = :session AND m.content = :content
                     ORDER BY m.deleted_at, m.created_at""",
-                session=memory.session,
-                second=micros(memory.created_at.replace(microsecond=0)),
-                content=memory.text.content,
+                session=memory.session, at=at, second=second, content=memory.text.content,
             )
+            for state, when in looks
+        )  # fmt: skip
+        return next(chain.from_iterable(twins), None)
 
     def by_uid(self, uid: str) -> Memory | None:
         return self._one("m.uid = :uid", uid=uid)

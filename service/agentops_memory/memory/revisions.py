@@ -93,6 +93,7 @@ class RevisionTable(Table):
                                               AND type IS NOT NULL)
                  WHERE m.id = :id AND {at} >= :second AND {at} < :second + 1000000
                        AND coalesce(r.deed, '') <> '{ChangeKind.DELETED}'
+                       AND coalesce(r.content, :content) = :content
                        AND coalesce(t.type, m.type) = :type
                        AND coalesce(t.title, m.title) = :title
                        AND coalesce(t.content, m.content) = :content
