@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import index, writer
+from agentops_memory.sqlite import documents, index, writer
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
@@ -96,6 +96,24 @@ def test_what_entered_one_partition_alone_since_a_change_waited_enters_the_other
     assert len(search(service, "apple")) == 2
     put_in_index(service.path)
     assert (indexed(service.path), indexed(service.path, 1)) == (1, 1)
+    assert_index_is_whole(service.path)
+
+
+def test_only_some_enter_a_partition_while_a_change_waits_and_the_others_later(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(documents, "SOME", 2)
+    for number in range(5):
+        service.save(f"apple {number}")
+    counts = []
+    for _ in range(2):
+        with closing(connect(service.path)) as database, database:
+            assert not Index(database, is_awaited=lambda: True).flush(may_stop=True)
+        counts.append(indexed(service.path))
+
+    assert counts == [2, 4]
+    put_in_index(service.path)
+    assert indexed(service.path) == 5
     assert_index_is_whole(service.path)
 
 
