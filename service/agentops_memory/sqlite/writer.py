@@ -23,11 +23,11 @@ from ..engine.maintenance import noop
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..recall.cache import DatabaseIndex
-from .connection import WriterThread, carriable, change, known_to, ours, token_of
+from .connection import carriable, change, known_to, ours, token_of
 from .dialect import is_damage
 from .documents import AT_ONCE
 from .index import MOST_WAITING, Index
-from .open_files import OpenFiles, WriteAheadLog
+from .open_files import WriteAheadLog
 
 T = TypeVar("T")
 
@@ -60,20 +60,19 @@ class Writer:
 
     def __init__(
         self,
-        thread: WriterThread,
-        files: OpenFiles,
+        log: WriteAheadLog,
         places: int,
         timeout: timedelta,
         on_commit: OnCommit,
         index: DatabaseIndex,
     ) -> None:
         self._index = index
-        self._thread = thread
-        self._log = WriteAheadLog(thread, files)
+        self._thread = log.writer
+        self._log = log
         self._places = asyncio.Semaphore(places)
         self._timeout = timeout.total_seconds()
         self._on_commit = on_commit
-        self._check = files.require_same
+        self._check = log.files.require_same
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
         self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
         self._wake_up = asyncio.Event()
@@ -105,6 +104,7 @@ class Writer:
         """Write what comes, until `close` has been called and the queue is empty."""
         try:
             while await self._has_changes():
+                self._log.before_batch()
                 await self._write_next()
                 await self._log.after_batch()
         finally:
@@ -138,6 +138,7 @@ class Writer:
         while self._pause() is not None and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
             work = partial(self._alone, _indexed_some, deadline, own=0)
+            self._log.before_batch()
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
             await self._log.after_batch()
@@ -285,6 +286,7 @@ class Writer:
                         state = token_of(database)
                         database.execute("UPDATE database_state SET token = ?", (token,))
                         tell(state, batch.changes())
+                self._log.written += database.total_changes - before
             except BaseException:
                 ours(database).known.forget()
                 raise
