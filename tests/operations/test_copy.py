@@ -47,7 +47,7 @@ ASKED = (
 # What SQLite has of its own: the words, what its files hold apart from rows, and ids given out.
 OF_FILES = {
     "partitions", "index_rules", "purges", "remains", "sqlite_sequence", "memory_stems",
-    "database_state",
+    "area_stems", "database_state",
 }  # fmt: skip
 
 

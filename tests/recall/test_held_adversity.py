@@ -113,7 +113,9 @@ OWN = ("rollback worker", "rollback 東京都", "retry 👩‍👩‍👧")
         "memories_fts_0_idx", "memories_fts_0_data", "memories",
         *(
             pytest.param(it, marks=pytest.mark.slow)
-            for it in ("memory_stems", "spaces", "lifecycles", "sessions", "database_state")
+            for it in (
+                "memory_stems", "area_stems", "spaces", "lifecycles", "sessions", "database_state",
+            )
         ),
     ],
 )  # fmt: skip

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.memory.memory import MemoryId
-from agentops_memory.recall.stems import Entry
-from agentops_memory.sqlite import search
 from agentops_memory.sqlite.connection import connect
 
+from ..support.callers import made_key
 from ..support.engines import rows
 from ..support.fast_reads import LONG_WAY, Counted, counted, held
+from ..support.files import assert_index_is_whole, gather_stems
+from ..support.histories import KEYS, History, Question
 from ..support.process import run, until
-from ..support.service import serving
+from ..support.service import Service, serving
 
 __all__ = ["counted"]
 
@@ -27,6 +27,9 @@ TAMPERED = {
     "a number beyond all": "UPDATE memory_stems SET stems = '" + "f" * 90 + " rollback'",
     "twice": "UPDATE memory_stems SET stems = stems || char(10) || stems",
     "only separators": "UPDATE memory_stems SET stems = char(10) || '   ' || char(10)",
+    "gathered of another text": "INSERT INTO area_stems SELECT area, 3, ' zzz ' FROM spaces",
+    "gathered and no UTF-8": "INSERT INTO area_stems SELECT area, 3, CAST(x'20ff20' AS TEXT)"
+    " FROM spaces",
     "no UTF-8": "UPDATE memory_stems SET stems = CAST(x'31206fff' AS TEXT)",
 }
 
@@ -74,24 +77,52 @@ def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
 
 
 @pytest.mark.slow
-@pytest.mark.representative(3)
-@pytest.mark.parametrize("most", [0, 2, 3])
-@pytest.mark.parametrize("stored", [0, 1, 3])
-def test_typos_are_found_without_making_stems_however_many_are_stored(
-    path: Path, monkeypatch: pytest.MonkeyPatch, stored: int, most: int
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.heavy)])
+def test_gathered_stems_are_exact_and_answer_as_the_index_does_whatever_changes(
+    tmp_path: Path, seed: int
 ) -> None:
-    made: list[object] = []
-
-    def entries_of(_: object, documents: object) -> dict[MemoryId, Entry]:
-        made.append(documents)
-        return {}
-
-    monkeypatch.setattr(search, "MOST_READ", most)
-    monkeypatch.setattr(search, "entries_of", entries_of)
-    changed(path, f"DELETE FROM memory_stems WHERE memory_id > {stored}")
-
+    path = tmp_path / "memory.db"
+    keys = {name: made_key(path, *of) for name, of in KEYS.items()}
     with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
-        hits = service.http.get("/search?project=heron&q=rolback").json()
+        history = History([service], keys, seed)
+        for step in range(40):
+            (history.change_rarely if step % 13 == 12 else history.change)()
+            if step % 3 == 0 or step > 35:
+                gather_stems(path)
+            assert_index_is_whole(path)
 
-    assert {1, 2} <= {it["id"] for it in hits}
-    assert made == []
+        questions = [history.question() for _ in range(40)]
+        answers = [asked(service, history, it) for it in questions]
+        assert rows(path, "SELECT count(*) FROM area_stems") > [(2,)]
+        changed(path, "DELETE FROM area_stems")
+        assert [asked(service, history, it) for it in questions] == answers
+
+
+def asked(service: Service, history: History, question: Question) -> bytes:
+    key, path = question
+    return service.http.get(path, headers=history.headers(key)).content
+
+
+def test_a_typo_of_a_cold_project_is_looked_for_in_its_gathered_stems_alone(path: Path) -> None:
+    misspelt = "/search?project=heron&q=rolback+workre"
+    gather_stems(path)
+    with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
+        assert {1, 2} <= {it["id"] for it in service.http.get(misspelt).json()}
+        changed(path, "UPDATE area_stems SET stems = ' queue '")  # which no answer is to show
+        assert service.http.get(misspelt).json() == []
+
+        service.save("an otter", project="heron")  # so that they are not all of the project's
+        assert {1, 2} <= {it["id"] for it in service.http.get(misspelt).json()}
+
+
+def test_words_leave_the_gathered_stems_with_the_memory(path: Path) -> None:
+    gather_stems(path)
+    assert rows(path, "SELECT stems FROM area_stems WHERE stems LIKE '%worker%'") != []
+
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        service.http.delete("/observations/1", params={"hard": "true"})
+    assert rows(path, "SELECT stems FROM area_stems") == []
+    gather_stems(path)
+    assert rows(path, "SELECT last_id, stems FROM area_stems") == [
+        (3, " queue \n retri rollback \n timeout ")
+    ]

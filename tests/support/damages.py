@@ -266,6 +266,10 @@ CASES: dict[str, Case] = {
         "references", "1 words of missing memories", "PRAGMA foreign_keys = OFF",
         "INSERT INTO memory_stems (memory_id, stems) VALUES (99, '')", is_mended=True,
     ),
+    "words of a project that is gone": failed(
+        "references", "1 words of missing projects",
+        "INSERT INTO area_stems (area, last_id, stems) VALUES (99, 1, '')", is_mended=True,
+    ),
     "a lifecycle elsewhere": failed(
         "references", "1 lifecycles in a space", "PRAGMA foreign_keys = OFF",
         "INSERT INTO lifecycles (memory_id, space_id, pinned_at) VALUES (1, 99, 7)", is_mended=True,

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -15,11 +15,13 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.search import Filter
+from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.migrate import MIGRATIONS
 from agentops_memory.sqlite.partitions import Partitions
+from agentops_memory.sqlite.repair import is_exact
 
 from .engine import opened
 from .engines import is_postgresql, rows
@@ -36,7 +38,7 @@ def assert_index_is_whole(path: Path) -> None:
     with closing(connect(path)) as database:
         partitions = Partitions(database, is_alone=True)
         for number in partitions.all():
-            assert partitions.is_exact(number), number
+            assert is_exact(path, ALL, number), number
             assert partitions.drift(number) == 0, number
         needed = database.execute(
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL"
@@ -51,6 +53,21 @@ def put_in_index(path: Path) -> None:
     with closing(connect(path)) as database:
         database.execute("BEGIN IMMEDIATE")
         Index(database).flush()
+        database.execute("COMMIT")
+
+
+def gather_stems(path: Path) -> None:
+    """Store and gather the stems of all memories, as a sweep does."""
+    with closing(connect(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        index = Index(database)
+        after: int | None = 0
+        while after is not None:
+            missing, after = index.missing_stems(after)
+            index.store_stems(missing)
+        areas: Sequence[int] = index.areas_behind()
+        while areas:
+            areas = index.gather_stems(areas)
         database.execute("COMMIT")
 
 

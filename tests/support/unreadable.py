@@ -44,6 +44,10 @@ def broken(path: Path, table: str, column: str) -> int:
             database.execute(
                 "INSERT OR IGNORE INTO memory_stems SELECT id, ? FROM memories LIMIT 1", (MARK,)
             )
+        if table == "area_stems":
+            database.execute(
+                "INSERT OR IGNORE INTO area_stems SELECT area, 0, ? FROM spaces LIMIT 1", (MARK,)
+            )
         if table == "agents":
             database.execute("INSERT OR IGNORE INTO agents VALUES (?, 9)", (MARK,))
         count = database.execute(

@@ -136,7 +136,9 @@ BY_PLACE = frozenset(
 """The tables whose keys are names that users chose: a row is named by its position."""
 
 DERIVED = frozenset(
-    "partitions index_rules purges remains memory_stems database_state areas postings".split()
+    """
+    partitions index_rules purges remains memory_stems area_stems database_state areas postings
+    """.split()
 )
 """The tables derived from the others: the index and its bookkeeping."""
 

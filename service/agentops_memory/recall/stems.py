@@ -4,8 +4,9 @@ import re
 import sqlite3
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from threading import Lock
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")
 _PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
 _ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
+SHORTEST_STEM = SHORTEST - len(_ENDINGS[-1])  # letters, of one with a form that is compared
 KNOWN = 4_096  # words whose stems, or forms, each connection remembers: 0.2 KiB a word
 
 
@@ -169,6 +171,7 @@ Packed = int
 
 COUNT = 24  # bits: no stored text has so many words
 _OWN = tuple(it is not Field.CONTEXT for it in Field)  # a memory borrows its context
+_OWN_BITS = sum(((1 << COUNT) - 1) << COUNT * at for at, is_own in enumerate(_OWN) if is_own)
 
 
 class Entry(NamedTuple):
@@ -214,6 +217,17 @@ class Entry(NamedTuple):
     @property
     def counts(self) -> dict[str, Packed]:
         return {stem: packed for packed, stems in self.stems for stem in stems}
+
+    @property
+    def own(self) -> Iterator[str]:
+        """The stems of the memory's own words."""
+        return chain.from_iterable(stems for packed, stems in self.stems if packed & _OWN_BITS)
+
+
+def by_letter(stems: Iterable[str]) -> str:
+    """Those whose forms may be compared: a line for each first letter, a space around each stem."""
+    compared = sorted({it for it in stems if is_compared(it, SHORTEST_STEM)})
+    return "\n".join(f" {' '.join(them)} " for _, them in groupby(compared, itemgetter(0)))
 
 
 def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:
@@ -344,7 +358,7 @@ class Vocabulary:
 
     def _may_be_near(self, stem: str) -> bool:
         """Whether neighbors are looked for, and the stem may have a form which is compared."""
-        return self._near_to is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1]))
+        return self._near_to is not None and is_compared(stem, SHORTEST_STEM)
 
     def _new(self, stem: str) -> int:
         if self._free:

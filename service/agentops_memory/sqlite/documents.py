@@ -52,6 +52,7 @@ class Documents(SqliteTable, Borrowing):
             yield self.of(memories[start : start + size])
 
     def insert(self, documents: Mapping[MemoryId, Document]) -> None:
+        self._forget_areas(documents)
         for number, rows in self._by_partition(documents):
             self._insert_into(number, rows)
 
@@ -108,6 +109,7 @@ class Documents(SqliteTable, Borrowing):
         )
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
+        self._forget_areas(documents)
         for number, rows in self._by_partition(documents):
             name = table(number)
             self._connection.executemany(
@@ -117,6 +119,13 @@ class Documents(SqliteTable, Borrowing):
             )
         self._connection.executemany(
             "DELETE FROM memory_stems WHERE memory_id = ?", [(it,) for it in documents]
+        )
+
+    def _forget_areas(self, documents: Mapping[MemoryId, Document]) -> None:
+        """Their words may be others now; no word that is erased stays among them."""
+        areas = {it.area for it in documents.values()}
+        self._connection.executemany(
+            "DELETE FROM area_stems WHERE area = ?", [(it,) for it in areas]
         )
 
     def _by_partition(

@@ -3,8 +3,9 @@
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from itertools import chain
 
 from ..errors import Unavailable
 from ..memory.erasure import MAX_STEP
@@ -26,7 +27,7 @@ from ..memory.table import Known
 from ..recall.area import Row as IndexedMemory
 from ..recall.cache import Changes, NewMemory, Token
 from ..recall.features import Feature, Features
-from ..recall.stems import Entry
+from ..recall.stems import Entry, by_letter
 from ..recall.text import (
     NEIGHBOURS,
     Columns,
@@ -43,6 +44,7 @@ from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
 STEMMED = 20  # memories whose stems are found while other changes wait
+GATHERED = 500  # memories whose stems are gathered while they do, 10 us each
 MOVED = 200  # memories that are moved, or taken out, together
 
 
@@ -329,7 +331,16 @@ class Index(SqliteTable):
                 partition=partition,
             ).fetchall()
         )
-        entries = entries_of(known_stems(self._connection), self._documents.of(stored))
+        documents = self._documents.of(stored)
+        entries = entries_of(known_stems(self._connection), documents)
+        gathered = self._execute(
+            f"SELECT area, last_id, CAST(stems AS BLOB) FROM area_stems WHERE area IN ({AREAS})",
+            partition=partition,
+        )
+        for area, last, stems in gathered.fetchall():
+            its = [it for id_, it in entries.items() if id_ <= last and documents[id_].area == area]
+            if decoded(stems) != by_letter(chain.from_iterable(it.own for it in its)):
+                return False
         try:
             loaded = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
         except ValueError:
@@ -371,6 +382,60 @@ class Index(SqliteTable):
         documents = self._documents.of(memories)
         self._documents.store(entries_of(known_stems(self._connection), documents))
 
+    def areas_behind(self) -> list[int]:
+        """The areas of which not all stems are gathered."""
+        return self._scalars(
+            f"""SELECT DISTINCT s.area
+                  FROM spaces s
+                  LEFT JOIN area_stems a ON a.area = s.area
+                 WHERE EXISTS (SELECT 1
+                                 FROM memories m {self._sql.hint("memories_in_space")}
+                                WHERE m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
+                                      AND {indexed("m")})
+                       AND s.area <> {UNINDEXED_AREA}"""
+        )
+
+    def gather_stems(self, areas: Sequence[int]) -> Sequence[int]:
+        """Gather stored stems of the next memories of areas; the areas where there may be more."""
+        done = gathered = 0
+        while done < len(areas) and gathered < GATHERED:
+            count = self._gather_stems(areas[done])
+            gathered += count or 1
+            done += count < GATHERED
+        return areas[done:]
+
+    def _gather_stems(self, area: int) -> int:
+        row = self._execute(
+            "SELECT last_id, CAST(stems AS BLOB) FROM area_stems WHERE area = :area", area=area
+        ).fetchone()
+        last, text = row or (0, "")
+        own, count = set(decoded(text).split()), 0
+        rows = self._execute(
+            f"""SELECT m.id, CAST(t.stems AS BLOB)
+                  FROM spaces s
+                  JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
+                  LEFT JOIN memory_stems t ON t.memory_id = m.id
+                 WHERE s.area = :area AND m.id > :last AND {indexed("m")}
+              ORDER BY m.id
+                 LIMIT {GATHERED}""",
+            area=area,
+            last=last,
+        )
+        with suppress(ValueError):  # of damaged ones
+            for id_, stems in rows.fetchall():
+                if stems is None:
+                    break
+                own.update(Entry.loaded(stems.decode()).own)
+                last, count = id_, count + 1
+        if count:
+            self._execute(
+                "REPLACE INTO area_stems (area, last_id, stems) VALUES (:area, :last, :stems)",
+                area=area,
+                last=last,
+                stems=by_letter(own),
+            )
+        return count
+
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""
         self.require_own_rules()
@@ -399,7 +464,8 @@ class Index(SqliteTable):
 
     def recreate_all(self) -> None:
         self.partitions.drop_all()
-        self._execute("DELETE FROM memory_stems")  # which are by the rules of before
+        for stems in ("memory_stems", "area_stems"):
+            self._execute(f"DELETE FROM {stems}")  # which are by the rules of before
         self._execute("UPDATE spaces SET partition = NULL")
         self._assign_all()
         self.partitions.make_all()
@@ -437,6 +503,7 @@ class Index(SqliteTable):
                                       WHERE s.area IN ({AREAS}))""",
             partition=partition,
         )
+        self._execute(f"DELETE FROM area_stems WHERE area IN ({AREAS})", partition=partition)
 
     def _assign_all(self) -> None:
         areas = self._execute(

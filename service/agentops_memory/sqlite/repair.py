@@ -263,6 +263,11 @@ _STRAYS = (
         where="memory_id NOT IN (SELECT id FROM memories)",
     ),
     Strays(
+        table="area_stems",
+        what="words of missing projects",
+        where="area NOT IN (SELECT area FROM spaces)",
+    ),
+    Strays(
         table="lifecycles",
         what="lifecycles of missing memories",
         where="memory_id NOT IN (SELECT id FROM memories)",

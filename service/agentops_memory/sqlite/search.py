@@ -2,12 +2,12 @@
 
 import json
 import logging
-import re
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import chain
 from operator import itemgetter
 
 from ..errors import Damaged, TimedOut, Unreadable
@@ -24,7 +24,7 @@ from ..recall.group import Group, Lookup, Weights
 from ..recall.query import Corrections, Piece, Term
 from ..recall.ranking import Ranking
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import Entry, Stems, Vocabulary
+from ..recall.stems import Entry, Stems, Vocabulary, halves
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -36,15 +36,12 @@ from ..recall.visibility import (
     memory_of,
 )
 from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
-from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
+from .dialect import SQLITE, IndexBehind, SqliteTable, decoded, is_damage, primary_code
 from .documents import Documents, entries_of
 from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
 
 LONGEST = timedelta(seconds=30)  # that reading a group into memory takes
 NEVER = 1 << 62  # microseconds
-# Memories whose stems are read to look for typos, 5 us each. Of more it is faster to read what FTS5
-# has of all projects that share a partition: 0.1 s for 100,000 memories.
-MOST_READ = 1_000
 TOTALS = 1  # the row of FTS5's data that counts rows, and words by column
 
 log = logging.getLogger(__name__)
@@ -127,25 +124,6 @@ class _Stored(SqliteTable):
             by = tuple(superseded.get(id_, ()))
             row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, by)
             yield row, entries[id_].stored if stems is None else stems
-
-    def stems(self, areas: Iterable[int]) -> str | None:
-        """The stems of all memories of some areas, each behind a space, in one text.
-
-        None if these are too many memories, or the stems of some are not stored.
-        """
-        count, stored, stems = self._execute(
-            f"""SELECT count(*), count(stems), coalesce(group_concat(stems, char(10)), '')
-                  FROM (SELECT t.stems
-                          FROM json_each(:areas) area
-                         CROSS JOIN spaces s ON s.area = area.value
-                         CROSS JOIN memories m {self._sql.hint("memories_in_space")}
-                            ON m.space_id = s.id
-                          LEFT JOIN memory_stems t ON t.memory_id = m.id
-                         WHERE {indexed("m")}
-                         LIMIT {MOST_READ} + 1)""",
-            areas=json.dumps(list(areas)),
-        ).fetchone()
-        return stems if stored == count <= MOST_READ else None
 
     def _superseded(self, area: int) -> list[tuple[MemoryId, int | None]]:
         """Memories of an area that others supersede, and when each of those expires."""
@@ -278,6 +256,7 @@ class SqliteSearch(SqliteTable, Search):
         self._missing = set[int]()  # groups that memory cannot tell of
         self._index = None if index is None or index.holds_nothing else index
         self._alone_words: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
+        self._own_stems: dict[str, Mapping[str, str] | None] = {}  # by areas
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -453,13 +432,52 @@ class SqliteSearch(SqliteTable, Search):
                 return ranking.corrections(it for it in forms.items() if it[1])
         return super()._corrections(words, visible)
 
+    def _having(self, words: Collection[str], visible: VisibleRows) -> set[str]:
+        own = self._own(visible)
+        if own is None:
+            return super()._having(words, visible)
+        stems = self._stems.of(words).items()
+        return {word for word, it in stems if it and f" {it} " in own.get(it[0], "")}
+
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
+        own = self._own(visible)
+        if own is None:
+            vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
+            return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
+        near = set[str]()
+        for form in forms:
+            head, tails = halves(form)
+            stems = own.get(form[0], "").split()
+            near.update([it for it in stems if it.startswith(head) or it.endswith(tails)])
+        return near
+
+    def _own(self, visible: VisibleRows) -> Mapping[str, str] | None:
+        """The stems of own words by first letter, as stored; None where those of some are not."""
         areas = {area_of(first) for spans in visible.spans.values() for first, _ in spans}
-        text, letters = _Stored(self._connection).stems(areas), {form[0] for form in forms}
-        if text is not None:
-            return set(re.findall(f" ([{''.join(letters)}][^ \n]+)", text))
-        vocabularies = Vocabularies(self._connection)
-        return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
+        key = json.dumps(sorted(areas))
+        if key not in self._own_stems:
+            self._own_stems[key] = self._read_own(key)
+        return self._own_stems[key]
+
+    def _read_own(self, areas: str) -> Mapping[str, str] | None:
+        rows = self._execute(
+            f"""SELECT CAST(a.stems AS BLOB),
+                       EXISTS (SELECT 1
+                                 FROM spaces s
+                                CROSS JOIN memories m {self._sql.hint("memories_in_space")}
+                                   ON m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
+                                WHERE s.area = area.value AND {indexed("m")})
+                  FROM json_each(:areas) area
+                  LEFT JOIN area_stems a ON a.area = area.value""",
+            areas=areas,
+        ).fetchall()
+        if any(is_behind for _, is_behind in rows):
+            return None
+        lines = chain.from_iterable(decoded(stems or b"").split("\n") for stems, _ in rows)
+        own: dict[str, str] = {}
+        for line in lines:
+            own[line[1:2]] = own.get(line[1:2], "") + line
+        return own
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         is_cached = self._location(visible) and not any(it.starts for it in terms)
