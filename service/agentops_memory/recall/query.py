@@ -278,13 +278,21 @@ class _Chunk(NamedTuple):
             tuple(word for word, _ in words),
             pieces,
             tuple(it.text + PREFIX * it.starts for it in terms),
-            tuple(
-                it.text
-                for it in alone
-                if len(it.text) >= SHORTEST_TYPO and it.text.isalpha() and not it.starts
-                if it.text not in WITH_FORMS  # which is spelt as it should be
-            ),
+            tuple(it.text for it in alone if _is_doubtful(it.text) and not it.starts),
         )
+
+
+_NOTHING = _Chunk((), (), (), ())
+
+
+def _is_plain(chunk: str) -> bool:
+    """Whether it is a word, as the pattern would find, but sooner."""
+    return chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle())
+
+
+def _is_doubtful(word: str) -> bool:
+    """Whether it may be misspelt; not one with forms, which is spelt as it should be."""
+    return len(word) >= SHORTEST_TYPO and word.isalpha() and word not in WITH_FORMS
 
 
 class _Lexicons:
@@ -302,12 +310,18 @@ class _Lexicons:
         return _Chunk.of(list(self._words(chunk)))
 
     def _significant(self, chunk: str) -> _Chunk:
+        if _is_plain(chunk):  # as most are
+            text = _folded(chunk, self._features)
+            if text in STOPWORDS:
+                return _NOTHING
+            piece = Piece((Term(text),))
+            return _Chunk((chunk,), (piece,), (text,), (text,) if _is_doubtful(text) else ())
         pieces = [(word, _kept(piece)) for word, piece in self._words(chunk)]
         return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
 
     def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
-        if chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle()):
-            yield chunk, self._piece("word", chunk)  # as the pattern would find, but sooner
+        if _is_plain(chunk):
+            yield chunk, self._piece("word", chunk)
             return
         for it in forms.piece_pattern(self._features).finditer(chunk):
             yield it.group(), self._piece(it.lastgroup or "", it.group())
@@ -411,7 +425,11 @@ def is_one_edit(word: str, other: str) -> bool:
         word, other = other, word
     if len(other) - len(word) > 1 or word == other:
         return False
-    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    same = 0
+    for letter, its in zip(word, other):  # noqa: B905 - slower
+        if letter != its:
+            break
+        same += 1
     ending, other_ending = word[same:], other[same:]
     if len(word) < len(other):
         return ending == other_ending[1:]

@@ -141,6 +141,19 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
         return [(position, token.decode(errors="backslashreplace")) for position, token in rows]
 
 
+def likely_in(line: str, form: str) -> Iterator[str]:
+    """Those stems of a line of `by_letter` that begin or end as `halves` tells."""
+    head, tails = halves(form)
+    for text in (f" {head}", *(f"{tail} " for tail in tails)):
+        at = line.find(text)
+        while at >= 0:
+            start = line.rfind(" ", 0, at + 1) + 1
+            at = line.find(" ", start)
+            if at >= 0:
+                yield line[start:at]
+                at = line.find(text, at)
+
+
 def halves(form: str) -> tuple[str, tuple[str, ...]]:
     """How a stem begins or ends whose form is one edit from a form, which leaves one half as it is.
 

@@ -24,7 +24,7 @@ from ..recall.group import Group, Lookup, Weights
 from ..recall.query import Corrections, Piece, Term
 from ..recall.ranking import Ranking
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import Entry, Stems, Vocabulary, halves
+from ..recall.stems import Entry, Stems, Vocabulary, likely_in
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -444,12 +444,7 @@ class SqliteSearch(SqliteTable, Search):
         if own is None:
             vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
             return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
-        near = set[str]()
-        for form in forms:
-            head, tails = halves(form)
-            stems = own.get(form[0], "").split()
-            near.update([it for it in stems if it.startswith(head) or it.endswith(tails)])
-        return near
+        return {it for form in forms for it in likely_in(own.get(form[0], ""), form)}
 
     def _own(self, visible: VisibleRows) -> Mapping[str, str] | None:
         """The stems of own words by first letter, as stored; None where those of some are not."""
