@@ -124,5 +124,5 @@ def test_words_leave_the_gathered_stems_with_the_memory(path: Path) -> None:
     assert rows(path, "SELECT stems FROM area_stems") == []
     gather_stems(path)
     assert rows(path, "SELECT last_id, stems FROM area_stems") == [
-        (3, " queue \n retri rollback \n timeout ")
+        (3, " queue \n retri rollback \n t1 t2 timeout ")
     ]

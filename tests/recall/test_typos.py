@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.recall import stems
 from agentops_memory.recall.query import is_one_edit
-from agentops_memory.recall.stems import TOKENIZER, Stems
+from agentops_memory.recall.stems import TOKENIZER, Stems, by_letter, halves, likely_in
 
 from ..support.files import assert_index_is_whole, imported
 from ..support.recall import context, explained, search
@@ -217,6 +217,26 @@ def edits(word: str, letters: str) -> set[str]:
 
 
 # Stems
+
+
+def test_those_stems_of_a_line_are_likely_that_begin_or_end_as_one_edit_leaves_them() -> None:
+    words = {"".join(it) for size in range(2, 7) for it in product("abe", repeat=size)}
+    lines = {line[1]: line for line in by_letter(words).split("\n")}
+
+    for form in ("abba", "abbae", "aebaed", "babbbe", "eaabbaa"):
+        head, tails = halves(form)
+        expected = [it for it in sorted(words) if it.startswith(head) or it.endswith(tails)]
+        assert sorted({*likely_in(lines[form[0]], form)}) == [
+            it for it in expected if it[0] == form[0]
+        ]
+
+
+def test_a_stem_that_is_only_borrowed_is_no_likely_one() -> None:
+    line = by_letter({"abbot", "abbot~", "abbey~", "", "~"})
+
+    assert line == " abbey~ abbot "
+    assert [*likely_in(line, "abbox")] == ["abbot"]
+
 
 word = st.one_of(
     st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=12),

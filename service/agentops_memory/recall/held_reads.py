@@ -280,7 +280,7 @@ class HeldReads:
 
     def _reading(self, question: Plain) -> "Reading | None":
         index, project = self.index, question.project
-        if index.holds_nothing or not question.projects.match(project):
+        if not index.parts or not question.projects.match(project):
             return None
         token = self.stored.token()
         if token is None or not index.is_at(token):

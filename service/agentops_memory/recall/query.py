@@ -1,6 +1,7 @@
 """The query parser: a prompt becomes terms, and never query syntax; and words one letter away."""
 
 import re
+import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -283,6 +284,7 @@ class _Chunk(NamedTuple):
 
 
 _NOTHING = _Chunk((), (), (), ())
+_AROUND = string.punctuation  # a word, and no part of one
 
 
 def _is_plain(chunk: str) -> bool:
@@ -310,12 +312,13 @@ class _Lexicons:
         return _Chunk.of(list(self._words(chunk)))
 
     def _significant(self, chunk: str) -> _Chunk:
-        if _is_plain(chunk):  # as most are
-            text = _folded(chunk, self._features)
+        word = chunk.strip(_AROUND)
+        if _is_plain(word):  # as most are
+            text = _folded(word, self._features)
             if text in STOPWORDS:
                 return _NOTHING
             piece = Piece((Term(text),))
-            return _Chunk((chunk,), (piece,), (text,), (text,) if _is_doubtful(text) else ())
+            return _Chunk((word,), (piece,), (text,), (text,) if _is_doubtful(text) else ())
         pieces = [(word, _kept(piece)) for word, piece in self._words(chunk)]
         return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
 

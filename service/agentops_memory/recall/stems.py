@@ -4,7 +4,7 @@ import re
 import sqlite3
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain, groupby
 from operator import itemgetter
 from threading import Lock
@@ -20,7 +20,6 @@ TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")
 _PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
 _ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
-SHORTEST_STEM = SHORTEST - len(_ENDINGS[-1])  # letters, of one with a form that is compared
 KNOWN = 4_096  # words whose stems, or forms, each connection remembers: 0.2 KiB a word
 
 
@@ -142,7 +141,7 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def likely_in(line: str, form: str) -> Iterator[str]:
-    """Those stems of a line of `by_letter` that begin or end as `halves` tells."""
+    """The stems of own words in a line of `by_letter` that begin or end as `halves` tells."""
     head, tails = halves(form)
     for text in (f" {head}", *(f"{tail} " for tail in tails)):
         at = line.find(text)
@@ -150,7 +149,8 @@ def likely_in(line: str, form: str) -> Iterator[str]:
             start = line.rfind(" ", 0, at + 1) + 1
             at = line.find(" ", start)
             if at >= 0:
-                yield line[start:at]
+                if line[at - 1] != BORROWED:
+                    yield line[start:at]
                 at = line.find(text, at)
 
 
@@ -173,7 +173,8 @@ def _form(stem: str, likely: Mapping[str, str]) -> str:
 def _opened() -> sqlite3.Connection:
     scratch = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     scratch.execute(
-        f"""CREATE VIRTUAL TABLE words USING fts5 (word, content = '', tokenize = "{TOKENIZER}")"""
+        f"""CREATE VIRTUAL TABLE words
+              USING fts5 (word, content = '', columnsize = 0, tokenize = "{TOKENIZER}")"""
     )
     scratch.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab (words, instance)")
     return scratch
@@ -184,6 +185,7 @@ Packed = int
 
 COUNT = 24  # bits: no stored text has so many words
 _OWN = tuple(it is not Field.CONTEXT for it in Field)  # a memory borrows its context
+BORROWED = "~"  # behind a stem, of which it is no part
 _OWN_BITS = sum(((1 << COUNT) - 1) << COUNT * at for at, is_own in enumerate(_OWN) if is_own)
 
 
@@ -232,15 +234,17 @@ class Entry(NamedTuple):
         return {stem: packed for packed, stems in self.stems for stem in stems}
 
     @property
-    def own(self) -> Iterator[str]:
-        """The stems of the memory's own words."""
-        return chain.from_iterable(stems for packed, stems in self.stems if packed & _OWN_BITS)
+    def marked(self) -> Iterator[str]:
+        """The stems, those with a mark that only borrowed words have."""
+        for packed, stems in self.stems:
+            yield from stems if packed & _OWN_BITS else [it + BORROWED for it in stems]
 
 
-def by_letter(stems: Iterable[str]) -> str:
-    """Those whose forms may be compared: a line for each first letter, a space around each stem."""
-    compared = sorted({it for it in stems if is_compared(it, SHORTEST_STEM)})
-    return "\n".join(f" {' '.join(them)} " for _, them in groupby(compared, itemgetter(0)))
+def by_letter(marked: Set[str]) -> str:
+    """A line for each first letter, with a space around each stem."""
+    own = {it for it in marked if it and not it.endswith(BORROWED)}
+    stems = sorted(own | {it for it in marked - own if it[:-1] and it[:-1] not in own})
+    return "\n".join(f" {' '.join(them)} " for _, them in groupby(stems, itemgetter(0)))
 
 
 def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:
@@ -371,7 +375,7 @@ class Vocabulary:
 
     def _may_be_near(self, stem: str) -> bool:
         """Whether neighbors are looked for, and the stem may have a form which is compared."""
-        return self._near_to is not None and is_compared(stem, SHORTEST_STEM)
+        return self._near_to is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1]))
 
     def _new(self, stem: str) -> int:
         if self._free:

@@ -5,7 +5,6 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
-from itertools import chain
 
 from ..errors import Unavailable
 from ..memory.erasure import MAX_STEP
@@ -339,7 +338,7 @@ class Index(SqliteTable):
         )
         for area, last, stems in gathered.fetchall():
             its = [it for id_, it in entries.items() if id_ <= last and documents[id_].area == area]
-            if decoded(stems) != by_letter(chain.from_iterable(it.own for it in its)):
+            if decoded(stems) != by_letter({stem for it in its for stem in it.marked}):
                 return False
         try:
             loaded = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
@@ -409,7 +408,7 @@ class Index(SqliteTable):
             "SELECT last_id, CAST(stems AS BLOB) FROM area_stems WHERE area = :area", area=area
         ).fetchone()
         last, text = row or (0, "")
-        own, count = set(decoded(text).split()), 0
+        marked, count = set(decoded(text).split()), 0
         rows = self._execute(
             f"""SELECT m.id, CAST(t.stems AS BLOB)
                   FROM spaces s
@@ -425,14 +424,14 @@ class Index(SqliteTable):
             for id_, stems in rows.fetchall():
                 if stems is None:
                     break
-                own.update(Entry.loaded(stems.decode()).own)
+                marked.update(Entry.loaded(stems.decode()).marked)
                 last, count = id_, count + 1
         if count:
             self._execute(
                 "REPLACE INTO area_stems (area, last_id, stems) VALUES (:area, :last, :stems)",
                 area=area,
                 last=last,
-                stems=by_letter(own),
+                stems=by_letter(marked),
             )
         return count
 

@@ -4,9 +4,10 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from itertools import chain
 from operator import itemgetter
 
@@ -24,7 +25,7 @@ from ..recall.group import Group, Lookup, Weights
 from ..recall.query import Corrections, Piece, Term
 from ..recall.ranking import Ranking
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import Entry, Stems, Vocabulary, likely_in
+from ..recall.stems import BORROWED, Entry, Stems, Vocabulary, likely_in
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -165,12 +166,16 @@ _COUNTS = """
       FROM json_each(:matches) wanted"""
 
 
-def matches(query: IndexQuery) -> tuple[str, ...]:
-    """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
+def matches(query: IndexQuery, may_be: Callable[[Term], bool]) -> tuple[str, ...]:
+    """What each sentence matches, as FTS5 reads it; for every word the whole text is one.
+
+    What cannot be there adds nothing, but FTS5 would count the rows that have it elsewhere.
+    """
     if query.tier is Tier.EVERY:
         texts: tuple[str, ...] = (" AND ".join(f"({_piece(it)})" for it in query.query.every),)
     else:
-        texts = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
+        each = [it.terms for it in query.query.sentences]
+        texts = tuple(any_of(list(filter(may_be, terms)) or terms[:1]) for terms in each)
     return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in texts)
 
 
@@ -196,13 +201,15 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
                  FROM ({ranges} ORDER BY score, id LIMIT :depth)"""
 
 
-def _parameters(query: IndexQuery, number: int) -> dict[str, object]:
+def _parameters(
+    query: IndexQuery, number: int, may_be: Callable[[Term], bool]
+) -> dict[str, object]:
     spans = {
         f"{end}_{at}": value
         for at, span in enumerate(query.visible.spans[number])
         for end, value in zip(("first", "last"), span, strict=True)
     }
-    texts = {f"match_{at}": match for at, match in enumerate(matches(query))}
+    texts = {f"match_{at}": match for at, match in enumerate(matches(query, may_be))}
     return {"depth": query.depth, **texts, **spans, **query.visible.values}
 
 
@@ -256,7 +263,7 @@ class SqliteSearch(SqliteTable, Search):
         self._missing = set[int]()  # groups that memory cannot tell of
         self._index = None if index is None or index.holds_nothing else index
         self._alone_words: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
-        self._own_stems: dict[str, Mapping[str, str] | None] = {}  # by areas
+        self._lines: dict[frozenset[int], Mapping[str, str] | None] = {}  # by areas
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -348,7 +355,10 @@ class SqliteSearch(SqliteTable, Search):
         self._require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         each = (_sentence(at, number, query) for at in range(len(best)))
-        scored = self._execute(" UNION ALL ".join(each), **_parameters(query, number))
+        parameters = _parameters(
+            query, number, partial(self._may_be, self._gathered(query.visible))
+        )
+        scored = self._execute(" UNION ALL ".join(each), **parameters)
         for at, id_, score in scored:
             best[at].append((score, id_))
         return best
@@ -433,28 +443,38 @@ class SqliteSearch(SqliteTable, Search):
         return super()._corrections(words, visible)
 
     def _having(self, words: Collection[str], visible: VisibleRows) -> set[str]:
-        own = self._own(visible)
-        if own is None:
+        lines = self._gathered(visible)
+        if lines is None:
             return super()._having(words, visible)
         stems = self._stems.of(words).items()
-        return {word for word, it in stems if it and f" {it} " in own.get(it[0], "")}
+        return {word for word, it in stems if it and f" {it} " in lines.get(it[0], "")}
+
+    def _may_be(self, lines: Mapping[str, str] | None, term: Term) -> bool:
+        """Whether a term may be in the memories of these gathered stems, by what is known of it."""
+        stem = self._stems.known.get(term.text)
+        if lines is None or term.starts or not stem:
+            return True
+        line = lines.get(stem[0], "")
+        return f" {stem} " in line or f" {stem}{BORROWED} " in line
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
-        own = self._own(visible)
-        if own is None:
+        lines = self._gathered(visible)
+        if lines is None:
             vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
             return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
-        return {it for form in forms for it in likely_in(own.get(form[0], ""), form)}
+        return {it for form in forms for it in likely_in(lines.get(form[0], ""), form)}
 
-    def _own(self, visible: VisibleRows) -> Mapping[str, str] | None:
-        """The stems of own words by first letter, as stored; None where those of some are not."""
-        areas = {area_of(first) for spans in visible.spans.values() for first, _ in spans}
-        key = json.dumps(sorted(areas))
-        if key not in self._own_stems:
-            self._own_stems[key] = self._read_own(key)
-        return self._own_stems[key]
+    def _gathered(self, visible: VisibleRows) -> Mapping[str, str] | None:
+        """The gathered stems by first letter; None where those of some memories are missing."""
+        spans = list(chain.from_iterable(visible.spans.values()))
+        if any(area_of(first) != area_of(last) for first, last in spans):
+            return None
+        areas = frozenset(area_of(first) for first, _ in spans)
+        if areas not in self._lines:
+            self._lines[areas] = self._read_lines(areas)
+        return self._lines[areas]
 
-    def _read_own(self, areas: str) -> Mapping[str, str] | None:
+    def _read_lines(self, areas: Collection[int]) -> Mapping[str, str] | None:
         rows = self._execute(
             f"""SELECT CAST(a.stems AS BLOB),
                        EXISTS (SELECT 1
@@ -464,15 +484,15 @@ class SqliteSearch(SqliteTable, Search):
                                 WHERE s.area = area.value AND {indexed("m")})
                   FROM json_each(:areas) area
                   LEFT JOIN area_stems a ON a.area = area.value""",
-            areas=areas,
+            areas=json.dumps(list(areas)),
         ).fetchall()
         if any(is_behind for _, is_behind in rows):
             return None
         lines = chain.from_iterable(decoded(stems or b"").split("\n") for stems, _ in rows)
-        own: dict[str, str] = {}
+        by_letter: dict[str, str] = {}
         for line in lines:
-            own[line[1:2]] = own.get(line[1:2], "") + line
-        return own
+            by_letter[line[1:2]] = by_letter.get(line[1:2], "") + line
+        return by_letter
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         is_cached = self._location(visible) and not any(it.starts for it in terms)
