@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -65,9 +65,9 @@ def gather_stems(path: Path) -> None:
         while after is not None:
             missing, after = index.missing_stems(after)
             index.store_stems(missing)
-        areas: Sequence[int] = index.areas_behind()
-        while areas:
-            areas = index.gather_stems(areas)
+        for area in index.areas_behind():
+            while index.gather_stems(area):
+                pass
         database.execute("COMMIT")
 
 

@@ -283,15 +283,6 @@ class _Chunk(NamedTuple):
         )
 
 
-_NOTHING = _Chunk((), (), (), ())
-_AROUND = string.punctuation  # a word, and no part of one
-
-
-def _is_plain(chunk: str) -> bool:
-    """Whether it is a word, as the pattern would find, but sooner."""
-    return chunk.isalpha() and chunk.isascii() and (chunk.islower() or chunk.istitle())
-
-
 def _is_doubtful(word: str) -> bool:
     """Whether it may be misspelt; not one with forms, which is spelt as it should be."""
     return len(word) >= SHORTEST_TYPO and word.isalpha() and word not in WITH_FORMS
@@ -312,20 +303,17 @@ class _Lexicons:
         return _Chunk.of(list(self._words(chunk)))
 
     def _significant(self, chunk: str) -> _Chunk:
-        word = chunk.strip(_AROUND)
-        if _is_plain(word):  # as most are
+        word = chunk.strip(string.punctuation)  # which is no part of a word
+        if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # as most are
             text = _folded(word, self._features)
             if text in STOPWORDS:
-                return _NOTHING
+                return _Chunk.of(())
             piece = Piece((Term(text),))
             return _Chunk((word,), (piece,), (text,), (text,) if _is_doubtful(text) else ())
         pieces = [(word, _kept(piece)) for word, piece in self._words(chunk)]
         return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
 
     def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
-        if _is_plain(chunk):
-            yield chunk, self._piece("word", chunk)
-            return
         for it in forms.piece_pattern(self._features).finditer(chunk):
             yield it.group(), self._piece(it.lastgroup or "", it.group())
 
@@ -428,11 +416,7 @@ def is_one_edit(word: str, other: str) -> bool:
         word, other = other, word
     if len(other) - len(word) > 1 or word == other:
         return False
-    same = 0
-    for letter, its in zip(word, other):  # noqa: B905 - slower
-        if letter != its:
-            break
-        same += 1
+    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
     ending, other_ending = word[same:], other[same:]
     if len(word) < len(other):
         return ending == other_ending[1:]

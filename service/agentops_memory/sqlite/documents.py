@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 
 from ..errors import DamagedRow
-from ..memory.memory import MemoryId
+from ..memory.memory import MemoryId, indexed
 from ..memory.space import FIRST, GLOBAL_AREA
 from ..recall.stems import Entry, Stems
 from ..recall.visibility import Borrowing, Document, row_number
@@ -21,6 +21,12 @@ AT_ONCE = 128  # documents of one statement, and of one commit that no change wa
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
              UNION
             SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
+
+GATHERED = "spaces s LEFT JOIN area_stems a ON a.area = s.area"
+IS_BEHIND = f"""EXISTS (SELECT 1
+                          FROM memories m INDEXED BY memories_in_space
+                         WHERE m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
+                               AND {indexed("m")})"""
 
 Row = tuple[int, str, str, str, str]
 """What a full-text table holds of a document: its number, and its columns."""
@@ -123,10 +129,9 @@ class Documents(SqliteTable, Borrowing):
 
     def _forget_areas(self, documents: Mapping[MemoryId, Document]) -> None:
         """Their words may be others now; no word that is erased stays among them."""
-        areas = {it.area for it in documents.values()}
-        self._connection.executemany(
-            "DELETE FROM area_stems WHERE area = ?", [(it,) for it in areas]
-        )
+        areas = json.dumps(list({it.area for it in documents.values()}))
+        listed = "SELECT value FROM json_each(:areas)"
+        self._execute(f"DELETE FROM area_stems WHERE area IN ({listed})", areas=areas)
 
     def _by_partition(
         self, documents: Mapping[MemoryId, Document]

@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
@@ -332,9 +332,9 @@ class SqliteMaintenance(ABC):
             for start in range(0, len(missing), STEMMED):
                 some = missing[start : start + STEMMED]
                 await self.write(caller, lambda tx, them: tx.index.store_stems(them), some)
-        areas: Sequence[int] = await self.read(caller, lambda tx: tx.index.areas_behind())
-        while areas:
-            areas = await self.write(caller, lambda tx, them: tx.index.gather_stems(them), areas)
+        for area in await self.read(caller, lambda tx: tx.index.areas_behind()):
+            while await self.write(caller, lambda tx, one: tx.index.gather_stems(one), area):
+                pass
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """A page says nothing about what was read before, so both are checked."""

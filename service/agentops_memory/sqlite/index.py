@@ -38,12 +38,12 @@ from ..recall.text import (
 from ..recall.visibility import AREA, Document
 from .connection import NO_GROUP, known_stems, ours, token_of
 from .dialect import SqliteTable, decoded
-from .documents import AREAS, AT_ONCE, Documents, entries_of
+from .documents import AREAS, AT_ONCE, GATHERED, IS_BEHIND, Documents, entries_of
 from .partitions import Partitions, table
 
 LOOKED = 2_000  # memories whose stems are looked for together
 STEMMED = 20  # memories whose stems are found while other changes wait
-GATHERED = 500  # memories whose stems are gathered while they do, 10 us each
+READ_AT_ONCE = 500  # memories whose stored stems are gathered while they do, 10 us each
 MOVED = 200  # memories that are moved, or taken out, together
 
 
@@ -383,27 +383,11 @@ class Index(SqliteTable):
 
     def areas_behind(self) -> list[int]:
         """The areas of which not all stems are gathered."""
-        return self._scalars(
-            f"""SELECT DISTINCT s.area
-                  FROM spaces s
-                  LEFT JOIN area_stems a ON a.area = s.area
-                 WHERE EXISTS (SELECT 1
-                                 FROM memories m {self._sql.hint("memories_in_space")}
-                                WHERE m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
-                                      AND {indexed("m")})
-                       AND s.area <> {UNINDEXED_AREA}"""
-        )
+        where = f"{IS_BEHIND} AND s.area <> {UNINDEXED_AREA}"
+        return self._scalars(f"SELECT DISTINCT s.area FROM {GATHERED} WHERE {where}")
 
-    def gather_stems(self, areas: Sequence[int]) -> Sequence[int]:
-        """Gather stored stems of the next memories of areas; the areas where there may be more."""
-        done = gathered = 0
-        while done < len(areas) and gathered < GATHERED:
-            count = self._gather_stems(areas[done])
-            gathered += count or 1
-            done += count < GATHERED
-        return areas[done:]
-
-    def _gather_stems(self, area: int) -> int:
+    def gather_stems(self, area: int) -> bool:
+        """Gather stored stems of the next memories of an area; whether there may be more."""
         row = self._execute(
             "SELECT last_id, CAST(stems AS BLOB) FROM area_stems WHERE area = :area", area=area
         ).fetchone()
@@ -416,24 +400,20 @@ class Index(SqliteTable):
                   LEFT JOIN memory_stems t ON t.memory_id = m.id
                  WHERE s.area = :area AND m.id > :last AND {indexed("m")}
               ORDER BY m.id
-                 LIMIT {GATHERED}""",
-            area=area,
-            last=last,
-        )
+                 LIMIT {READ_AT_ONCE}""",
+            area=area, last=last,
+        )  # fmt: skip
         with suppress(ValueError):  # of damaged ones
             for id_, stems in rows.fetchall():
                 if stems is None:
                     break
                 marked.update(Entry.loaded(stems.decode()).marked)
                 last, count = id_, count + 1
-        if count:
-            self._execute(
-                "REPLACE INTO area_stems (area, last_id, stems) VALUES (:area, :last, :stems)",
-                area=area,
-                last=last,
-                stems=by_letter(marked),
-            )
-        return count
+        self._connection.execute(
+            "REPLACE INTO area_stems (area, last_id, stems) SELECT ?, ?, ? WHERE ?",
+            (area, last, by_letter(marked), count),
+        )
+        return count == READ_AT_ONCE
 
     def recreate(self, partition: int) -> None:
         """Put one that is made of the memories in its place, and read nothing of the old one."""

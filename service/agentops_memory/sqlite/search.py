@@ -4,14 +4,15 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
 from itertools import chain
 from operator import itemgetter
 
 from ..errors import Damaged, TimedOut, Unreadable
+from ..light import replace
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId, end_of, indexed, undeleted
 from ..memory.ranking import NAMED, PRIOR_MEMORIES, SAID, Scored, Totals, weights_of
@@ -38,7 +39,7 @@ from ..recall.visibility import (
 )
 from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, decoded, is_damage, primary_code
-from .documents import Documents, entries_of
+from .documents import GATHERED, IS_BEHIND, Documents, entries_of
 from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
 
 LONGEST = timedelta(seconds=30)  # that reading a group into memory takes
@@ -166,16 +167,12 @@ _COUNTS = """
       FROM json_each(:matches) wanted"""
 
 
-def matches(query: IndexQuery, may_be: Callable[[Term], bool]) -> tuple[str, ...]:
-    """What each sentence matches, as FTS5 reads it; for every word the whole text is one.
-
-    What cannot be there adds nothing, but FTS5 would count the rows that have it elsewhere.
-    """
+def matches(query: IndexQuery) -> tuple[str, ...]:
+    """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
     if query.tier is Tier.EVERY:
         texts: tuple[str, ...] = (" AND ".join(f"({_piece(it)})" for it in query.query.every),)
     else:
-        each = [it.terms for it in query.query.sentences]
-        texts = tuple(any_of(list(filter(may_be, terms)) or terms[:1]) for terms in each)
+        texts = tuple(any_of(sentence.terms) for sentence in query.query.sentences)
     return tuple(in_columns(OWN_COLUMNS, it) if query.own else it for it in texts)
 
 
@@ -201,15 +198,13 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
                  FROM ({ranges} ORDER BY score, id LIMIT :depth)"""
 
 
-def _parameters(
-    query: IndexQuery, number: int, may_be: Callable[[Term], bool]
-) -> dict[str, object]:
+def _parameters(query: IndexQuery, number: int) -> dict[str, object]:
     spans = {
         f"{end}_{at}": value
         for at, span in enumerate(query.visible.spans[number])
         for end, value in zip(("first", "last"), span, strict=True)
     }
-    texts = {f"match_{at}": match for at, match in enumerate(matches(query, may_be))}
+    texts = {f"match_{at}": match for at, match in enumerate(matches(query))}
     return {"depth": query.depth, **texts, **spans, **query.visible.values}
 
 
@@ -355,9 +350,7 @@ class SqliteSearch(SqliteTable, Search):
         self._require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         each = (_sentence(at, number, query) for at in range(len(best)))
-        parameters = _parameters(
-            query, number, partial(self._may_be, self._gathered(query.visible))
-        )
+        parameters = _parameters(self._without_absent(query), number)
         scored = self._execute(" UNION ALL ".join(each), **parameters)
         for at, id_, score in scored:
             best[at].append((score, id_))
@@ -449,13 +442,26 @@ class SqliteSearch(SqliteTable, Search):
         stems = self._stems.of(words).items()
         return {word for word, it in stems if it and f" {it} " in lines.get(it[0], "")}
 
-    def _may_be(self, lines: Mapping[str, str] | None, term: Term) -> bool:
-        """Whether a term may be in the memories of these gathered stems, by what is known of it."""
-        stem = self._stems.known.get(term.text)
-        if lines is None or term.starts or not stem:
-            return True
-        line = lines.get(stem[0], "")
-        return f" {stem} " in line or f" {stem}{BORROWED} " in line
+    def _without_absent(self, query: IndexQuery) -> IndexQuery:
+        """The same without terms that none of the memories has, by what is known of them.
+
+        They add nothing, but FTS5 would count the rows of other projects that have them.
+        """
+        lines, known = self._gathered(query.visible), self._stems.known
+        if lines is None:
+            return query
+        absent = {
+            term
+            for term in query.terms
+            if (stem := known.get(term.text)) and not term.starts
+            if f" {stem} " not in (line := lines.get(stem[0], ""))
+            if f" {stem}{BORROWED} " not in line
+        }
+        sentences = [
+            it._replace(terms=tuple(t for t in it.terms if t not in absent) or it.terms[:1])
+            for it in query.query.sentences
+        ]
+        return replace(query, query=replace(query.query, sentences=tuple(sentences)))
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
         lines = self._gathered(visible)
@@ -476,22 +482,17 @@ class SqliteSearch(SqliteTable, Search):
 
     def _read_lines(self, areas: Collection[int]) -> Mapping[str, str] | None:
         rows = self._execute(
-            f"""SELECT CAST(a.stems AS BLOB),
-                       EXISTS (SELECT 1
-                                 FROM spaces s
-                                CROSS JOIN memories m {self._sql.hint("memories_in_space")}
-                                   ON m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
-                                WHERE s.area = area.value AND {indexed("m")})
-                  FROM json_each(:areas) area
-                  LEFT JOIN area_stems a ON a.area = area.value""",
+            f"""SELECT CAST(a.stems AS BLOB), max({IS_BEHIND})
+                  FROM {GATHERED}
+                 WHERE s.area IN (SELECT value FROM json_each(:areas))
+              GROUP BY s.area""",
             areas=json.dumps(list(areas)),
         ).fetchall()
         if any(is_behind for _, is_behind in rows):
             return None
-        lines = chain.from_iterable(decoded(stems or b"").split("\n") for stems, _ in rows)
-        by_letter: dict[str, str] = {}
-        for line in lines:
-            by_letter[line[1:2]] = by_letter.get(line[1:2], "") + line
+        by_letter = defaultdict[str, str](str)
+        for line in chain.from_iterable(decoded(stems or b"").split("\n") for stems, _ in rows):
+            by_letter[line[1:2]] += line
         return by_letter
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
