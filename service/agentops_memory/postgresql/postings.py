@@ -5,11 +5,11 @@ a version that another process has made is not there, and postings answer.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, chain
 from math import inf
 from threading import Lock
 from typing import NamedTuple
@@ -49,6 +49,7 @@ OWN = sum(
 )  # the bits of a memory's own words
 
 LONGEST = 1_500  # bytes of a stem that a key of an index holds
+SURE = LONGEST // 4  # characters that are never more bytes
 
 
 def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
@@ -58,7 +59,9 @@ def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
         once = 1 << shift
         for stem in stems[:most]:
             counts[stem] = counts.get(stem, 0) + once
-    return {stored_term(stem): often for stem, often in counts.items()}
+    for stem in [it for it in counts if len(it) > SURE]:
+        counts[stored_term(stem)] = counts.pop(stem)
+    return counts
 
 
 @lru_cache(65_536)
@@ -68,7 +71,7 @@ def unpacked(counts: Counts) -> tuple[int, ...]:
 
 def stored_term(stem: str) -> str:
     """The stem; of one that no key could hold, its beginning and a digest."""
-    if len(stem) * 4 <= LONGEST or len(encoded := stem.encode()) <= LONGEST:
+    if len(stem) <= SURE or len(encoded := stem.encode()) <= LONGEST:
         return stem
     return f"{encoded[:1000].decode(errors='ignore')}\x02{sha256(encoded).hexdigest()}"
 
@@ -78,6 +81,8 @@ Having = Mapping[MemoryId, Counts]
 
 AT_ONCE = 10_000  # rows between two looks at the clock
 BEYOND = "\U0010ffff"  # what no stem begins with
+AMONG = "term = ANY(CAST(:stems AS TEXT[]))"
+BEGINNING = "term >= :start AND term < :beyond"
 FEW = 2  # areas that are named one by one
 
 
@@ -97,18 +102,16 @@ class Postings(Table):
         )
 
     def of(
-        self, areas: Sequence[int], stems: Iterable[str]
+        self, areas: Sequence[int], condition: str, **values: object
     ) -> tuple[dict[str, dict[MemoryId, Counts]], dict[MemoryId, int]]:
-        """Of each stem the memories of areas that have it; and the lengths of all these."""
+        """Of each stem for which a condition holds, its memories in areas; and their lengths."""
         postings: dict[str, dict[MemoryId, Counts]] = {}
         lengths: dict[MemoryId, int] = {}
-        where, values = in_areas(areas)
+        where, numbers = in_areas(areas)
         rows = self._execute(
-            f"""SELECT term, memory, length, counts
-                  FROM postings
-                 WHERE {where} AND term = ANY(CAST(:stems AS TEXT[]))""",
-            stems=list(stems),
+            f"SELECT term, memory, length, counts FROM postings WHERE {where} AND {condition}",
             **values,
+            **numbers,
         )
         for number, (term, memory, length, counts) in enumerate(rows.fetchall()):
             if not number % AT_ONCE:
@@ -116,26 +119,6 @@ class Postings(Table):
             postings.setdefault(term, {})[memory] = counts
             lengths[memory] = length
         self._require_time()
-        return postings, lengths
-
-    def beginning(
-        self, areas: Sequence[int], start: str
-    ) -> tuple[dict[MemoryId, Counts], dict[MemoryId, int]]:
-        """The same of all stems that begin with a text, together."""
-        postings: dict[MemoryId, Counts] = {}
-        lengths: dict[MemoryId, int] = {}
-        where, values = in_areas(areas)
-        rows = self._execute(
-            f"""SELECT memory, length, counts
-                  FROM postings
-                 WHERE {where} AND term >= :start AND term < :end""",
-            start=start,
-            end=f"{start}{BEYOND}",
-            **values,
-        )
-        for memory, length, counts in rows.fetchall():
-            postings[memory] = postings.get(memory, 0) + counts
-            lengths[memory] = length
         return postings, lengths
 
     def starting(
@@ -190,34 +173,27 @@ class Postings(Table):
         rows = self._execute(
             f"""SELECT term, count(*)
                   FROM postings
-                 WHERE {_in_group(number, own=own)} AND term = ANY(CAST(:stems AS TEXT[]))
+                 WHERE {_in_group(number, own=own)} AND {AMONG}
               GROUP BY term""",
             number=number,
             stems=list(stems),
         )
         return dict(rows.fetchall())
 
-    def having_all(self, number: int, stems: Sequence[str], *, own: bool) -> int:
+    def having_some(
+        self, number: int, condition: str, *, own: bool, least: int = 1, **values: object
+    ) -> int:
+        """How many memories of a group have so many of the stems for which a condition holds."""
         return self._number(
             f"""SELECT count(*)
                   FROM (SELECT memory
                           FROM postings
-                         WHERE {_in_group(number, own=own)} AND term = ANY(CAST(:stems AS TEXT[]))
+                         WHERE {_in_group(number, own=own)} AND {condition}
                       GROUP BY memory
-                        HAVING count(*) = :most) its""",
+                        HAVING count(*) >= :least) its""",
             number=number,
-            stems=list(stems),
-            most=len(set(stems)),
-        )
-
-    def having_beginning(self, number: int, start: str, *, own: bool) -> int:
-        return self._number(
-            f"""SELECT count(DISTINCT memory)
-                  FROM postings
-                 WHERE {_in_group(number, own=own)} AND term >= :start AND term < :end""",
-            number=number,
-            start=start,
-            end=f"{start}{BEYOND}",
+            least=least,
+            **values,
         )
 
 
@@ -294,16 +270,15 @@ class GroupWeights:
         """How many memories of the group have each term: all its stems, or one that so begins."""
         single = {term: it[0] for term, it in stems_of.items() if len(it) == 1 and not term.starts}
         known = self.having(single.values(), own=own)
-        counts = {term: known[stem] for term, stem in single.items()}
+        counts, some = {term: known[it] for term, it in single.items()}, self._postings.having_some
         for term, stems in stems_of.items():
             if term.starts and len(stems) == 1:
-                counts[term] = self._postings.having_beginning(self._number, stems[0], own=own)
+                start, beyond = stems[0], f"{stems[0]}{BEYOND}"
+                counts[term] = some(self._number, BEGINNING, own=own, start=start, beyond=beyond)
             elif term not in single:
-                counts[term] = self._postings.having_all(self._number, stems, own=own)
+                every = list(set(stems))
+                counts[term] = some(self._number, AMONG, own=own, least=len(every), stems=every)
         return counts
-
-
-MOST_KNOWN = 65_536  # counts of which is remembered how often they are
 
 
 class StoredWords(FoundWords):
@@ -320,20 +295,19 @@ class StoredWords(FoundWords):
         stems_of: Mapping[Term, Stem],
         weights: GroupWeights | None,
     ) -> None:
-        weighed = ALONE if weights is None else often_by(query.weights, own=query.own)
         stems = {stem for term, it in stems_of.items() if not term.starts for stem in it}
-        of_stems, lengths = postings.of(areas, stems)
+        of_stems, lengths = postings.of(areas, AMONG, stems=list(stems))
         self.counts: dict[Term, Having] = {}
         for term, it in stems_of.items():
             if term.starts and len(it) == 1:
-                self.counts[term], more = postings.beginning(areas, it[0])
+                of_each, more = postings.of(
+                    areas, BEGINNING, start=it[0], beyond=f"{it[0]}{BEYOND}"
+                )
+                self.counts[term] = _sums(of_each.values())
                 lengths |= more
             else:
                 self.counts[term] = _having_all([of_stems.get(stem, {}) for stem in it])
-        often = {
-            term: {memory: often for memory, counts in it.items() if (often := weighed[counts])}
-            for term, it in self.counts.items()
-        }
+        often = {term: _often(it, query, weights) for term, it in self.counts.items()}
         if weights is None:
             having: Mapping[Term, int] = {term: len(it) for term, it in often.items()}
             totals = Totals.alone(postings.memories(areas))
@@ -343,35 +317,32 @@ class StoredWords(FoundWords):
         super().__init__(totals, often, having, lengths)
 
 
-class Weighed(dict[Counts, float]):
-    """How often a stem stands in a memory, by the weights of the fields; found once for counts."""
-
-    def __init__(self, weigh: Callable[[tuple[int, ...]], float]) -> None:
-        self._weigh = weigh
-
-    def __missing__(self, counts: Counts) -> float:
-        often = self._weigh(unpacked(counts))
-        if len(self) < MOST_KNOWN:
-            self[counts] = often
-        return often
+def of_fields(counts: Counts, *, own: bool) -> tuple[int, ...]:
+    """How often a stem stands in each field, or in those of a memory's own words."""
+    return unpacked(counts & OWN if own else counts)
 
 
-@cache
-def often_by(weights: tuple[float, ...], *, own: bool) -> Weighed:
-    of_field = tuple(it is not Field.CONTEXT or not own for it in Field)
+def _often(
+    having: Having, query: IndexQuery, weights: GroupWeights | None
+) -> dict[MemoryId, float]:
+    """How often a term stands in memories, by the weights of the fields, if at all."""
 
-    def weigh(counts: tuple[int, ...]) -> float:
-        return frequency(tuple(it * on for it, on in zip(counts, of_field, strict=True)), weights)
+    def weighed(counts: Counts) -> float:
+        fields = of_fields(counts, own=query.own)
+        if weights is not None:
+            return frequency(fields, query.weights)
+        title, content, _, tags = fields
+        return NAMED * bool(title or tags) + SAID * bool(content)
 
-    return Weighed(weigh)
+    often = {counts: weighed(counts) for counts in set(having.values())}
+    return {memory: it for memory, counts in having.items() if (it := often[counts])}
 
 
-def _alone(counts: tuple[int, ...]) -> float:
-    title, content, _, tags = counts
-    return NAMED * bool(title or tags) + SAID * bool(content)
-
-
-ALONE = Weighed(_alone)
+def _sums(of_each: Iterable[Having]) -> Having:
+    sums: dict[MemoryId, Counts] = {}
+    for memory, counts in chain.from_iterable(it.items() for it in of_each):
+        sums[memory] = sums.get(memory, 0) + counts
+    return sums
 
 
 def _having_all(of_stems: Sequence[Having]) -> Having:

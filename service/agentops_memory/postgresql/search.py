@@ -2,23 +2,21 @@
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 from math import ceil
 
 from psycopg import errors
 
 from ..errors import Damaged, TimedOut
-from ..light import dataclass, field
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
 from ..memory.ranking import Scored, frequency, scored
-from ..memory.search import Field, TermScore
+from ..memory.search import TermScore
 from ..recall.features import Features
 from ..recall.group import Lookup
 from ..recall.query import Term
 from ..recall.search import (
-    FIELDS,
     QueryWords,
     RowLookup,
     Search,
@@ -28,7 +26,7 @@ from ..recall.search import (
     weightings,
 )
 from ..recall.stems import UNKNOWN, Stems
-from ..recall.visibility import IndexQuery, Row, Span, Visibility, VisibleRows, area_of
+from ..recall.visibility import IndexQuery, Row, Visibility, VisibleRows, area_of
 from .connection import POSTGRESQL, PostgresConnection
 from .postings import (
     OWN,
@@ -37,65 +35,9 @@ from .postings import (
     Postings,
     StoredWords,
     StoredWorth,
+    of_fields,
     stored_term,
-    unpacked,
 )
-
-
-@dataclass(eq=False)
-class Source:
-    postings: Postings
-    _features: Features
-    _stems: Stems
-    _cached: IndexMemory
-    _weights: dict[int, GroupWeights] = field(default_factory=dict)
-
-    @contextmanager
-    def found(self, query: IndexQuery) -> Iterator[tuple[QueryWords, Sessions | None] | None]:
-        """The words of a query in memory, if all of its areas are there as of this snapshot."""
-        visible, terms = query.visible, query.terms
-        stem_of = self._stems.of([term.text for term in terms])
-        is_plain = all(stem_of.values()) and not any(term.starts for term in terms)
-        if len(visible.spans) != 1 or visible.is_alone or not is_plain:
-            yield None
-            return
-        stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
-        ((number, spans),) = visible.spans.items()
-        weights = self._weights_of(number)
-        with self._cached.of(self._areas(number, spans), weights.versions) as areas:
-            if areas is None:
-                yield None
-                return
-            vocabulary = self._cached.vocabulary
-            numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
-            known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
-            parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
-            yield Lookup(parts, numbers, own=query.own), None
-
-    def stored(self, query: IndexQuery, number: int) -> StoredWords:
-        areas = self._areas(number, query.visible.spans[number])
-        terms = query.terms
-        stems = self._stems.of_texts([term.text for term in terms])
-        stems_of = {
-            term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)
-        }
-        weights = None if query.visible.is_alone else self._weights_of(number)
-        return StoredWords(self.postings, query, areas, stems_of, weights)
-
-    def _weights_of(self, number: int) -> GroupWeights:
-        if number not in self._weights:
-            known = self._cached.counts
-            self._weights[number] = GroupWeights(self.postings, number, self._features, known)
-        return self._weights[number]
-
-    def _areas(self, number: int, spans: Sequence[Span]) -> list[int]:
-        areas: list[int] = []
-        for first, last in spans:
-            if area_of(first) == area_of(last):
-                areas.append(area_of(first))
-            else:  # all of the group's own
-                areas += self.postings.areas_of(number)
-        return areas
 
 
 def _added(
@@ -103,12 +45,7 @@ def _added(
 ) -> Mapping[Term, TermScore]:
     added: dict[Term, TermScore] = {}
     for term in terms:
-        counts = tuple(
-            0 if query.own and it is Field.CONTEXT else count
-            for it, count in zip(
-                FIELDS, unpacked(words.counts.get(term, {}).get(memory, 0)), strict=True
-            )
-        )
+        counts = of_fields(words.counts.get(term, {}).get(memory, 0), own=query.own)
         if any(counts):
             idf, norm = words.idf(term), words.norm(memory)
             score, limit, *alone = (
@@ -157,7 +94,8 @@ class PostgresSearch(Search):
     ) -> None:
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._source = Source(Postings(connection), features, stems, cached)
+        self._postings, self._features, self._cached = Postings(connection), features, cached
+        self._weights: dict[int, GroupWeights] = {}
         super().__init__(memories, visibility, RowLookup(connection, POSTGRESQL), stems)
 
     @contextmanager
@@ -166,7 +104,7 @@ class PostgresSearch(Search):
         within = max(min(timeout.total_seconds(), left), 0.001)
         self._connection.execute("SAVEPOINT words")
         self._limit(within)
-        self._source.postings.end = time.monotonic() + within
+        self._postings.end = time.monotonic() + within
         try:
             yield
             if within < AFTERWARDS.total_seconds():  # else what follows may have as long
@@ -182,7 +120,7 @@ class PostgresSearch(Search):
             self._go_back()
             raise Damaged("Full-text search is unavailable.") from error
         finally:
-            self._source.postings.end = self._end
+            self._postings.end = self._end
 
     def _go_back(self) -> None:
         """Undo what was tried, and its limit, within which that has to be done, too."""
@@ -199,19 +137,61 @@ class PostgresSearch(Search):
         timeout = {"timeout": str(ceil(seconds * 1000))}
         self._connection.execute("SELECT set_config('statement_timeout', :timeout, TRUE)", timeout)
 
-    def _in_memory(
-        self, query: IndexQuery
-    ) -> AbstractContextManager[tuple[QueryWords, Sessions | None] | None]:
-        return self._source.found(query)
+    @contextmanager
+    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[QueryWords, Sessions | None] | None]:
+        """The words in memory, if all areas are there as of this snapshot."""
+        visible, terms = query.visible, query.terms
+        stem_of = self._stems.of([term.text for term in terms])
+        is_plain = all(stem_of.values()) and not any(term.starts for term in terms)
+        if len(visible.spans) != 1 or visible.is_alone or not is_plain:
+            yield None
+            return
+        stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
+        (number,) = visible.spans
+        weights = self._weights_of(number)
+        with self._cached.of(self._areas(visible, number), weights.versions) as areas:
+            if areas is None:
+                yield None
+                return
+            vocabulary = self._cached.vocabulary
+            numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
+            known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
+            parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
+            yield Lookup(parts, numbers, own=query.own), None
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
-            yield sentences(query, self._source.stored(query, number), self._lookup)
+            yield sentences(query, self._words(query, number), self._lookup)
+
+    def _words(self, query: IndexQuery, number: int) -> StoredWords:
+        terms = query.terms
+        stems = self._stems.of_texts([term.text for term in terms])
+        stems_of = {
+            term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)
+        }
+        weights = None if query.visible.is_alone else self._weights_of(number)
+        areas = self._areas(query.visible, number)
+        return StoredWords(self._postings, query, areas, stems_of, weights)
+
+    def _weights_of(self, number: int) -> GroupWeights:
+        if number not in self._weights:
+            known = self._cached.counts
+            self._weights[number] = GroupWeights(self._postings, number, self._features, known)
+        return self._weights[number]
+
+    def _areas(self, visible: VisibleRows, number: int) -> list[int]:
+        areas: list[int] = []
+        for first, last in visible.spans[number]:
+            if area_of(first) == area_of(last):
+                areas.append(area_of(first))
+            else:  # all of the group's own
+                areas += self._postings.areas_of(number)
+        return areas
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stems = self._stems.of([term.text for term in terms])
         names = [stored_term(stems[term.text]) for term in terms]
-        areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
+        areas = [it for number in visible.spans for it in self._areas(visible, number)]
         rows = self._connection.execute(
             f"""SELECT stems.term, sum(counted.rows)
                   FROM unnest(CAST(:stems AS TEXT[])) AS stems (term)
@@ -229,17 +209,16 @@ class PostgresSearch(Search):
         return [counts.get(stem, 0) for stem in names]
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
-        areas = [area_of(first) for spans in visible.spans.values() for first, _ in spans]
-        postings = self._source.postings
+        areas = [it for number in visible.spans for it in self._areas(visible, number)]
         heads = [form[:size] for form in forms for size in SPELT_OUT]
-        following = postings.starting(areas, heads, letters=1)
+        following = self._postings.starting(areas, heads, letters=1)
         starts = {it for form in forms for it in _starts(form, following)}
         shorter = {it[:size] for it in starts for size in range(2, len(it))}
-        return [*postings.starting(areas, sorted(starts)), *shorter]
+        return [*self._postings.starting(areas, sorted(starts)), *shorter]
 
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
-        words = self._source.stored(query, number)
+        words = self._words(query, number)
         added = {id_: _added(words, query, terms, id_) for id_ in rows}
         return sentences(query, words, self._lookup), added
