@@ -364,17 +364,19 @@ class PostgresEngine:
             outcome = await line.made(change)
             if outcome is not None:
                 return answer_of(outcome)
-        outcome = (await self._make(own, [change]))[change]
+        outcome = (await self._make(own, [change], noop))[change]
         assert outcome is not None
         return answer_of(outcome)
 
-    async def _make(self, lock: Lock, changes: Sequence[Change]) -> Outcomes:
+    async def _make(
+        self, lock: Lock, changes: Sequence[Change], committing: Callable[[], None]
+    ) -> Outcomes:
         """Make changes together, as soon as there is a connection for it."""
 
         def others() -> int:
             return self._waiting[lock.tenant] - len(changes)
 
-        work = partial(self._transactions.write, lock, changes, others)
+        work = partial(self._transactions.write, lock, changes, others, committing)
         try:
             writing = await self._begun(changes[0].until, work, writes=True)
         except Busy as busy:  # of those that waited for too long; others have more time

@@ -43,6 +43,9 @@ class Entry(NamedTuple):
     stems: dict[str, Counts]
 
 
+Posting = tuple[int, str, MemoryId]
+"""An area, a stem, and a memory that has it."""
+
 Placed = tuple[tuple[MemoryId, Document], Entry]
 """A memory, what the index holds of it, and its words."""
 
@@ -80,7 +83,7 @@ class Portion(NamedTuple):
     area: int
     after: MemoryId
     last: MemoryId
-    postings: Sequence[tuple[str, MemoryId]]
+    postings: Sequence[Posting]
 
 
 class Index(Borrowing):
@@ -171,8 +174,10 @@ class Index(Borrowing):
     def _of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         if not ids:
             return {}
-        listed = f"m.id IN (SELECT value FROM {self._sql.ids('listed')})"
-        return dict(self._read(listed, "ORDER BY m.id", ids=json.dumps(list(ids))))
+        # Each by itself: of few memories the planner would rather read all.
+        listed = f"""{self._sql.ids("listed")}
+               CROSS JOIN LATERAL (SELECT * FROM memories WHERE id = listed.value OFFSET 0) m"""
+        return dict(self._read(listed, "TRUE", "ORDER BY m.id", ids=json.dumps(list(ids))))
 
     def _in_area(
         self, area: int, after: MemoryId = FIRST, last: MemoryId = LAST
@@ -180,13 +185,20 @@ class Index(Borrowing):
         """Those of an area's memories with ids up to the last, in the order of ids."""
         condition = "s.area = :area AND m.id > :after AND m.id <= :last"
         while some := dict(
-            self._read(condition, f"ORDER BY m.id LIMIT {BULK}", area=area, after=after, last=last)
+            self._read(
+                "memories m",
+                condition,
+                f"ORDER BY m.id LIMIT {BULK}",
+                area=area,
+                after=after,
+                last=last,
+            )
         ):
             yield some
             after = max(some)
 
     def _read(
-        self, condition: str, order: str, **values: object
+        self, memories: str, condition: str, order: str, **values: object
     ) -> Iterator[tuple[MemoryId, Document]]:
         rows = self._execute(
             f"""SELECT m.id, s.area, s.kind, s.project, m.title, m.content, m.tags,
@@ -196,7 +208,7 @@ class Index(Borrowing):
                                     AND n.id < m.id AND {indexed("n")}
                            ORDER BY n.id DESC
                               LIMIT {NEIGHBOURS})
-                  FROM memories m
+                  FROM {memories}
                   JOIN spaces s ON s.id = m.space_id
                  WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
                  {order}""",
@@ -268,22 +280,21 @@ class Index(Borrowing):
     def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
         for placed in self._with_words(documents):
             self._count(placed, sign=-1)
-            by_area: dict[int, list[tuple[str, MemoryId]]] = {}
-            for (id_, it), entry in placed:
-                by_area.setdefault(it.area, []).extend((stem, id_) for stem in entry.stems)
-            for area, postings in sorted(by_area.items()):
-                self._take_postings(area, postings)
+            self._take_postings(
+                [(it.area, stem, id_) for (id_, it), entry in placed for stem in entry.stems]
+            )
 
-    def _take_postings(self, area: int, postings: Sequence[tuple[str, MemoryId]]) -> None:
+    def _take_postings(self, postings: Sequence[Posting]) -> None:
         for gone in _portions(postings, ROWS):
+            areas, terms, memories = map(list, zip(*gone, strict=True))
             self._execute(
                 """DELETE FROM postings p
-                    USING unnest(CAST(:memories AS BIGINT[]), CAST(:terms AS TEXT[]))
-                          AS gone (memory, term)
-                    WHERE p.area = :area AND p.term = gone.term AND p.memory = gone.memory""",
-                area=area,
-                memories=[id_ for _, id_ in gone],
-                terms=[term for term, _ in gone],
+                    USING unnest(CAST(:areas AS BIGINT[]), CAST(:terms AS TEXT[]),
+                                 CAST(:memories AS BIGINT[])) AS gone (area, term, memory)
+                    WHERE p.area = gone.area AND p.term = gone.term AND p.memory = gone.memory""",
+                areas=areas,
+                terms=terms,
+                memories=memories,
             )
 
     def _forget(self, area: int) -> None:
@@ -431,7 +442,7 @@ class Index(Borrowing):
         )
         last = MemoryId(ids[-1]) if len(ids) == PORTION else LAST
         postings = self._execute(
-            """SELECT term, memory
+            """SELECT area, term, memory
                  FROM postings
                 WHERE area = :area AND memory > :after AND memory <= :last""",
             area=area,
@@ -457,7 +468,7 @@ class Index(Borrowing):
         )
         if not stands.rowcount:
             return False  # another has begun
-        self._take_postings(area, portion.postings)
+        self._take_postings(portion.postings)
         for documents in self._in_area(area, portion.after, last):
             self._put_in(documents, are_counted=True)
         if last != LAST:

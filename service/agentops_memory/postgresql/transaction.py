@@ -178,6 +178,10 @@ SELECT NULL, project, scope, id, area, partition
  WHERE kind = 'project' AND project = ANY(CAST(:projects AS TEXT[]))"""
 
 
+Begin = Callable[..., Any]
+"""Begins a transaction and takes locks, in this order; each is an expression of some values."""
+
+
 class Claims:
     """What a transaction has claimed: nobody else touches it until its end."""
 
@@ -186,31 +190,41 @@ class Claims:
         self._schema = schema
         self._taken: set[int] = set()
 
-    def tenant(self, *, alone: bool) -> None:
-        """The whole tenant, alone or beside others that claim what they touch."""
-        shared = "" if alone else "_shared"
-        self._connection.execute(
-            f"SELECT pg_advisory_xact_lock{shared}(:number)", {"number": number_of(self._schema)}
-        )
+    def begin(
+        self, begin: Begin, lock: Lock, changes: "Sequence[Change]", known: Known
+    ) -> "Sequence[Change]":
+        """Begin, and claim what changes name; those of which all was free, or the first.
 
-    def of(self, changes: "Sequence[Change]", known: Known, *, waits: bool) -> "Sequence[Change]":
-        """Claim what changes name; those are returned of which all was free, or the first.
-
-        Nothing that others wait for is held while this waits, for the first one's project alone.
-        What these changes ask first is learned with it, in one round trip: it stays true.
+        The whole tenant is claimed, alone or beside others that claim what they touch. Nothing that
+        others wait for is held while this waits, for the first one's project alone. What these
+        changes ask first is learned with it, in one round trip: it stays true.
         """
         first, targets = changes[0], [it.target for it in changes if it.target is not None]
-        if waits and first.target is not None:
-            self._claim("project", first.target[0])
+        tenant = f"pg_advisory_xact_lock{'' if lock.alone else '_shared'}(:tenant)"
+        if not targets:
+            begin(tenant, tenant=number_of(self._schema))
+            return changes
         numbers = {it: [number_of(self._schema, *name) for name in it.names] for it in changes}
-        tried = self._connection.execute(
-            """SELECT number, pg_try_advisory_xact_lock(number)
-                 FROM unnest(CAST(:numbers AS BIGINT[])) AS number""",
-            {"numbers": list({number for each in numbers.values() for number in each})},
+        begun = begin(
+            tenant,
+            "pg_advisory_xact_lock(:project)" if lock.project else "NULL",
+            # One after the other, when those before are held.
+            """ARRAY(SELECT number
+                       FROM unnest(CAST(:numbers AS BIGINT[])) AS number
+                      WHERE pg_try_advisory_xact_lock(number))""",
+            """ARRAY(SELECT nextval(CAST(CAST(:ids AS TEXT) AS regclass))
+                       FROM generate_series(1, :count)
+                   ORDER BY 1 DESC)""",
+            tenant=number_of(self._schema),
+            project=number_of(self._schema, "project", lock.project or ""),
+            numbers=list({number for each in numbers.values() for number in each}),
+            ids=f'"{self._schema}".memories_id_seq',
+            count=len(targets),
         )
         projects, sessions = [it for it, _ in targets], [it for _, it in targets]
         known_rows = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
-        self._taken |= {number for number, is_free in tried.fetchall() if is_free}
+        *_, taken, self._connection.ids = begun.fetchone()
+        self._taken.update(taken)
         for session, project, scope, id_, area, partition in known_rows.fetchall():
             with suppress(DamagedRow):  # who reads it will tell
                 if session is None:
@@ -219,7 +233,7 @@ class Claims:
                 else:
                     known.sessions[session] = project
         made = [it for it in changes if self._taken.issuperset(numbers[it])]
-        if waits and first not in made:
+        if lock.project and first not in made:
             return [first]
         for it in changes:
             it.misses += it not in made
@@ -400,7 +414,8 @@ class Change:
 Outcomes = Mapping[Change, Outcome | None]
 """Of changes, as far as they were made. None: nothing happened of it, it is to be made alone."""
 
-Make = Callable[[Sequence[Change]], Awaitable[Outcomes]]
+Make = Callable[[Sequence[Change], Callable[[], None]], Awaitable[Outcomes]]
+"""Makes changes, and calls back when all that is left of it is to wait for the commit."""
 
 
 class Line:
@@ -410,7 +425,8 @@ class Line:
         self._make_group = make
         self._waiting: dict[Change, None] = {}
         self._busy: set[Project | None] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._groups: set[asyncio.Task[None]] = set()
+        self._working: asyncio.Task[None] | None = None  # of the groups the one not committing yet
         self._is_shared = False  # whether the last group had several changes
 
     async def made(self, change: Change) -> Outcome | None:
@@ -425,8 +441,7 @@ class Line:
         answer: asyncio.Future[Outcome | None] = loop.create_future()
         change.answer, change.misses = answer, 0
         self._waiting[change] = None
-        if len(self._tasks) < AT_A_TIME:
-            self._tasks.add(asyncio.create_task(self._serve()))
+        self._begin()
         late = loop.call_at(change.until, self._refuse, change)
         try:
             return await answer
@@ -439,24 +454,40 @@ class Line:
             del self._waiting[change]
             change.settle(Failed(Busy(BUSY)))
 
-    async def _serve(self) -> None:
-        while True:
-            for _ in range(LOOP_PASSES if self._is_shared else 1):
-                await asyncio.sleep(0)
-            group = [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
-            if not group:
-                break
-            self._is_shared = len(group) > 1
-            await self._make(group)
-        self._tasks.discard(cast("Any", asyncio.current_task()))  # at once: who comes now sees it
+    def _begin(self) -> None:
+        """Make what waits, unless some is being made: who comes until its commit is in the next."""
+        if self._waiting and self._working is None and len(self._groups) < AT_A_TIME:
+            self._working = asyncio.create_task(self._serve(asyncio.get_running_loop()))
+            self._groups.add(self._working)
 
-    async def _make(self, group: Sequence[Change]) -> None:
+    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        own = cast("asyncio.Task[None]", asyncio.current_task())
+
+        def committing() -> None:  # called by another thread
+            if self._working is own:
+                self._working = None
+            if self._waiting:
+                loop.call_soon_threadsafe(self._begin)
+
+        for _ in range(LOOP_PASSES if self._is_shared else 1):
+            await asyncio.sleep(0)
+        group = [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
+        if group:
+            self._is_shared = len(group) > 1
+            await self._make(group, committing)
+        self._groups.discard(own)  # at once: who comes now sees it
+        if self._working is own:
+            self._working = None
+        if group:  # else those that wait are made after others of their projects
+            self._begin()
+
+    async def _make(self, group: Sequence[Change], committing: Callable[[], None]) -> None:
         for it in group:
             del self._waiting[it]
         busy = {it.project for it in group}
         self._busy |= busy
         try:
-            outcomes: Outcomes = await self._make_group(group)
+            outcomes: Outcomes = await self._make_group(group, committing)
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             outcomes = dict.fromkeys(group, Failed(error))
         finally:

@@ -19,7 +19,14 @@ from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
 from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..recall.stems import Stems
-from .connection import COLLIDED, PostgresConnection, is_lost, require_usable, translated
+from .connection import (
+    COLLIDED,
+    PostgresConnection,
+    PostgresCursor,
+    is_lost,
+    require_usable,
+    translated,
+)
 from .migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from .postings import IndexMemory
 from .transaction import (
@@ -56,6 +63,33 @@ log = logging.getLogger(__name__)
 
 OnCommit = Callable[[int, float], None]
 """Told of each commit: how many changes, and the seconds that they took."""
+
+
+SNAPSHOT = "REPEATABLE READ READ ONLY"
+
+
+def _begin(
+    connection: PostgresConnection,
+    schema: str,
+    isolation: str,
+    *locks: str,
+    timeout: timedelta | None = None,
+    **values: object,
+) -> PostgresCursor:
+    """Begin a transaction of a tenant, and take locks one after the other, within its limits."""
+    connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
+    return connection.execute(
+        f"""SELECT set_config('search_path', :path, TRUE),
+                   set_config('lock_timeout', :lock_timeout, TRUE),
+                   set_config('statement_timeout', :timeout, TRUE)
+                   {"".join(f", {it}" for it in locks)}""",
+        {
+            "path": f'"{schema}"',
+            "lock_timeout": str(MAX_WAIT // timedelta(milliseconds=1)),
+            "timeout": str((timeout or LONGEST) // timedelta(milliseconds=1)),
+            **values,
+        },
+    )
 
 
 class _Thread(threading.local):
@@ -147,7 +181,7 @@ class Transactions:
             schema = self._schema(connection, caller.tenant)
             ours, memory = PostgresConnection(connection), self._memory(schema)
             with ours.pipelined():
-                self._begin(ours, schema, "REPEATABLE READ READ ONLY")
+                _begin(ours, schema, SNAPSHOT)
                 answer = work(
                     self._new_transaction(
                         ours, self._clock(), caller, self._thread.stems, memory=memory
@@ -159,14 +193,20 @@ class Transactions:
 
         return self._tried(transaction, caller.tenant)
 
-    def write(self, lock: Lock, changes: Sequence[Change], others: Callable[[], int]) -> Outcomes:
-        """The outcomes of changes that were committed together.
+    def write(
+        self,
+        lock: Lock,
+        changes: Sequence[Change],
+        others: Callable[[], int],
+        committing: Callable[[], object],
+    ) -> Outcomes:
+        """The outcomes of changes that were committed together; it tells when it sends the commit.
 
         Of all that had time to begin, and of which all was free. None: nothing of it happened, as
         the database did not take them all, or it cannot share a transaction; it may be made by
         itself.
         """
-        write = partial(self._written, lock, changes, others)
+        write = partial(self._written, lock, changes, others, committing)
 
         def group(connection: psycopg.Connection[Any]) -> Outcomes:
             try:
@@ -188,6 +228,7 @@ class Transactions:
         lock: Lock,
         changes: Sequence[Change],
         others: Callable[[], int],
+        committing: Callable[[], object],
         connection: psycopg.Connection[Any],
     ) -> Outcomes:
         schema = self._schema(connection, lock.tenant)
@@ -212,11 +253,9 @@ class Transactions:
             return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
 
         with ours.pipelined():
-            self._begin(ours, schema, "READ COMMITTED")
-            claims, first, free = Claims(ours, schema), begun(changes[0]), changes
-            claims.tenant(alone=lock.alone)
-            if changes[0].target is not None:
-                free = claims.of(changes, first.known, waits=lock.project is not None)
+            claims, first = Claims(ours, schema), begun(changes[0])
+            begin = partial(_begin, ours, schema, "READ COMMITTED")
+            free = claims.begin(begin, lock, changes, first.known)
             outcomes: Outcomes = (
                 {changes[0]: Succeeded(make(changes[0]))}
                 if is_alone and free
@@ -225,6 +264,7 @@ class Transactions:
             first.flush()
             self._thread.may_be_done = True
             commit = connection.execute("COMMIT")
+            committing()
         if commit.statusmessage != "COMMIT":  # of what had failed, and somebody caught it
             raise Unavailable("The database did not commit; try again.")
         self._memory(schema).hand_over(first.written(), self._thread.stems)
@@ -261,7 +301,7 @@ class Transactions:
             try:
                 with self._connected() as (connection, _):
                     ours = PostgresConnection(connection)
-                    self._begin(ours, schema, "REPEATABLE READ READ ONLY", LONGEST_LOAD)
+                    _begin(ours, schema, SNAPSHOT, timeout=LONGEST_LOAD)
                     memory.load(ours, area)
                     ours.execute("COMMIT")
             except (psycopg.Error, Refusal) as error:
@@ -270,25 +310,6 @@ class Transactions:
             except BaseException:
                 memory.queue.refuse(area)
                 raise
-
-    def _begin(
-        self,
-        connection: PostgresConnection,
-        schema: str,
-        isolation: str,
-        timeout: timedelta = LONGEST,
-    ) -> None:
-        connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
-        connection.execute(
-            """SELECT set_config('search_path', :path, TRUE),
-                      set_config('lock_timeout', :lock_timeout, TRUE),
-                      set_config('statement_timeout', :timeout, TRUE)""",
-            {
-                "path": f'"{schema}"',
-                "lock_timeout": str(MAX_WAIT // timedelta(milliseconds=1)),
-                "timeout": str(timeout // timedelta(milliseconds=1)),
-            },
-        )
 
     def _memory(self, schema: str) -> IndexMemory:
         if schema not in self._memories:
