@@ -11,7 +11,6 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import accumulate, chain
 from math import inf
-from threading import Lock
 from typing import NamedTuple
 
 from ..errors import TimedOut
@@ -218,29 +217,11 @@ def _in_group(number: int, *, own: bool = False) -> str:
 
 MOST_STEMS = 200_000  # stems of a tenant whose counts are remembered
 
-Versions = frozenset[tuple[int, int]]
-"""Of each area of a group how often it has changed: nothing else tells its words apart."""
+KnownCounts = dict[tuple[int, bool], tuple[Mapping[int, int], dict[str, int]]]
+"""By group, of all words or own ones: how many memories had each stem that a process has used.
 
-
-class KnownCounts:
-    """The counts of stems that a process has used, as long as their group has not changed.
-
-    Any thread may use them.
-    """
-
-    def __init__(self) -> None:
-        self._groups: dict[int, tuple[Versions, Sequence[dict[str, int]]]] = {}
-        self._lock = Lock()
-
-    def of(self, number: int, versions: Versions, *, own: bool) -> dict[str, int]:
-        """The counts for a group in this state, to be read and added to."""
-        with self._lock:
-            known = self._groups.get(number)
-            if known is None or known[0] != versions:
-                known = self._groups[number] = versions, ({}, {})  # all words, own words
-            if sum(len(it) for _, each in self._groups.values() for it in each) > MOST_STEMS:
-                self._groups = {number: known}
-            return known[1][own]
+That holds while each area of the group has this version. Any thread may use them.
+"""
 
 
 class GroupWeights:
@@ -259,11 +240,16 @@ class GroupWeights:
 
     def having(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
         """How many memories of the group have each stem, or among their own words."""
-        known = self._known.of(self._number, frozenset(self.versions.items()), own=own)
+        versions, known = self._known.get((self._number, own), (None, {}))
+        if versions != self.versions:
+            known = {}
         required = set(stems)
         if missing := required - known.keys():
             read = self._postings.having(self._number, missing, own=own)
             known.update({stem: read.get(stem, 0) for stem in missing})
+            if sum(len(it) for _, it in list(self._known.values())) > MOST_STEMS:
+                self._known.clear()
+            self._known[self._number, own] = self.versions, known
         return {stem: known[stem] for stem in required}
 
     def of_terms(self, stems_of: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
@@ -390,13 +376,13 @@ class IndexMemory(InMemory[_Loaded]):
     def __init__(self, cache: IndexCache | None, features: Features) -> None:
         vocabulary = Vocabulary(weights_of(features))  # typos are looked up
         super().__init__(cache or IndexCache(0), vocabulary)
-        self.counts = KnownCounts()
+        self.counts: KnownCounts = {}
 
     def forget(self) -> None:
         """Versions are of other words now, maybe: a standby that was promoted can lack commits."""
         with self.lock:
             self._drop_all()
-        self.counts = KnownCounts()
+        self.counts = {}
 
     @contextmanager
     def of(self, areas: Sequence[int], versions: Mapping[int, int]) -> Iterator[list[Area] | None]:
