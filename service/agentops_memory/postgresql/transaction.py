@@ -212,13 +212,13 @@ class Claims:
             """ARRAY(SELECT number
                        FROM unnest(CAST(:numbers AS BIGINT[])) AS number
                       WHERE pg_try_advisory_xact_lock(number))""",
-            """ARRAY(SELECT nextval(CAST(CAST(:ids AS TEXT) AS regclass))
+            # The sequence is looked for when this runs, in the schema that was set before.
+            """ARRAY(SELECT nextval(CAST(CAST('memories_id_seq' AS TEXT) AS regclass))
                        FROM generate_series(1, :count)
                    ORDER BY 1 DESC)""",
             tenant=number_of(self._schema),
             project=number_of(self._schema, "project", lock.project or ""),
             numbers=list({number for each in numbers.values() for number in each}),
-            ids=f'"{self._schema}".memories_id_seq',
             count=len(targets),
         )
         projects, sessions = [it for it, _ in targets], [it for _, it in targets]
@@ -264,10 +264,6 @@ def number_of(*parts: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def _space_of(claims: Claims, memory: Memory) -> None:
-    claims.space(memory.space)
-
-
 Methods = Mapping[str, Callable[[Claims, Any], None]]
 """How each method claims its first argument."""
 
@@ -283,8 +279,10 @@ CLAIMED: Mapping[type, Methods] = {
     SupersessionTable: {"of": noop},
     MemoryTable: {
         "at_key": Claims.space,
-        **dict.fromkeys(("twin", "insert", "replace", "set_lifecycle"), _space_of),
-        **dict.fromkeys(("release_key", "count_duplicate"), _space_of),
+        **dict.fromkeys(
+            ("twin", "insert", "replace", "set_lifecycle", "release_key", "count_duplicate"),
+            lambda claims, it: claims.space(it.space),
+        ),
     },
 }  # fmt: skip
 """What a write beside others has of tables."""
@@ -427,7 +425,8 @@ class Line:
         self._busy: set[Project | None] = set()
         self._groups: set[asyncio.Task[None]] = set()
         self._working: asyncio.Task[None] | None = None  # of the groups the one not committing yet
-        self._is_shared = False  # whether the last group had several changes
+        self._is_gathering = False  # whether a group waits for its last members
+        self._size = 1  # of the last group
 
     async def made(self, change: Change) -> Outcome | None:
         """What came of a change. Busy when it waits for too long, or too many do.
@@ -455,10 +454,12 @@ class Line:
             change.settle(Failed(Busy(BUSY)))
 
     def _begin(self) -> None:
-        """Make what waits, unless some is being made: who comes until its commit is in the next."""
-        if self._waiting and self._working is None and len(self._groups) < AT_A_TIME:
-            self._working = asyncio.create_task(self._serve(asyncio.get_running_loop()))
-            self._groups.add(self._working)
+        """Make what waits, if that is as much as what is being made: each group costs two saves."""
+        enough = self._size if self._working else 1
+        is_free = not self._is_gathering and len(self._groups) < AT_A_TIME
+        if is_free and len(self._waiting) >= enough:
+            self._is_gathering = True
+            self._groups.add(asyncio.create_task(self._serve(asyncio.get_running_loop())))
 
     async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
         own = cast("asyncio.Task[None]", asyncio.current_task())
@@ -469,11 +470,12 @@ class Line:
             if self._waiting:
                 loop.call_soon_threadsafe(self._begin)
 
-        for _ in range(LOOP_PASSES if self._is_shared else 1):
+        for _ in range(LOOP_PASSES if self._size > 1 else 1):
             await asyncio.sleep(0)
+        self._is_gathering = False
         group = [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
         if group:
-            self._is_shared = len(group) > 1
+            self._size, self._working = len(group), own
             await self._make(group, committing)
         self._groups.discard(own)  # at once: who comes now sees it
         if self._working is own:

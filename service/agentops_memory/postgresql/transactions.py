@@ -206,22 +206,20 @@ class Transactions:
         the database did not take them all, or it cannot share a transaction; it may be made by
         itself.
         """
-        write = partial(self._written, lock, changes, others, committing)
+        is_group = len(changes) > 1
 
-        def group(connection: psycopg.Connection[Any]) -> Outcomes:
+        def transaction(connection: psycopg.Connection[Any]) -> Outcomes:
             try:
-                return write(connection)
+                return self._written(lock, changes, others, committing, connection)
             except (psycopg.Error, Undone) as error:
-                if isinstance(error, errors.LockNotAvailable) or is_lost(error):
+                if not is_group or isinstance(error, errors.LockNotAvailable) or is_lost(error):
                     raise
                 free(connection)
                 return dict.fromkeys(changes)
 
-        if len(changes) > 1:
-            return self._tried(group, lock.tenant)
         # Alone nobody is in its way: what is there already is a conflict with what is stored.
-        collided = () if lock.alone else (errors.UniqueViolation,)
-        return self._tried(write, lock.tenant, *collided)
+        collided = () if is_group or lock.alone else (errors.UniqueViolation,)
+        return self._tried(transaction, lock.tenant, *collided)
 
     def _written(
         self,
