@@ -39,6 +39,17 @@ def test_what_could_not_be_prepared_in_what_was_undone_is_prepared_afterwards(
         assert connection.execute("SELECT * FROM nests").fetchall() == [("heron",)]
 
 
+@for_each(
+    "values", [[], [1, -1], ["", "NULL", "{a,b}", 'said "so"', "a\\b\\", " c ", "naïve", "\n"]]
+)
+def test_an_array_has_the_values_of_its_list(
+    connection: PostgresConnection, values: list[int] | list[str]
+) -> None:
+    type_ = "TEXT" if values and isinstance(values[0], str) else "BIGINT"
+    row = connection.execute(f"SELECT CAST(:values AS {type_}[])", {"values": values}).fetchone()
+    assert row == (values,)
+
+
 @pytest.fixture
 def service(postgresql: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     folder = tmp_path_factory.mktemp("service")
