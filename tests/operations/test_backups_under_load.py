@@ -1,4 +1,4 @@
-"""Backups of a service that is asked meanwhile, ends meanwhile, or is killed."""
+"""Backups of a service that is asked meanwhile, ends meanwhile, is killed, or loses its file."""
 
 import time
 from collections.abc import Iterator
@@ -12,10 +12,11 @@ from benchmarks.seeding import Size, seeded
 
 from agentops_memory.operations.backup import Archive
 
+from ..support.archives import all_rows
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM
 from ..support.losses import Losses
-from ..support.process import Load, Program, program, stored, until
+from ..support.process import ANY_PORT, Load, Program, program, run, stored, until
 
 MEMORIES = 3_000
 SAVES = 300
@@ -73,6 +74,20 @@ def test_a_backup_beside_a_load_and_its_end_by_any_signal_loses_nothing(
     lost(
         "a backup beside a load", acknowledged=load.acknowledged, found=stored(path), remark=remark
     )
+
+    before, variables = all_rows(path), {"MEMORY_DB_PATH": str(path), **ANY_PORT}
+    with path.open("r+b") as file:
+        file.write(b"no database any more" * 400)
+    damaged = path.read_bytes()
+    refused = run("serve", variables=variables)
+    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)  # and its hint
+    assert str(path) in refused.stderr
+    assert path.read_bytes() == damaged
+    restored = run("restore", str(made), "--force", variables=variables)
+    assert restored.returncode == 0, restored.stderr
+    for table in ("memories", "revisions"):
+        assert {*all_rows(path)[table]} <= {*before[table]}, table
+    assert_sound(path, live=part.counts.observations)
 
 
 @contextmanager

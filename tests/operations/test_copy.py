@@ -3,8 +3,6 @@
 import asyncio
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
@@ -14,24 +12,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentops_memory.errors import StartRefused
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.operations import copying as tenants
-from agentops_memory.operations.copied_files import Files, Table
+from agentops_memory.operations.copied_files import Table
 from agentops_memory.operations.copying import DatabaseRows
-from agentops_memory.operations.files.keys import KeyFile
-from agentops_memory.postgresql import transactions
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.migrate import brought_up_to_date, prepare
 from agentops_memory.postgresql.transaction import number_of
-from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 
 from ..support import planted
-from ..support.files import assert_index_is_whole, schema
+from ..support.files import assert_areas_are_whole, assert_index_is_whole, schema
 from ..support.process import program, until
-from ..support.samples import sampled
-from ..support.service import START, Clock, Service, serving
+from ..support.service import Clock, Service, serving
 from ..support.stores import STORES
 from ..support.terminal import Terminal
 
@@ -127,16 +120,6 @@ def answers(service: Service) -> dict[str, object]:
     return answered
 
 
-async def assert_words_are_whole(url: str) -> None:
-    def look(tx: Any) -> None:
-        assert tx.index.drifts()
-        for area in tx.index.drifts():
-            assert tx.index.is_exact(area), area
-
-    async with PostgresEngine.opened(url, clock=Clock()) as engine:
-        await engine.read(OPERATOR, look)
-
-
 @pytest.mark.slow
 def test_a_copy_answers_as_the_original_does(
     path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
@@ -154,66 +137,36 @@ def test_a_copy_answers_as_the_original_does(
         assert answers(service) == expected
 
 
-@pytest.mark.heavy
-def test_what_is_there_already_is_left_alone_and_other_rows_are_refused(
-    path: Path, terminal: Terminal, blank_database: str, tmp_path: Path
-) -> None:
-    first = terminal.json("copy", "--to", "postgresql")
-    again = terminal.json("copy", "--to", "postgresql")
-    terminal.say("copy", "--to", tmp_path / "back.db")
-    before = (tmp_path / "back.db").read_bytes()
-
-    assert "default: was already copied, " in terminal.say("copy", "--to", tmp_path / "back.db")
-    assert again["tenants"] == [first["tenants"][0] | {"was_there": True}]
-    assert (tmp_path / "back.db").read_bytes() == before
-
-    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
-        service.save("something else")
-    for target in ("postgresql", tmp_path / "back.db"):
-        done = terminal.run("copy", "--to", target)
-        assert done.exit_code == 1
-        assert "default is already in the target, with other rows. Nothing was" in done.stderr
-
-
-@pytest.mark.heavy
-def test_a_tenant_is_copied_by_name_with_its_keys(
+@pytest.mark.slow
+def test_a_tenant_is_copied_once_with_its_keys_and_other_rows_are_refused(
     path: Path, terminal: Terminal, tmp_path: Path
 ) -> None:
     files = Terminal({"MEMORY_DB_PATH": str(path)})
     files.say("tenants", "create", "acme")
-    files.say("save", "Title", "Content", "--project", "shop", "--tenant", "acme")
     for tenant in ("acme", "default"):
         files.say("keys", "create", "--name", tenant, "--role", "admin", "--tenant", tenant)
-    back = Terminal({"MEMORY_DB_PATH": str(tmp_path / "back.db")})
+    to_files = ("copy", "--to", copy := tmp_path / "back.db")
 
     terminal.say("copy", "--to", "postgresql", "--tenant", "acme")
-    terminal.say("copy", "--to", tmp_path / "back.db")
-    assert [it["name"] for it in back.json("keys", "list")] == ["acme"]
-    assert not (tmp_path / "back.db").exists()
+    terminal.say(*to_files)
+    keys = Terminal({"MEMORY_DB_PATH": str(copy)}).json("keys", "list")
+    assert ([it["name"] for it in keys], copy.exists()) == (["acme"], False)
     assert (tmp_path / "back.db.tenants" / "acme.db").exists()
 
     told = terminal.say("copy", "--to", "postgresql", "--tenant", "default", "--tenant", "acme")
     assert "default: is copied, " in told
     assert "acme: was already copied, " in told
     assert [it["name"] for it in terminal.json("keys", "list")] == ["acme", "default"]
+    terminal.say(*to_files)
+    before = copy.read_bytes()
+    assert [it["was_there"] for it in terminal.json(*to_files)["tenants"]] == [True, True]
+    assert copy.read_bytes() == before
 
-
-@pytest.mark.slow
-def test_the_audit_and_all_keys_are_copied(path: Path, terminal: Terminal, tmp_path: Path) -> None:
-    files = Terminal({"MEMORY_DB_PATH": str(path)})
-    files.say("keys", "create", "--name", "one", "--role", "admin")
-    audit = Path(f"{path}.audit").read_text()
-
-    for _ in range(2):
-        terminal.say("copy", "--to", "postgresql")
-        terminal.say("copy", "--to", tmp_path / "back.db")
-
-    copied = (tmp_path / "back.db.audit").read_text()
-    assert copied.startswith(audit)
-    assert copied.removeprefix(audit).count('"keys.copied"') == copied.count("\n") - audit.count(
-        "\n"
-    )
-    assert (tmp_path / "back.db.keys").read_bytes() == (tmp_path / "memory.db.keys").read_bytes()
+    terminal.say("save", "Title", "Something else", "--project", "shop")
+    for target in ("postgresql", copy):
+        done = terminal.run("copy", "--to", target)
+        assert done.exit_code == 1
+        assert "default is already in the target, with other rows. Nothing was" in done.stderr
 
 
 @pytest.mark.slow
@@ -312,32 +265,6 @@ def serving_second(path: Path, url: str, first: ExitStack) -> Iterator[Service]:
         yield second
 
 
-@pytest.mark.heavy
-def test_what_is_copied_is_neither_served_nor_written_to_meanwhile(
-    path: Path, terminal: Terminal, blank_database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    terminal.say("copy", "--to", "postgresql")
-    back, audit = path.with_name("back.db"), path.with_name("audit")
-    keys = KeyFile(path.with_name("keys"), audit)
-    files = Files(path=back, keys=keys, audit=audit, features=ALL)
-    own = Terminal({"MEMORY_DATABASE_URL": blank_database})
-    save = ("save", "Title", "Content", "--project", "shop")
-
-    copying = tenants.to_files(blank_database, files, [], at=START, by={})
-    next(copying)
-    with pytest.raises(StartRefused, match=r"^The database is being copied;"):
-        serving(path, MEMORY_DATABASE_URL=blank_database).__enter__()
-    with monkeypatch.context() as impatient:
-        impatient.setattr(transactions, "MAX_WAIT", timedelta(milliseconds=1))
-        refused = own.run(*save)
-    assert [*copying] == []
-
-    assert "Another writer has held the database" in refused.stderr
-    own.say(*save)
-    with serving(path, MEMORY_DATABASE_URL=blank_database) as service:
-        service.save("another")
-
-
 @pytest.mark.slow
 def test_what_a_command_is_writing_is_copied(
     path: Path, terminal: Terminal, blank_database: str, database: Database
@@ -373,24 +300,6 @@ def test_a_schema_of_another_version_is_refused(
     assert not (tmp_path / "back.db").exists()
 
 
-@pytest.mark.heavy
-def test_without_the_driver_it_says_what_to_install(path: Path) -> None:
-    without = (
-        "import sys; sys.modules['psycopg'] = None; from agentops_memory.cli import main; main()"
-    )
-    command = [sys.executable, "-c", without, "copy"]
-    given = {"MEMORY_DB_PATH": str(path), "MEMORY_DATABASE_URL": "postgresql://host/name"}
-
-    helped = subprocess.run([*command, "--help"], capture_output=True, text=True, check=False)
-    done = subprocess.run(
-        [*command, "--to", "postgresql"], env=given, capture_output=True, text=True, check=False
-    )
-
-    assert (helped.returncode, "Copy the tenants" in helped.stdout) == (0, True), helped.stderr
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
-    assert "pip install '.[postgresql]'" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("target", "url", "told"),
     [
@@ -412,12 +321,9 @@ def test_no_url_is_told(path: Path, target: str, url: str, told: str, tmp_path: 
     assert "127.0.0.1" not in done.output
 
 
-@pytest.mark.parametrize(
-    "stage",
-    sampled(["COPY %", "COPY (SELECT %", "SELECT m.id, s.area%"], 3, kept=[pytest.mark.slow]),
-)
+@pytest.mark.slow
 def test_a_copy_that_is_killed_is_gone_on_with(
-    path: Path, terminal: Terminal, database: Database, stage: str
+    path: Path, terminal: Terminal, database: Database
 ) -> None:
     Terminal({"MEMORY_DB_PATH": str(path)}).say("tenants", "create", "acme")
     with serving(path.with_name("memory.db.tenants") / "acme.db") as service:
@@ -426,14 +332,9 @@ def test_a_copy_that_is_killed_is_gone_on_with(
         assert service.http.post("/import", json=body).status_code == 200
 
     def is_at_work() -> bool:
-        return (
-            database.execute(
-                """SELECT FROM pg_stat_activity
-                WHERE datname = current_database() AND query LIKE %s""",
-                (stage,),
-            ).fetchone()
-            is not None
-        )
+        copies = """SELECT FROM pg_stat_activity
+                     WHERE datname = current_database() AND query LIKE 'COPY %'"""
+        return database.execute(copies).fetchone() is not None
 
     with program("copy", "--to", "postgresql", variables=terminal.variables) as copying:
         copying.line("default: is copied")
@@ -452,8 +353,10 @@ def test_a_copy_that_is_killed_is_gone_on_with(
 def test_all_goes_there_and_comes_back_whole_or_not_at_all(
     full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:
+    files, folder = Terminal({"MEMORY_DB_PATH": str(full)}), tmp_path / "folder"
+    files.say("keys", "create", "--name", "one", "--role", "admin")
+    audit = Path(f"{full}.audit").read_text()
     there = terminal.json("copy", "--to", "postgresql")
-    folder = tmp_path / "folder"
 
     with program("copy", "--to", str(folder / "back.db"), variables=terminal.variables) as copying:
         until(lambda: [*folder.glob("*/back.db")])
@@ -470,5 +373,16 @@ def test_all_goes_there_and_comes_back_whole_or_not_at_all(
     assert rows(back) == rows(full)
     assert schema(back) == schema(full)
     assert_index_is_whole(back)
-    asyncio.run(assert_words_are_whole(blank_database))
     assert [it for it in folder.iterdir() if it.is_dir()] == []
+    copied = (folder / "back.db.audit").read_text()
+    assert copied.startswith(audit)
+    more = copied.removeprefix(audit)
+    assert more.count('"keys.copied"') == more.count("\n") > 0
+    assert (folder / "back.db.keys").read_bytes() == Path(f"{full}.keys").read_bytes()
+
+    async def words_are_whole() -> None:
+        async with PostgresEngine.opened(blank_database, clock=Clock()) as engine:
+            assert await engine.read(OPERATOR, lambda tx: tx.index.drifts())
+            await engine.read(OPERATOR, assert_areas_are_whole)
+
+    asyncio.run(words_are_whole())

@@ -21,6 +21,7 @@ from agentops_memory.sqlite import SqliteEngine, writer
 
 from ..support import engine
 from ..support.files import assert_sound, beside, disk
+from ..support.losses import Losses, found_again
 from ..support.process import Load, Program, run, served, stored
 from ..support.service import observation
 
@@ -32,7 +33,7 @@ FAILED = "The disk failed; nothing was stored."
 
 
 def test_a_full_disk_refuses_saves_until_there_is_space_again_and_a_crash_loses_none(
-    tmp_path: Path,
+    tmp_path: Path, lost: Losses
 ) -> None:
     with disk(tmp_path / "disk", size=4 * MEBIBYTE) as folder:
         path, ballast = folder / "memory.db", folder / "ballast"
@@ -49,70 +50,29 @@ def test_a_full_disk_refuses_saves_until_there_is_space_again_and_a_crash_loses_
         shutil.copytree(folder, tmp_path / "rescued")
 
     path = tmp_path / "rescued" / "memory.db"
+    lost("a full disk, emptied again", acknowledged=saved.items(), found=stored(path).items())
     assert stored(path) == saved
     assert_sound(path, live=len(saved))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("saves", [12, 60], ids=["at its commit", "before it ends"])
-def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
-    saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(writer, "LONGEST", timedelta(seconds=engine.SOON))
-    works = [engine.saving(f"{number} {LARGE}") for number in range(saves)]
-    with disk(tmp_path / "disk", size=16 * MEBIBYTE) as folder:
-        path, ballast = folder / "memory.db", folder / "ballast"
-
-        async def test(database: SqliteEngine) -> None:
-            await engine.save(database, "before")
-            leave(folder, MEBIBYTE // 2)
-            answers = await engine.together(database, works)
-            done = [answer for answer in answers if isinstance(answer, str)]
-            assert 0 < len(done) < saves
-            assert all(isinstance(answer, str | Full) for answer in answers)
-            assert engine.contents(path) == ["before", *done]
-            ballast.unlink()
-            again = await engine.together(database, works)
-            assert again == [f"{number} {LARGE}" for number in range(saves)]
-            assert engine.contents(path) == ["before", *done, *again]
-
-        engine.run(path, test)
-        assert_sound(path, live=len(engine.contents(path)))
-
-
-@pytest.mark.slow
-def test_a_file_that_may_not_grow_refuses_saves_until_it_may(path: Path) -> None:
-    with served(path) as (program, http):
-        _, most = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
-        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (MEBIBYTE, most))
-        saved = save_until_refused(http, FAILED)
-        assert_reads_go_on(http, saved)
-        resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (most, most))
-        saved |= save(http, "after the limit was gone")
-        program.send(signal.SIGKILL)
-        program.wait()
-
-    assert stored(path) == saved
-    assert_sound(path, live=len(saved))
-
-
-@pytest.mark.slow
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("is_restarted", [True, False])
 @pytest.mark.parametrize(
-    ("fault", "code"),
+    ("fault", "code", "is_restarted"),
     [
-        ("fdatasync:error=EIO", "SQLITE_IOERR_FSYNC"), ("pwrite64:error=EIO", "SQLITE_IOERR_WRITE"),
-        ("pwrite64:error=EROFS", ""), ("pwrite64:error=EDQUOT", ""),
+        ("fdatasync:error=EIO", "SQLITE_IOERR_FSYNC", True),
+        ("pwrite64:error=EIO", "SQLITE_IOERR_WRITE", False),
+        ("no file may grow", "", False),
     ],
-)  # fmt: skip
+)
 def test_a_failing_disk_is_never_acknowledged_and_used_again_when_it_works(
     fault: str, code: str, is_restarted: bool, path: Path
 ) -> None:
     with ExitStack() as stack:
         program, http = stack.enter_context(served(path))
         saved = save(http, "before")
-        with failing(program, fault):
+        with failing(program, fault) if code else no_growth(program):
+            if not code:
+                saved |= save_until_refused(http, FAILED)
             assert_refused(http, FAILED)
             assert_refused(http, FAILED)
             assert_reads_go_on(http, saved)
@@ -133,19 +93,63 @@ def test_a_failing_disk_is_never_acknowledged_and_used_again_when_it_works(
     assert_sound(path, live=len(saved))
 
 
+@contextmanager
+def no_growth(program: Program) -> Iterator[None]:
+    """Inside, no file of the program may be larger than a mebibyte."""
+    _, most = resource.prlimit(program.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (MEBIBYTE, most))
+    yield
+    resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (most, most))
+
+
 @pytest.mark.slow
-def test_none_of_those_who_share_a_commit_that_fails_is_acknowledged(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fault", "call", "every"),
+    [
+        ("failing fsync", "fdatasync", 4),
+        pytest.param("failing write", "pwrite64", 97, marks=pytest.mark.heavy),
+    ],
+)
+def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(
+    fault: str, call: str, every: int, path: Path, lost: Losses
+) -> None:
     with served(path) as (program, http):
-        saved = save(http, "before")
-        with failing(program, "fdatasync:error=EIO"):
-            load = Load(str(http.base_url), saves=40).start()
+        with failing(program, f"{call}:error=EIO:when=5+{every}"):
+            load = Load(str(http.base_url), saves=300).start()
             load.join()
         program.send(signal.SIGKILL)  # with the log as the failures left it
         program.wait()
 
-    assert list(load.refused.values()) == [503] * 40
-    assert stored(path) == saved
-    assert_sound(path, live=len(saved))
+    remark = f"{len(load.refused)} saves were refused, and none of them is there"
+    assert found_again(lost, fault, path, load.acknowledged, remark) == load.acknowledged
+    assert set(load.refused.values()) == {503}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [12, 60], ids=["at its commit", "before it ends"])
+def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
+    saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "LONGEST", timedelta(seconds=engine.SOON))
+    works = [engine.saving(f"{number} {LARGE}") for number in range(saves)]
+    with disk(tmp_path / "disk", size=16 * MEBIBYTE) as folder:
+        path, ballast = folder / "memory.db", folder / "ballast"
+
+        async def test(database: SqliteEngine) -> None:
+            await engine.save(database, "before")
+            ballast.write_bytes(bytes(shutil.disk_usage(folder).free - MEBIBYTE // 2))
+            answers = await engine.together(database, works)
+            done = [answer for answer in answers if isinstance(answer, str)]
+            assert 0 < len(done) < saves
+            assert all(isinstance(answer, str | Full) for answer in answers)
+            assert engine.contents(path) == ["before", *done]
+            ballast.unlink()
+            again = await engine.together(database, works)
+            assert again == [f"{number} {LARGE}" for number in range(saves)]
+            assert engine.contents(path) == ["before", *done, *again]
+
+        engine.run(path, test)
+        assert_sound(path, live=len(engine.contents(path)))
 
 
 @pytest.mark.slow
@@ -162,7 +166,8 @@ def test_a_disk_that_cannot_be_written_at_the_start_ends_it_with_a_sentence(
         if state == "read-only":
             subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
         else:
-            fill(folder)
+            with pytest.raises(OSError, match="No space left"):
+                (folder / "ballast").write_bytes(bytes(2 * MEBIBYTE))
 
         variables = {"MEMORY_LISTEN": "127.0.0.1:0", "MEMORY_DB_PATH": str(path)}
         done = run(variables=variables)
@@ -229,17 +234,6 @@ def assert_reads_go_on(http: httpx.Client, saved: dict[str, int]) -> None:
     assert {row["content"]: row["id"] for row in answer.json()["observations"]} == saved
     for path in ("/health", "/observations/1", "/search?q=disk", "/context?project=demo"):
         assert http.get(path).status_code == 200
-
-
-def fill(folder: Path) -> None:
-    """Leave no byte free on a disk of a mebibyte."""
-    with pytest.raises(OSError, match="No space left"):
-        (folder / "ballast").write_bytes(bytes(2 * MEBIBYTE))
-
-
-def leave(folder: Path, size: int) -> None:
-    """Leave so many bytes free on a disk."""
-    (folder / "ballast").write_bytes(bytes(shutil.disk_usage(folder).free - size))
 
 
 @contextmanager

@@ -1,7 +1,10 @@
 """A collector that is dead or slow: agents do not wait for it, and neither memory nor end do."""
 
 import signal
+import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -9,7 +12,6 @@ import pytest
 from ..support.losses import Losses
 from ..support.process import Load, served
 from ..support.vitals import looked_on, resident
-from ..telemetry.test_collector import PATIENT, dead_port
 
 pytestmark = pytest.mark.slow
 
@@ -17,6 +19,7 @@ SAVES = 200
 FILLED = 150  # saves after which as many spans wait as may
 GROWTH = 12  # MiB
 DRAIN = "0.1s"
+PATIENT = {"OTEL_EXPORTER_OTLP_TIMEOUT": "600"}  # seconds; who waits for the exporter hangs
 
 
 @pytest.mark.representative(1)
@@ -60,3 +63,18 @@ def test_agents_do_not_wait_for_a_collector_that_fails(
     assert load.refused == {}
     assert onlookers.unanswered == 0  # who waits for the exporter gets no answer in time
     assert grown < GROWTH
+    assert "the collector does not answer; the last spans are lost" in program.output
+
+
+@contextmanager
+def dead_port(fault: str) -> Iterator[int]:
+    """A port that refuses connections, takes them without a word, or lets them wait."""
+    with socket.socket() as bound, socket.socket() as first, socket.socket() as second:
+        bound.bind(("127.0.0.1", 0))
+        if fault != "refuses":
+            bound.listen(0 if fault == "cannot be reached" else 16)
+        if fault == "cannot be reached":
+            for waiting in (first, second):  # they fill the queue of those to be accepted
+                waiting.setblocking(False)
+                waiting.connect_ex(bound.getsockname())
+        yield bound.getsockname()[1]

@@ -17,7 +17,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agentops_memory.cli import main
-from agentops_memory.cli.commands.keys import ROLES
 from agentops_memory.errors import Unavailable
 from agentops_memory.memory.access import EVERYTHING, Role, TenantId
 from agentops_memory.memory.keys import Key, KeyRing, issued
@@ -28,7 +27,7 @@ from ..support.callers import made_key
 from ..support.files import disk
 from ..support.process import run
 from ..support.samples import for_each
-from ..support.service import START, Clock
+from ..support.service import START
 
 TOKEN = re.compile(r"amk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 CI = ("create", "--name", "ci", "--role", "writer")
@@ -181,7 +180,6 @@ def test_a_key_speaks_for_the_agents_that_are_named_and_makes_intents_if_that_is
     said = [(line.get("agents"), line.get("coordinates")) for line in desk.audited()]
     assert said == [(None, None), (["coder", "team-*"], True)]
     assert [key.coordinates for key in desk.file.ring().keys.values()] == [False, True]
-    assert "An agent pattern" in desk.run(*CI, "--agent", "a,b").stderr
 
 
 @for_each(
@@ -189,8 +187,8 @@ def test_a_key_speaks_for_the_agents_that_are_named_and_makes_intents_if_that_is
     [
         (("create", "--name", " ", "--role", "reader"), "key's name"),
         (("create", "--name", "a\nb", "--role", "reader"), "key's name"),
-        ((*CI, "--tenant", "Acme"), "tenant's name"),
-        ((*CI, "--project", " "), "project pattern"),
+        ((*CI, "--tenant", "Acme"), "tenant's name"), ((*CI, "--project", " "), "project pattern"),
+        ((*CI, "--agent", "a,b"), "An agent pattern"),
         (("revoke", "unknown"), "no key with this id"),
         (("rotate", "unknown"), "no key with this id"),
         ((*CI, "--keys-file", "/nonexistent/keys"), "/nonexistent/keys cannot be changed"),
@@ -199,34 +197,24 @@ def test_a_key_speaks_for_the_agents_that_are_named_and_makes_intents_if_that_is
         (("list", "--keys-file", "/dev/null"), "not a key file"),
         (("list", "--keys-file", "/"), "not a key file"),
         (("list", "--keys-file", "/dev/null/keys"), "cannot be read: Not a directory"),
-    ],
-)
-def test_what_cannot_be_done_is_refused_with_one_sentence(
-    arguments: tuple[str, ...], said: str, desk: Desk
-) -> None:
-    assert said in desk.refusal(*arguments)
-    assert not desk.path.exists()
-
-
-@for_each(
-    "arguments, said",
-    [
-        ((), "Usage: "),
-        (("create", "--role", "writer"), "Missing option '--name'"),
+        # What follows is no command.
+        ((), "Usage: "), (("create", "--role", "writer"), "Missing option '--name'"),
         (("create", "--name", "ci"), "Missing option '--role'"),
         (("create", "--name", "ci", "--role", "boss"), "'boss' is not one of"),
         (("revoke",), "Missing argument 'ID'"),
         (("rotate", "x", "--keep-old", "1d"), "'1d' is not a duration"),
         (("reset",), "To confirm, add --open."),
     ],
-)
-def test_what_is_no_command_is_a_matter_of_usage(
+)  # fmt: skip
+def test_what_cannot_be_done_is_refused_with_one_sentence(
     arguments: tuple[str, ...], said: str, desk: Desk
 ) -> None:
     result = desk.run(*arguments)
-
-    assert result.exit_code == 2
     assert said in result.stderr
+    if result.exit_code != 2:
+        assert said in desk.refusal(*arguments)
+    is_usage = said.startswith(("Usage", "Missing", "To confirm", "'"))
+    assert result.exit_code == (2 if is_usage else 1)
     assert not desk.path.exists()
 
 
@@ -468,22 +456,6 @@ def test_a_change_through_a_link_keeps_the_link(desk: Desk, tmp_path: Path) -> N
     assert len(KeyFile(tmp_path / "real", desk.audit).ring().keys) == 1
 
 
-@pytest.mark.slow
-def test_each_of_many_quick_changes_is_seen_at_the_next_look(tmp_path: Path) -> None:
-    file, clock = KeyFile(tmp_path / "keys", tmp_path / "audit"), Clock()
-    watched = WatchedKeys(file)
-    key, token = made()
-    file.create(key, at=clock(), by=ADA)
-
-    for _ in range(50):
-        assert watched.ring().opened_by(token, clock())
-        _, new = file.rotate(key.id, timedelta(), at=clock(), by=ADA)
-        file.rotate(key.id, timedelta(), at=clock(), by=ADA)
-        assert not watched.ring().opened_by(token, clock())
-        assert not watched.ring().opened_by(new, clock())
-        _, token = file.rotate(key.id, timedelta(), at=clock(), by=ADA)
-
-
 def test_a_change_has_a_later_time_than_the_one_before_whatever_the_clock_says(desk: Desk) -> None:
     desk.made()
     tomorrow = desk.path.stat().st_mtime_ns + 86_400 * 10**9
@@ -492,17 +464,6 @@ def test_a_change_has_a_later_time_than_the_one_before_whatever_the_clock_says(d
     desk.made()
 
     assert desk.path.stat().st_mtime_ns == tomorrow + 1
-
-
-def test_what_is_written_is_what_is_read(desk: Desk) -> None:
-    key, _ = made()
-    desk.db.parent.mkdir()
-    desk.file.create(key, at=START, by=ADA)
-    desk.file.create(made()[0], at=START, by=ADA)
-    rotated, _ = desk.file.rotate(key.id, timedelta(hours=1, microseconds=7), at=START, by=ADA)
-
-    assert desk.file.ring().key(key.id) == rotated
-    assert next(iter(desk.file.ring().keys)) == key.id
 
 
 def test_an_empty_list_that_no_reset_wrote_lets_nobody_in(desk: Desk) -> None:
@@ -612,10 +573,6 @@ def test_an_audit_that_is_a_link_is_not_followed(desk: Desk, tmp_path: Path) -> 
         record(desk.audit, START, "key.created", ADA)
 
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_the_roles_on_the_command_line_are_those_that_there_are() -> None:
-    assert list(ROLES) == list(Role)
 
 
 @for_each("command", ["", "create", "list", "revoke", "rotate", "reset"])

@@ -4,7 +4,6 @@ import asyncio
 import errno
 import logging
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -20,10 +19,10 @@ from agentops_memory.operations.backup import Archive
 from agentops_memory.settings import settings
 from agentops_memory.telemetry import Metrics
 
+from ..support.archives import at
 from ..support.damaged_values import NO_TEXT, damage
 from ..support.files import disk
-from ..support.manifests import DEPLOY, RESTRICTED_CONTAINER, RESTRICTED_POD, pod
-from ..support.process import run, stored, until
+from ..support.process import until
 from ..support.samples import for_each
 from ..support.service import START, Clock, Service, serving
 
@@ -128,7 +127,7 @@ def test_a_folder_that_is_away_or_full_is_told_of_once_and_used_when_it_is_back(
     assert told[1].__dict__["reason"] == f"{folder}: No such file or directory."
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,6 +148,8 @@ def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
         }
 
     assert names(folder) == [*sound, "memory-20300103T120000Z.zip"]
+    plan = at(service.path).say("restore", folder / names(folder)[1], "--dry-run")
+    assert "Values in it are damaged: default, memories 1: content" in plan
     told = [it for it in caplog.records if it.message == "the backup has damaged values"]
     assert [it.__dict__["values"] for it in told] == 2 * [["default, memories 1: content"]]
 
@@ -256,32 +257,6 @@ def test_settings_that_would_make_no_backups_are_refused(variables: str, refused
     assert str(refusal.value) == refused
     assert settings({"MEMORY_BACKUP_EVERY": "0"}).backup_dir is None
     assert settings({}, {"backup_dir": "b"}).backup_dir == Path(os.getcwd()) / "b"  # noqa: PTH109
-
-
-@pytest.mark.heavy
-def test_the_job_of_the_documents_brings_a_backup_back(folder: Path) -> None:
-    with serving(folder.parent / "data" / "memory.db") as service:
-        service.save("apple")
-    with backed_up(folder) as service:
-        until(lambda: names(folder))
-        service.save("A mistake")
-    job = pod(DEPLOY / "jobs" / "restore.yaml")
-    (container,) = job["containers"]
-    claims = {it["name"]: it["persistentVolumeClaim"]["claimName"] for it in job["volumes"]}
-    mounts = {it["mountPath"]: claims[it["name"]] for it in container["volumeMounts"]}
-    (name,) = names(folder)
-    words = [re.sub(r"memory-\w+\.zip", name, word) for word in container["command"]]
-    here = {"/data": str(service.path.parent), "/backup": str(folder)}
-    _, *arguments = [re.sub("^/(data|backup)", lambda it: here[it[0]], word) for word in words]
-
-    done = run(*arguments)
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert stored(service.path).keys() == {"apple"}
-    assert "A mistake" in stored(service.path.with_name("memory.db.before-restore"))
-    assert mounts == {"/data": "agentops-memory", "/backup": "agentops-memory-backup"}
-    assert job["securityContext"] == RESTRICTED_POD
-    assert container["securityContext"] == RESTRICTED_CONTAINER
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime, timedelta
+from contextlib import asynccontextmanager
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,10 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy, NotFound, Unavailable
-from agentops_memory.jobs.retention import scrub_all
 from agentops_memory.jobs.schedule import counted
 from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.memories import MemoryTable
-from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.saves import erase, save
+from agentops_memory.memory.saves import save
 from agentops_memory.sqlite import SqliteEngine, tenants
 from agentops_memory.sqlite.tenants import Engines, TenantsEngine, remove, tenant_file
 
@@ -119,47 +117,34 @@ async def test_a_database_is_closed_once_nobody_uses_it(tmp_path: Path) -> None:
     assert held_open(tmp_path) == []
 
 
-@pytest.mark.heavy
-async def test_no_more_databases_are_open_than_there_are_places(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db", most=1) as engine:
+@pytest.mark.slow
+async def test_databases_share_a_few_places_and_the_one_not_used_for_longest_leaves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, everybody = tmp_path / "memory.db", (OPERATOR, ACME, OTHER, THIRD)
+    async with opened(path, most=1) as engine:
         await saved(engine, OPERATOR)
         for caller in (ACME, OTHER, ACME, THIRD, OTHER):
             await saved(engine, caller)
             assert held_open(tmp_path) == sorted([f"{caller.tenant}.db", "memory.db"])
-        together = [saved(engine, caller) for caller in (ACME, OTHER, THIRD) * 5]
-        await asyncio.gather(*together)
-        counts = [await count(engine, caller) for caller in (OPERATOR, ACME, OTHER, THIRD)]
-        assert counts == [1, 7, 7, 6]
-
-
-@pytest.mark.heavy
-def test_a_database_whose_place_is_taken_as_soon_as_it_is_open_is_opened_again(path: Path) -> None:
-    asked: list[asyncio.Task[int]] = []
-
-    async def use() -> None:
-        def ask(caller: Caller) -> None:
-            asked.append(asyncio.create_task(count(engine, caller)))
-
-        @asynccontextmanager
-        async def engines(file: Path) -> AsyncIterator[SqliteEngine]:
-            async with ENGINES(file) as opening:
-                if file == tenant_file(path, ACME.tenant) and not asked:
-                    # The other takes its place, and it is asked for, before those who
-                    # wait for it hear that it is open.
-                    ask(OTHER)
-                    asyncio.get_running_loop().call_soon(ask, ACME)
-                    await asyncio.sleep(0)
-                yield opening
-
-        async with opened(path, engines=engines, most=1) as engine:
-            assert await count(engine, ACME) == 0
-            assert await asyncio.gather(*asked) == [0, 0]
-
-    using = threading.Thread(target=asyncio.run, args=[use()], daemon=True)
-    using.start()
-    using.join(60)  # a loop that spins does not hear of a time-out of its own
-    assert not using.is_alive()
-    assert [task.result() for task in asked] == [0, 0]
+        await asyncio.gather(*(saved(engine, caller) for caller in everybody[1:] * 3))
+        assert [await count(engine, caller) for caller in everybody] == [1, 5, 5, 4]
+        async with Slow().reading(engine, ACME):
+            with monkeypatch.context() as hurried:
+                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
+                with pytest.raises(Busy):
+                    await count(engine, OTHER)
+        broken = Caller(tenant=TenantId("broken"), key=ACME.key)
+        tenant_file(path, broken.tenant).write_text("no database" * 1000)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await count(engine, broken)
+            assert await count(engine, OTHER) == 5  # its place is free again
+    assert "a tenant's database cannot be opened" in caplog.messages
+    async with opened(path, most=2) as engine:
+        for caller in (ACME, OTHER, ACME, THIRD):
+            await count(engine, caller)
+        assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
 
 
 @pytest.mark.slow
@@ -180,53 +165,6 @@ async def test_a_database_is_made_only_while_the_tenant_has_a_key(path: Path) ->
         assert not tenant_file(path, ACME.tenant).exists()
         keys.clear()
         assert await count(engine, Caller(tenant=OTHER.tenant)) == 0  # it is still looked after
-
-
-@pytest.mark.heavy
-async def test_the_place_that_is_taken_is_that_of_the_one_not_used_for_longest(
-    tmp_path: Path,
-) -> None:
-    async with opened(tmp_path / "memory.db", most=2) as engine:
-        for caller in (ACME, OTHER, ACME, THIRD):
-            await saved(engine, caller)
-        assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
-        leaving = asyncio.create_task(count(engine, OTHER))  # which keeps its place all the same
-        await asyncio.sleep(0)
-        leaving.cancel()
-        await until(lambda: TenantId("other") in {it.tenant for it in engine.callers()})
-        await saved(engine, ACME)
-        assert held_open(tmp_path) == ["acme.db", "memory.db", "other.db"]
-
-
-@pytest.mark.heavy
-async def test_one_that_finds_no_place_in_time_is_refused(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with opened(path, most=1) as engine:
-        async with Slow().reading(engine, ACME):
-            with monkeypatch.context() as hurried:
-                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
-                with pytest.raises(Busy):
-                    await count(engine, OTHER)
-        assert await count(engine, OTHER) == 0
-
-
-@pytest.mark.heavy
-async def test_a_database_that_cannot_be_opened_keeps_nobody_else_out(
-    path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    broken = tenant_file(path, ACME.tenant)
-    broken.parent.mkdir()
-    broken.write_text("no database" * 1000)
-
-    async with opened(path, most=1) as engine:
-        for _ in range(3):
-            with pytest.raises(Unavailable):
-                await count(engine, ACME)
-            await saved(engine, OTHER)
-        broken.unlink()
-        assert await count(engine, ACME) == 0
-    assert "a tenant's database cannot be opened" in [it.message for it in caplog.records]
 
 
 async def test_one_who_leaves_stops_nobody_elses_opening(path: Path) -> None:
@@ -253,50 +191,3 @@ async def test_to_count_rows_does_not_keep_a_database_open(
             passed += 2 * 3600
         await until(lambda: len(engine.callers()) == 1)
         assert [rows.memories for rows in await counted(engine)] == [0]
-
-
-@pytest.mark.heavy
-async def test_a_database_that_closes_while_rows_are_counted_is_left_out(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    counting, held, going_on = threading.Event(), threading.Event(), threading.Event()
-
-    def slow_clock() -> datetime:
-        if counting.is_set():
-            held.set()
-            assert going_on.wait(60)
-        return START
-
-    def engines(file: Path) -> AbstractAsyncContextManager[SqliteEngine]:
-        is_slow = file == tenant_file(path, OTHER.tenant)
-        return SqliteEngine.opened(file, clock=slow_clock if is_slow else lambda: START)
-
-    async with opened(path, engines=engines, most=2) as engine:
-        await saved(engine, OTHER)
-        await saved(engine, ACME)
-        counting.set()
-        counting_rows = asyncio.create_task(counted(engine))
-        await asyncio.to_thread(held.wait)
-        await saved(engine, THIRD)  # takes the place of ACME
-        await until(lambda: "acme.db" not in held_open(tmp_path))
-        going_on.set()
-        assert [rows.memories for rows in await counting_rows] == [0, 1]
-
-
-@pytest.mark.heavy
-async def test_what_an_erasure_has_opened_is_closed_with_the_database(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as engine:
-        for _ in range(3):
-            await saved(engine, ACME)
-            erasure = await engine.write(ACME, erase, MemoryId(1))
-            assert erasure is not None
-            await scrub_all(engine, ACME)
-            for file in tenant_file(tmp_path / "memory.db", ACME.tenant).parent.iterdir():
-                file.unlink()
-        assert await count(engine, ACME) == 0
-        await until(lambda: [it for it in gone_but_open(tmp_path) if "acme.db" in it] == [])
-    assert held_open(tmp_path) == []
-
-
-def gone_but_open(folder: Path) -> list[str]:
-    targets = (_target(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
-    return [it for it in targets if it.startswith(str(folder)) and it.endswith("(deleted)")]

@@ -4,6 +4,7 @@ import asyncio
 import shutil
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,7 @@ from ..support.engine import (
 )
 from ..support.engines import rows
 from ..support.files import assert_sound
+from ..support.samples import for_each
 from ..support.service import START, Clock
 
 
@@ -39,20 +41,6 @@ from ..support.service import START, Clock
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch takes in whoever waits, however slow the machine is."""
     monkeypatch.setattr(writer, "LONGEST", timedelta(hours=1))
-
-
-def test_writes_that_wait_together_share_one_commit(path: Path) -> None:
-    names = [str(number) for number in range(20)]
-
-    async def test(database: SqliteEngine) -> None:
-        await save(database, "before")
-        before = commits(path)
-        assert await together(database, map(saving, names)) == names
-        assert commits(path) == before + 1
-
-    run(path, test)
-    assert contents(path) == ["before", *names]
-    assert_sound(path, live=21)
 
 
 def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(path: Path) -> None:
@@ -123,24 +111,25 @@ def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(path: 
     assert rows(path, "SELECT * FROM made") == []
 
 
-@pytest.mark.parametrize("bound", ["members", "time"])
-def test_what_a_batch_has_no_room_for_goes_to_the_next_in_order(
-    bound: str, path: Path, monkeypatch: pytest.MonkeyPatch
+@for_each("bounds, number", [({}, 1), ({"MEMBERS": 5}, 3), ({"LONGEST": timedelta()}, 12)])
+def test_writes_that_wait_share_a_commit_in_order_and_what_has_no_room_the_next(
+    tmp_path_factory: pytest.TempPathFactory, bounds: dict[str, Any], number: int
 ) -> None:
     names = [str(number) for number in range(12)]
-    if bound == "members":
-        monkeypatch.setattr(writer, "MEMBERS", 5)
-    else:
-        monkeypatch.setattr(writer, "LONGEST", timedelta())
+    path = tmp_path_factory.mktemp("batch") / "memory.db"
 
     async def test(database: SqliteEngine) -> None:
         await save(database, "before")
         before = commits(path)
         assert await together(database, map(saving, names)) == names
-        assert commits(path) == before + (3 if bound == "members" else len(names))
+        assert commits(path) == before + number
 
-    run(path, test)
+    with pytest.MonkeyPatch.context() as bounded:
+        for name, most in bounds.items():
+            bounded.setattr(writer, name, most)
+        run(path, test)
     assert contents(path) == ["before", *names]
+    assert_sound(path, live=13)
 
 
 def test_a_caller_that_leaves_a_batch_takes_nothing_with_it(path: Path) -> None:

@@ -19,11 +19,12 @@ from agentops_memory.sqlite import SqliteEngine, writer
 from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
-from ..support.damages import WORDS, harmed, page_of
+from ..support.damages import harmed, page_of
 from ..support.engine import opened, save
 from ..support.engines import rows
 from ..support.files import assert_index_is_whole, assert_sound, put_in_index
-from ..support.process import run, until
+from ..support.losses import Losses
+from ..support.process import stored, until
 from ..support.recall import context, search, titles
 from ..support.service import Service, observation, serving
 
@@ -61,7 +62,7 @@ def serving_with_a_damaged_index(path: Path) -> Iterator[Service]:
 
 @pytest.mark.slow
 def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_lost(
-    path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture, lost: Losses
 ) -> None:
     with serving_with_a_damaged_index(path) as service:
         assert context(service, "apple 0", limit=2) == ["n2", "n1"]
@@ -78,6 +79,10 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
     with serving(path) as service:  # which writes the file anew
         assert titles(search(service, "pear")) == ["pear"]
     assert rows(service.path, "SELECT * FROM remains") == []
+    saves = {"pear": 4, **{f"apple {number}": number + 1 for number in range(3)}}
+    lost(
+        "a damaged page of the index", acknowledged=saves.items(), found=stored(path).items()
+    )  # fmt: skip
     assert_sound(service.path, live=4)
 
 
@@ -107,26 +112,6 @@ def saved(service: Service, content: str) -> Any:
     return None
 
 
-@pytest.mark.heavy
-def test_whatever_page_of_the_index_is_damaged_it_is_mended_and_no_other_is_touched(
-    tmp_path: Path,
-) -> None:
-    good, path = tmp_path / "good.db", tmp_path / "memory.db"
-    asyncio.run(filled(good))
-    foreign = harmed(good, page_of(good, "memories"))  # it leads to pages that are no index's
-    harmed(good, page_of(good, "memories"), foreign)
-
-    for table, contents in [*((table, None) for table in WORDS), ("memories_fts_0_data", foreign)]:
-        shutil.copy(good, path)
-        harmed(path, page_of(path, table), contents)
-        asyncio.run(mended(path))
-
-        assert rows(path, "SELECT * FROM remains") == [(1,)]
-        assert rows(path, "SELECT count(*), count(DISTINCT content) FROM memories") == [(6, 6)]
-        assert_index_is_whole(path)
-        path.unlink()
-
-
 async def filled(path: Path) -> None:
     async with opened(path) as engine:
         for number in range(5):
@@ -135,13 +120,6 @@ async def filled(path: Path) -> None:
 
 async def is_intact(engine: SqliteEngine) -> bool:
     return (await engine.maintenance.check(OPERATOR, thorough=True)).is_intact
-
-
-async def mended(path: Path) -> None:
-    async with opened(path) as engine:
-        assert await engine.maintenance.repair(OPERATOR) == [0]
-        assert await is_intact(engine)
-        await save(engine, "pear")
 
 
 def test_damage_outside_the_index_is_told_to_probes_until_a_look_finds_none(
@@ -221,24 +199,16 @@ def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(tmp_path: Path
         assert path.read_bytes() == before
 
 
-@pytest.mark.slow
-def test_a_damaged_start_ends_with_one_sentence_and_a_tenants_with_503_and_a_log_line(
+def test_a_tenant_whose_database_is_damaged_has_503_and_a_log_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, acme = tmp_path / "memory.db", tmp_path / "memory.db.tenants" / "acme.db"
     acme.parent.mkdir()
-    acme.write_bytes(b"\xab" * 20000)
+    noise(acme)
     token = made_key(path, tenant="acme")
     with serving(path) as service, calling(service, token) as http:
         assert http.get("/stats").status_code == 503
     assert REMEDY in "".join(getattr(record, "reason", "") for record in caplog.records)
-
-    noise(path)
-    own = {"MEMORY_DB_PATH": str(path), "MEMORY_LISTEN": "127.0.0.1:0"}
-    done = run("serve", variables=own)
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 2)  # with a hint
-    assert f"The database {path} cannot be used: file is not a database. It is" in done.stderr
-    assert REMEDY in done.stderr
 
 
 def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(path: Path) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..support.process import Load, Program, free_port, program, served, stored
-from ..support.service import PLAIN, observation, serving
+from ..support.losses import Losses, found_again
+from ..support.process import Load, Program, free_port, program, until
+from ..support.service import PLAIN, serving
+
+SAVES = 60  # acknowledged by each service of a round, at least
 
 
 @contextmanager
@@ -55,32 +58,46 @@ def test_a_signal_ends_a_service_that_waits_at_once(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_the_next_service_says_for_whom_it_waits_and_takes_over_all_that_was_saved(
-    path: Path, end: signal.Signals
+def test_two_services_that_start_at_once_take_turns_and_lose_nothing(
+    path: Path, lost: Losses
 ) -> None:
-    with served(path, MEMORY_DRAIN="0") as (first, http), second(path) as (following, probes):
-        load = Load(str(http.base_url)).start()
-        following.line("another service has the database")
-        load.reach(100)
-        assert probes.get("/health/live").status_code == probes.get("/health").status_code == 200
-        reason = f"Another service has the database: {socket.gethostname()} (process {first.pid}), "
-        startup, ready = probes.get("/health/startup"), probes.get("/health/ready")
-        assert (startup.status_code, ready.status_code) == (503, 503)
-        assert startup.json()["error"].startswith(reason)
-        assert ready.json()["checks"]["database"]["detail"].startswith(reason)
-        assert probes.get("/stats").status_code == 503
+    acknowledged: dict[str, int] = {}
+    for number, end in enumerate((signal.SIGTERM, signal.SIGKILL)):
+        with second(path, MEMORY_DRAIN="0") as one, second(path, MEMORY_DRAIN="0") as other:
+            pods = dict((one, other))
+            (first,) = until(lambda: [*filter(serves, pods)])  # noqa: B023 - called at once
+            (last,) = (it for it in pods if it is not first)
+            last.line("another service has the database")
+            assert_waits(pods[last], first.pid)
+            for place, pod in enumerate((first, last)):
+                pod.line('"serving on http')
+                about = f"round {number}, service {place}, save"
+                load = Load(str(pods[pod].base_url), about=about, saves=100_000).start()
+                load.reach(SAVES)
+                assert place or not serves(last)
+                pod.send(end)
+                assert pod.wait() == (0 if end == signal.SIGTERM else -signal.SIGKILL)
+                load.join()
+                acknowledged |= load.acknowledged
+                assert set(load.refused.values()) <= {503}
 
-        first.send(end)
-        following.line('"serving on http')
-        load.join()
-        assert first.wait() == (0 if end == signal.SIGTERM else -signal.SIGKILL)
-        assert probes.get("/health/ready").status_code == 200
-        assert probes.post("/observations", json=observation("by the next")).status_code == 201
-        kept = stored(path)
+    fault, remark = "two services start at once on one volume", "one served, and then the other"
+    found_again(lost, fault, path, acknowledged, remark)
 
-    assert load.acknowledged.items() <= kept.items()
-    assert "by the next" in kept
+
+def serves(pod: Program) -> bool:
+    return '"serving on http' in pod.output
+
+
+def assert_waits(probes: httpx.Client, process: int) -> None:
+    """A service that waits is alive, not ready, and names the one it waits for."""
+    assert probes.get("/health/live").status_code == probes.get("/health").status_code == 200
+    reason = f"Another service has the database: {socket.gethostname()} (process {process}), "
+    startup, ready = probes.get("/health/startup"), probes.get("/health/ready")
+    assert (startup.status_code, ready.status_code) == (503, 503)
+    assert startup.json()["error"].startswith(reason)
+    assert ready.json()["checks"]["database"]["detail"].startswith(reason)
+    assert probes.get("/stats").status_code == 503
 
 
 def test_the_lock_names_nobody_once_the_service_has_ended(tmp_path: Path) -> None:

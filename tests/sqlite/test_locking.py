@@ -2,9 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -13,8 +11,8 @@ import httpx
 import pytest
 
 from agentops_memory.sqlite import connection, engine, transaction
-from agentops_memory.sqlite.connection import connect
 
+from ..support.engine import locked
 from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.process import until
@@ -27,14 +25,6 @@ SLOW = "This took too long and was stopped."
 
 TIMEOUT = timedelta(milliseconds=300)
 TOGETHER = 40  # writes, each of which waits for a second: far more of them than that takes
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Another process's write transaction."""
-    with closing(connect(path)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield
 
 
 def assert_unavailable(answer: httpx.Response, sentence: str) -> None:

@@ -86,22 +86,22 @@ def test_a_new_file_and_an_empty_one_are_ours_and_written_to_no_more_but_for_wal
 # Several processes
 
 
-@pytest.mark.parametrize(
-    "old", [None, *(pytest.param(it, marks=pytest.mark.heavy) for it in ("DELETE", "WAL"))]
-)
-def test_processes_that_start_at_once_on_a_file_make_or_upgrade_it_once(
-    path: Path, old: str | None
-) -> None:
-    if old is not None:
-        filled(path, journal_mode=old, rows=1000)
+def test_processes_that_start_at_once_on_a_file_make_it_once(path: Path) -> None:
+    """All of them succeed."""
+    with ExitStack() as stack:
+        arguments = (str(path), NOW.isoformat())
+        processes = [
+            stack.enter_context(program(*arguments, code=WAIT_AND_START)) for _ in range(PROCESSES)
+        ]
+        for process in processes:
+            process.line("ready")
+        for process in processes:
+            process.send(signal.SIGUSR1)
+        assert [process.wait() for process in processes] == [0] * PROCESSES
 
-    start_together(path)
-
-    if old is not None:
-        assert rows(path, "SELECT count(*), min(id), max(id) FROM memories") == [(1000, 1, 1000)]
-        assert rows(path, "SELECT count(*) FROM memories_fts_0('{content} : zebra')") == [(1000,)]
-    assert beside(path) == (["memory.db.before-upgrade"] if old else [])
-    assert tables(path) == expected_tables(path)
+    migrated(alone := path.with_name("alone") / "memory.db", NOW)
+    assert tables(path) == tables(alone)
+    assert beside(path) == ["alone"]
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert rows(path, "PRAGMA journal_mode") == [("wal",)]
 
@@ -143,23 +143,6 @@ def test_what_was_stored_before_there_were_fingerprints_is_known_again(
 
     assert imported["imported_observations"] == 0
     assert saved["action"] == "created"  # it was long ago
-
-
-@pytest.mark.heavy
-def test_what_was_a_store_without_a_project_is_of_that_kind(path: Path, scripts: Path) -> None:
-    make_older(path, scripts, 9, NINE)
-
-    migrated(path, NOW)
-
-    spaces = "SELECT kind, project, partition FROM spaces ORDER BY id"
-    assert rows(path, spaces) == [("project", "demo", 0), ("store", None, 1024)]
-    assert_sound(path, live=0)
-    with serving(path) as service:
-        (store,) = service.http.get("/anthropic/v1/memory_stores").json()["data"]
-        entries = f"/anthropic/v1/memory_stores/{store['id']}/memories"
-        made = service.http.post(entries, json={"path": "/a.md", "content": "a zebra"})
-        assert [it["id"] for it in service.http.get(entries).json()["data"]] == [made.json()["id"]]
-        assert service.http.get("/search?q=zebra").json() == []
 
 
 @requirement("OI-95")
@@ -221,14 +204,6 @@ SIX = """
     INSERT INTO memories (id, uid, space_id, session_id, type, title, content,
                           content_hash, last_seen_at, created_at, updated_at)
     VALUES (7, 'u7', 3, 's1', 't', 't', 'The same words.', '{hash}', 0, 1, 1);
-"""
-NINE = """
-    INSERT INTO sessions (id, project, started_at) VALUES ('s1', 'demo', 0);
-    INSERT INTO spaces (id, project, scope, area, partition)
-    VALUES (3, 'demo', 'project', 1, 0), (4, NULL, '0188a2a2-0000-7000-8000-000000000004', 2, 1);
-    DELETE FROM index_rules;  -- so it is made anew
-    INSERT INTO stores (space_id, uid, name, description, metadata, created_at, updated_at)
-    VALUES (4, '0188a2a2-0000-7000-8000-000000000004', 'notes', '', '{}', 1, 1);
 """
 KEPT = (
     ("id, uid, space_id, session_id, key, type, title, content, tags, revision", "memories"),
@@ -388,20 +363,6 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
         yield folder
 
 
-def start_together(path: Path) -> None:
-    """Processes that come to the file in the same moment; all of them succeed."""
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(program(str(path), NOW.isoformat(), code=WAIT_AND_START))
-            for _ in range(PROCESSES)
-        ]
-        for process in processes:
-            process.line("ready")
-        for process in processes:
-            process.send(signal.SIGUSR1)
-        assert [process.wait(120) for process in processes] == [0] * PROCESSES
-
-
 def make_newer(path: Path) -> None:
     """Mark the file as one of a much newer version."""
     rows(path, f"PRAGMA application_id = {APPLICATION_ID}")
@@ -415,10 +376,3 @@ def add(scripts: Path, name: str, text: str) -> None:
 
 def tables(path: Path) -> set[object]:
     return {name for (name,) in rows(path, "SELECT name FROM sqlite_schema")}
-
-
-def expected_tables(path: Path) -> set[object]:
-    """What a file made by one process alone has."""
-    alone = path.with_name("alone")
-    migrated(alone / "memory.db", NOW)
-    return tables(alone / "memory.db")

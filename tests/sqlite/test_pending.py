@@ -33,7 +33,7 @@ from agentops_memory.sqlite.transaction import SqliteTransaction
 from ..support.engine import Seen, Work, raising, run, save, saving, together
 from ..support.engines import rows
 from ..support.files import NOW, assert_index_is_whole
-from ..support.samples import examples
+from ..support.samples import examples, for_each
 from ..support.service import Clock
 
 FEW = examples(8)
@@ -67,74 +67,57 @@ def both(*works: Work) -> Work:
 FAIL = raising(ValueError("no"))
 
 
-def test_a_change_finds_what_those_before_it_in_the_batch_have_saved(path: Path) -> None:
-    async def test(database: SqliteEngine) -> None:
-        answers = await together(
-            database, [saving("apple"), found("apple"), saving("apple pie"), found("apple")]
-        )
-        assert answers == ["apple", [1], "apple pie", [1, 2]]
-
-    run(path, test)
-    assert_index_is_whole(path)
-
-
-def test_a_change_that_fails_leaves_nothing_behind_and_takes_nothing_of_others(path: Path) -> None:
-    async def test(database: SqliteEngine) -> None:
-        await save(database, "before")
-        await together(
-            database,
-            [
-                saving("one apple"),
-                saving("guilty", FAIL),
-                saving("guilty", both(found("apple"), FAIL)),  # which puts in what waits
-                saving("guilty", both(amending(1, "nothing left"), FAIL)),
-                saving("two apples"),
-            ],
-        )
-        assert await database.read(OPERATOR, found("apple")) == [2, 3]
-        assert await database.read(OPERATOR, found("guilty")) == []
-
-    run(path, test)
-    assert_index_is_whole(path)
-
-
-def test_what_waits_can_be_amended_forgotten_and_erased(path: Path) -> None:
-    async def test(database: SqliteEngine) -> None:
-        await save(database, "before")
-        await together(
-            database,
-            [
-                *(saving(word) for word in ("apple", "banana", "cherry", "date")),
-                amending(5, "an elderberry"),
-                lambda tx: saves.forget(tx, MemoryId(3)),
-                saving("fig"),  # which borrows from the one that was amended
-                lambda tx: saves.erase(tx, MemoryId(4)),
-                saving("grape"),
-            ],
-        )
-        assert await database.read(OPERATOR, found("elderberry")) == [5, 6, 7]
-        assert await database.read(OPERATOR, found("banana")) == []
-
-    run(path, test)
-    assert_index_is_whole(path)
-
-
 def saving_in(project: str) -> Work:
     return lambda tx: memories.save(tx, draft(project, "apple"), timedelta())
 
 
-def test_a_project_is_renamed_between_its_saves(path: Path) -> None:
+# What waits together behind one save, and what is found of a word in a project then.
+BATCHES: list[tuple[list[Work], dict[tuple[str, str], list[int]]]] = [
+    (
+        [saving("apple"), found("apple"), saving("apple pie"), found("apple")],
+        {("apple", "demo"): [2, 3]},
+    ),
+    (
+        [
+            saving("one apple"), saving("guilty", FAIL),
+            saving("guilty", both(found("apple"), FAIL)),  # which puts in what waits
+            saving("guilty", both(amending(1, "nothing left"), FAIL)), saving("two apples"),
+        ],
+        {("apple", "demo"): [2, 3], ("guilty", "demo"): []},
+    ),
+    (
+        [
+            *(saving(word) for word in ("apple", "banana", "cherry", "date")),
+            amending(5, "an elderberry"), lambda tx: saves.forget(tx, MemoryId(3)),
+            saving("fig"),  # which borrows from the one that was amended
+            lambda tx: saves.erase(tx, MemoryId(4)), saving("grape"),
+        ],
+        {("elderberry", "demo"): [5, 6, 7], ("banana", "demo"): []},
+    ),
+    (
+        [
+            saving_in("a"), lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
+            saving_in("b"), saving_in("a"),
+        ],
+        {("apple", "b"): [2, 3], ("apple", "a"): [4]},
+    ),
+]  # fmt: skip
+
+
+@for_each("works, finds", BATCHES)
+def test_what_waits_is_found_changed_and_taken_back_as_if_it_were_in_the_index(
+    tmp_path_factory: pytest.TempPathFactory, works: list[Work],
+    finds: dict[tuple[str, str], list[int]],
+) -> None:  # fmt: skip
+    path = tmp_path_factory.mktemp("batch") / "memory.db"
+
     async def test(database: SqliteEngine) -> None:
-        await database.write(OPERATOR, saving_in("a"))
-        await together(
-            database,
-            [
-                saving_in("a"), lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
-                saving_in("b"), saving_in("a"),
-            ],
-        )  # fmt: skip
-        assert await database.read(OPERATOR, found("apple", "b")) == [1, 2, 3]
-        assert await database.read(OPERATOR, found("apple", "a")) == [4]
+        await save(database, "before")
+        answers = await together(database, works)
+        if works == BATCHES[0][0]:
+            assert answers == ["apple", [2], "apple pie", [2, 3]]
+        for (word, project), ids in finds.items():
+            assert await database.read(OPERATOR, found(word, project)) == ids, word
 
     run(path, test)
     assert_index_is_whole(path)

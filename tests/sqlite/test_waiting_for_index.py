@@ -1,7 +1,6 @@
 """New memories wait for the full-text index, many together, and nobody who asks misses one."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
 from ..support.another import another
+from ..support.engine import locked
 from ..support.engines import rows
 from ..support.fast_reads import Counted, counted, held
 from ..support.files import assert_index_is_whole, assert_sound, imported, put_in_index
@@ -171,15 +171,10 @@ def test_a_start_after_a_kill_finds_what_waited(tmp_path: Path) -> None:
             database.backup(copy)
     assert indexed(copied) == 0
 
+    assert indexed(path) == 1  # at its end a service leaves nothing waiting
     with serving(copied, **ONLY_SQL) as service:
         assert titles(search(service, "apple")) == ["first"]
     assert_sound(copied, live=1)
-
-
-def test_the_end_of_a_service_leaves_nothing_waiting(path: Path) -> None:
-    with serving(path) as service:
-        service.save("apple")
-    assert indexed(path) == 1
 
 
 @pytest.mark.slow
@@ -256,11 +251,3 @@ def indexed(path: Path, partition: int = 0) -> int:
     name = f"memories_fts_{partition}_docsize"
     ((count,),) = rows(path, f"SELECT count(*) FROM {name} WHERE id < 1 << 62")
     return int(count)
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Another process writes."""
-    with closing(connect(path)) as other:
-        other.execute("BEGIN IMMEDIATE")
-        yield

@@ -2,8 +2,12 @@
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
 from dataclasses import astuple, dataclass, fields
+from pathlib import Path
 
 import pytest
+
+from .files import assert_sound
+from .process import served
 
 TITLE = "Faults: what was acknowledged, and what was lost"
 PROPERTY = "loss"  # of a report: so a row comes from the process that ran the test
@@ -38,6 +42,17 @@ class Losses:
         )
         self._properties.append((PROPERTY, astuple(row)))
         assert not lost, f"{fault}: {sorted(map(repr, lost))[:5]} and others are lost"
+
+
+def found_again(
+    losses: Losses, fault: str, path: Path, acknowledged: dict[str, int], remark: str
+) -> dict[str, int]:
+    """What a service that starts on the file has: all that was acknowledged, and it is sound."""
+    with served(path) as (_, http):
+        found = {row["content"]: row["id"] for row in http.get("/export").json()["observations"]}
+    losses(fault, acknowledged=acknowledged.items(), found=found.items(), remark=remark)
+    assert_sound(path, live=len(found))
+    return found
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """What a request leaves in the trace of its caller, seen by a real collector."""
 
 import json
-import re
 import signal
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,7 +17,6 @@ from ..support.erasing import erased
 from ..support.otlp import Collector, grpc_collector, http_collector
 from ..support.samples import for_each
 from ..support.service import Protocols, Service, observation, own_protocols, speaking
-from .test_collector import MOST, PATIENT
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 FROM_AGENT = {"traceparent": f"00-{TRACE}-{AGENT}-01"}
@@ -220,28 +217,6 @@ def test_a_log_line_names_the_trace_and_no_query(path: Path) -> None:
     assert code == 0
     assert (line["trace_id"], line["span_id"]) == (TRACE, span.id)
     assert not [printed for printed in program.lines if "topsecret" in printed]
-
-
-@pytest.mark.heavy
-def test_a_dead_collector_loses_no_request_and_delays_no_exit(path: Path) -> None:
-    with (
-        socket.create_server(("127.0.0.1", 0)) as silent,
-        process.served(
-            path,
-            OTEL_EXPORTER_OTLP_ENDPOINT=f"127.0.0.1:{silent.getsockname()[1]}",
-            MEMORY_DRAIN="0",
-            **PATIENT,
-        ) as (program, http),
-    ):
-        # More spans than the exporter's queue holds.
-        notes = (observation(f"note {number}") for number in range(600))
-        statuses = {http.post("/observations", json=it).status_code for it in notes}
-        stored = http.get("/stats").json()["total_observations"]
-        program.send(signal.SIGTERM)
-        code = program.wait(timeout=MOST)
-
-    assert (statuses, stored, code) == ({201}, 600, 0)
-    assert not [line for line in program.lines if re.search("Traceback", line)]
 
 
 @pytest.mark.heavy
