@@ -26,7 +26,7 @@ from ..support.chart import (
     validate,
 )
 from ..support.charting import commands
-from ..support.manifests import manifest
+from ..support.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, manifest
 from ..support.samples import for_each
 
 JOB = "agentops-memory"  # that the alerts ask for
@@ -167,6 +167,9 @@ def test_a_job_of_the_documents_is_a_manifest_of_this_version() -> None:
             document["spec"]["template"]["spec"] if document["kind"] == "Job" else document["spec"]
         )
         images |= {it["image"] for it in spec["containers"]}
+        if path.name != "go-back.yaml":  # which takes the user from the image of Litestream
+            assert spec["securityContext"] == RESTRICTED_POD
+            assert [it["securityContext"] for it in spec["containers"]] == [RESTRICTED_CONTAINER]
         assert f"-f deploy/jobs/{path.name}" in pages
 
     litestream = defaults()["litestream"]["image"]

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -112,56 +112,41 @@ def test_what_a_kustomization_names_is_there_and_nothing_else_lies_beside_it() -
         assert beside == {file.name, *(name for name in named if "/" not in name)}
 
 
-def test_the_tracing_component_sets_the_endpoint_and_lets_its_port_out() -> None:
-    patch = COMPONENTS / "tracing" / "endpoint.yaml"
-    (variable,) = container(patch)["env"]
-    operations: Any = manifest(COMPONENTS / "tracing" / "egress.yaml")
-    (added,) = operations
+def patched(path: Path) -> tuple[Any, Any, Any]:
+    """The settings that a patch of the pod makes, its mount and its volume, if it has one."""
+    given = {each["name"]: each["value"] for each in container(path).get("env", ())}
+    (mount,), (volume,) = container(path).get("volumeMounts", [{}]), pod(path).get("volumes", [{}])
+    return settings(given), mount, volume
 
-    assert set(container(patch)) == {"name", "env"}
-    assert settings({variable["name"]: variable["value"]}).otlp_endpoint == variable["value"]
-    assert added["path"] == "/spec/egress/-"
+
+def test_a_component_sets_what_it_is_named_after_and_mounts_what_it_needs() -> None:
+    tracing, *_ = patched(COMPONENTS / "tracing" / "endpoint.yaml")
+    (added,) = cast("Any", manifest(COMPONENTS / "tracing" / "egress.yaml"))
     (port,) = added["value"]["ports"]
-    assert variable["value"].endswith(f":{port['port']}")
+    assert added["path"] == "/spec/egress/-"
+    assert str(tracing.otlp_endpoint).endswith(f":{port['port']}")
 
-
-def test_the_keys_component_reads_the_file_of_a_secret_that_can_change() -> None:
-    patch = COMPONENTS / "keys" / "secret.yaml"
-    (mount,) = container(patch)["volumeMounts"]
-    (volume,) = pod(patch)["volumes"]
-    configured = settings({each["name"]: each["value"] for each in container(patch)["env"]})
-
-    assert configured.auth == "keys"
-    assert str(configured.keys_file) == f"{mount['mountPath']}/keys"
+    settings_of, mount, volume = patched(COMPONENTS / "keys" / "secret.yaml")
+    assert settings_of.auth == "keys"
+    assert str(settings_of.keys_file) == f"{mount['mountPath']}/keys"
     assert mount == {"name": "keys", "mountPath": "/etc/agentops-memory", "readOnly": True}
-    assert volume == {
-        "name": "keys",
-        "secret": {"secretName": "agentops-memory-keys", "defaultMode": 0o440},
-    }
+    secret = {"secretName": "agentops-memory-keys", "defaultMode": 0o440}
+    assert volume == {"name": "keys", "secret": secret}
 
-
-def test_the_takeover_component_has_the_claim_of_another_and_none_of_its_own() -> None:
-    patch = manifest(COMPONENTS / "takeover" / "kustomization.yaml")["patches"][0]["patch"]
-    (volume,) = pod(COMPONENTS / "takeover" / "claim.yaml")["volumes"]
-    claim = manifest(BASE / "volume.yaml")["metadata"]["name"]
-
+    takeover = COMPONENTS / "takeover"
+    own = manifest(BASE / "volume.yaml")["metadata"]["name"]
+    patch = manifest(takeover / "kustomization.yaml")["patches"][0]["patch"]
+    (volume,) = pod(takeover / "claim.yaml")["volumes"]
     assert "$patch: delete" in patch
-    assert f"name: {claim}\n" in patch
+    assert f"name: {own}\n" in patch
     assert volume["name"] == "data"
-    assert volume["persistentVolumeClaim"]["claimName"] != claim
+    assert volume["persistentVolumeClaim"]["claimName"] != own
 
-
-def test_the_backup_component_has_a_volume_of_its_own() -> None:
-    component = COMPONENTS / "backup"
-    (volume,) = pod(component / "backup.yaml")["volumes"]
-    (mounted,) = container(component / "backup.yaml")["volumeMounts"]
-    given = {each["name"]: each["value"] for each in container(component / "backup.yaml")["env"]}
-    claim = manifest(component / "volume.yaml")["metadata"]["name"]
-
-    assert volume["name"] == mounted["name"] == "backup"
-    assert volume["persistentVolumeClaim"]["claimName"] == claim
-    assert claim != manifest(BASE / "volume.yaml")["metadata"]["name"]
-    assert str(settings(given).backup_dir) == mounted["mountPath"] == "/backup"
+    settings_of, mount, volume = patched(COMPONENTS / "backup" / "backup.yaml")
+    claim = manifest(COMPONENTS / "backup" / "volume.yaml")["metadata"]["name"]
+    assert volume["name"] == mount["name"] == "backup"
+    assert volume["persistentVolumeClaim"]["claimName"] == claim != own
+    assert str(settings_of.backup_dir) == mount["mountPath"] == "/backup"
 
 
 def test_the_monitor_asks_the_port_of_the_service_for_its_measures() -> None:

@@ -20,7 +20,7 @@ def composed(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", [ON_A_FILE, ON_POSTGRESQL])
-def test_the_composed_service_runs_like_the_pod(name: str) -> None:
+def test_the_composed_service_runs_like_the_pod_and_what_it_mounts_is_there(name: str) -> None:
     service = composed(name)["memory"]
 
     assert service["image"] == f"agentops-memory:{agentops_memory.__version__}"
@@ -32,6 +32,11 @@ def test_the_composed_service_runs_like_the_pod(name: str) -> None:
     assert service["mem_limit"] == "128m"
     assert service["healthcheck"]["test"] == ["CMD", "agentops-memory", "health"]
     assert service["stop_grace_period"] == f"{pod()['terminationGracePeriodSeconds']}s"
+    document = manifest(DEPLOY / name)
+    for mounting in document["services"].values():
+        for mount in mounting.get("volumes", ()):
+            source = mount.split(":")[0]
+            assert source in document["volumes"] or (DEPLOY / source).exists(), mount
 
 
 def test_no_port_of_a_composed_service_leaves_the_machine() -> None:
@@ -104,16 +109,6 @@ def test_a_composed_service_waits_for_its_database_and_both_have_its_password() 
     }
     assert postgres["environment"]["POSTGRES_PASSWORD_FILE"] == f"/run/secrets/{secret}"
     assert "/deploy/.env" in (ROOT / ".gitignore").read_text("utf-8").splitlines()
-
-
-@pytest.mark.parametrize("name", [ON_A_FILE, ON_POSTGRESQL])
-def test_what_a_composed_service_mounts_is_there(name: str) -> None:
-    document = manifest(DEPLOY / name)
-
-    for service in document["services"].values():
-        for mount in service.get("volumes", ()):
-            source = mount.split(":")[0]
-            assert source in document["volumes"] or (DEPLOY / source).exists(), mount
 
 
 def test_the_unit_is_confined_and_has_time_to_end() -> None:

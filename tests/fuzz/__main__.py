@@ -17,7 +17,7 @@ from pathlib import Path
 from ..support.callers import made_key
 from ..support.process import Program, served
 from ..support.vitals import resident
-from .report import Report, counted, faults, held, routes
+from .report import Report, counted, faults, routes
 from .tally import Tally, together
 from .worker import Order, work
 
@@ -68,7 +68,7 @@ def fuzzed(folder: Path, seconds: float, seed: int, kinds: Collection[str] = KIN
     tally.failures += errors[: max(0, 20 - len(tally.failures))]
     return Report(
         seconds=time.monotonic() - began, seed=seed, tally=tally, counted=counts, routes=every,
-        memory=(start, end), exit_code=code, held=held(path), faults=list(faults(path)),
+        memory=(start, end), exit_code=code, faults=list(faults(path)),
     )  # fmt: skip
 
 

@@ -42,7 +42,6 @@ class Asker:
             str(prepared.method), str(prepared.url),
             [(name, str(value)) for name, value in prepared.headers.items()], _bytes(prepared.body),
         )  # fmt: skip
-        self.tally.sent += 1
         try:
             answer = self.session.send(prepared, timeout=TIMEOUT, allow_redirects=False)
         except requests.Timeout:

@@ -19,7 +19,6 @@ COUNTED = re.compile(
 )
 ROUTES_OF_AGENTS = (("POST", "/mcp"), ("DELETE", "/mcp"), ("POST", "/mcp/{project}"),
                     ("DELETE", "/mcp/{project}"))  # fmt: skip
-TABLES = ("memories", "revisions", "sessions", "stores", "versions", "erasures", "done")
 GROWTH = 64  # MiB that a service may hold more after ten minutes of this than after a few seconds
 
 
@@ -34,7 +33,6 @@ class Report:
     routes: Sequence[tuple[str, str]]
     memory: tuple[float, float]  # MiB at the start and at the end
     exit_code: int
-    held: str
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -70,7 +68,7 @@ class Report:
         yield f"answers not as described {len(tally.untrue)}"
         yield f"memory                   {start:.0f} MiB at the start, {end:.0f} at the end"
         yield f"exit code                {self.exit_code}"
-        yield f"files                    {len(self.faults)} faults; {self.held}"
+        yield f"files                    {len(self.faults)} faults"
         for kind in (self.unreached, tally.failures, tally.hangs, tally.lost, tally.untrue):
             yield from kind
         yield from self.faults
@@ -103,16 +101,6 @@ def faults(database: Path) -> Iterator[str]:
             assert_index_is_whole(path)
         except AssertionError as error:
             yield f"{path.name}: the index is not exact: {error}"
-
-
-def held(database: Path) -> str:
-    """How much the files hold, in words."""
-    counts = dict.fromkeys(TABLES, 0)
-    for path in files(database):
-        with closing(connect(path)) as opened:
-            for table in TABLES:
-                counts[table] += opened.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
-    return ", ".join(f"{count:,} {table}" for table, count in counts.items())
 
 
 def files(database: Path) -> list[Path]:

@@ -12,7 +12,6 @@ LONGEST = 4000  # characters of a body that are shown
 class Tally:
     """What one worker has seen."""
 
-    sent: int = 0
     failures: list[str] = field(default_factory=list)  # answers of 500 and the like
     hangs: list[str] = field(default_factory=list)  # no answer in time
     lost: list[str] = field(default_factory=list)  # a connection that ended without one
@@ -32,7 +31,6 @@ def together(tallies: Iterable[Tally]) -> Tally:
     """What all workers have seen."""
     whole = Tally()
     for tally in tallies:
-        whole.sent += tally.sent
         for kind in ("failures", "hangs", "lost", "untrue"):
             getattr(whole, kind).extend(getattr(tally, kind))
     return whole

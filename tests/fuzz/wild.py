@@ -53,7 +53,6 @@ class Wild:
 
     def _leave(self, told: bytes, data: st.DataObject) -> None:
         with wire(self._asker.url) as connection, suppress(OSError):
-            self._asker.tally.sent += 1
             connection.send(told)
             if data.draw(st.booleans()):
                 connection.reset()
@@ -61,7 +60,6 @@ class Wild:
     def _dribble(self, told: bytes) -> None:
         """A little at a time, and then gone."""
         with wire(self._asker.url) as connection, suppress(OSError):
-            self._asker.tally.sent += 1
             for at in range(0, min(len(told), 120), 20):
                 connection.send(told[at : at + 20])
                 threading.Event().wait(0.005)
@@ -70,7 +68,6 @@ class Wild:
         """An answer, or the end of the connection: no silence."""
         with wire(self._asker.url) as connection:
             connection.socket.settimeout(TIMEOUT)
-            self._asker.tally.sent += 1
             try:
                 with suppress(ConnectionError):
                     connection.send(told)

@@ -16,7 +16,7 @@ from ..support.archives import all_rows
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM
 from ..support.losses import Losses
-from ..support.process import ANY_PORT, Load, Program, program, run, stored, until
+from ..support.process import ANY_PORT, Load, Program, program, run, served, stored, until
 
 MEMORIES = 3_000
 SAVES = 300
@@ -74,7 +74,11 @@ def test_a_backup_beside_a_load_and_its_end_by_any_signal_loses_nothing(
     lost(
         "a backup beside a load", acknowledged=load.acknowledged, found=stored(path), remark=remark
     )
+    assert_refused_and_brought_back(path, made, live=part.counts.observations)
 
+
+def assert_refused_and_brought_back(path: Path, archive: Path, *, live: int) -> None:
+    """A service refuses the file once it is damaged, and its backup has what it had then."""
     before, variables = all_rows(path), {"MEMORY_DB_PATH": str(path), **ANY_PORT}
     with path.open("r+b") as file:
         file.write(b"no database any more" * 400)
@@ -83,11 +87,13 @@ def test_a_backup_beside_a_load_and_its_end_by_any_signal_loses_nothing(
     assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)  # and its hint
     assert str(path) in refused.stderr
     assert path.read_bytes() == damaged
-    restored = run("restore", str(made), "--force", variables=variables)
+    restored = run("restore", str(archive), "--force", variables=variables)
     assert restored.returncode == 0, restored.stderr
     for table in ("memories", "revisions"):
         assert {*all_rows(path)[table]} <= {*before[table]}, table
-    assert_sound(path, live=part.counts.observations)
+    with served(path) as (_, http):
+        assert http.get("/stats").json()["total_observations"] == live
+    assert_sound(path, live=live)
 
 
 @contextmanager

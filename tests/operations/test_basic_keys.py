@@ -111,17 +111,17 @@ def test_which_headers_open_what(service: Service, key: str, other: str) -> None
     broken = ["!{}{}", "{}!{}", "{} {}", "{}\xe9{}", "{}{}!"]
     foreign = [basic("a proxy's password"), "Bearer eyJ0.e30.x", "Negotiate x"]
     accepted: list[dict[str, str]] = [
-        {"authorization": f"bearer {key}"}, {"authorization": f"BEARER   {key} "},
-        {"x_api_key": f"  {key} "}, {"authorization": "Basic dTpw", "x_api_key": key},
+        {"authorization": f"bearer {key}"}, {"authorization": f"BEARER   {key}"},
+        {"x_api_key": key}, {"authorization": "Basic dTpw", "x_api_key": key},
         {"authorization": "", "x_api_key": key}, {"authorization": "Bearer", "x_api_key": key},
     ]  # fmt: skip
     refused: list[dict[str, str]] = [
-        {}, {"authorization": key}, {"authorization": "Bearer"}, {"authorization": "Bearer "},
+        {}, {"authorization": key}, {"authorization": "Bearer"},
         {"authorization": f"Bearer {key} {key}"}, {"authorization": f"Bearer {key},"},
         {"authorization": f"Bearer{key}"}, {"authorization": f"Basic {key}"},
         {"authorization": f"Bearer {key[:-1]}"}, {"authorization": f"Bearer {key[:-3]}___"},
         {"authorization": f"Bearer amk_{'a' * 12}_{'B' * 43}"},
-        {"authorization": "Bearer \u00e9\u00ff"}, {"authorization": "Bearer " + "x" * 60_000},
+        {"authorization": "Bearer \u00e9\u00ff"}, {"authorization": "Bearer " + "x" * 9_000},
         {"x_api_key": ""}, {"x_api_key": f"Bearer {key}"}, {"cookie": key},
     ]  # fmt: skip
     own, everywhere = [basic(key), f"Bearer {key}"], ["/stats", "/metrics", "/nowhere", "/mcp/shop"]

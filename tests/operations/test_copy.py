@@ -22,6 +22,7 @@ from agentops_memory.postgresql.transaction import number_of
 from agentops_memory.sqlite.connection import connect
 
 from ..support import planted
+from ..support.damaged_values import LEFT
 from ..support.files import assert_areas_are_whole, assert_index_is_whole, schema
 from ..support.process import program, until
 from ..support.service import Clock, Service, serving
@@ -66,14 +67,7 @@ def path(made: Path, tmp_path: Path) -> Path:
 def full(path: Path) -> Path:
     """The file, with a row in those tables, too, that are rarely filled."""
     with closing(connect(path)) as file:
-        file.executescript(
-            """INSERT INTO supersessions VALUES (2, 1, 9);
-               INSERT INTO lookalikes VALUES (2, 1, 0.1, 9);
-               INSERT INTO agents VALUES ('a', 5);
-               INSERT INTO pending_archives VALUES (1, 't', 1, 'a', 1, 2, 3);
-               INSERT INTO met_tags VALUES (1, 1, 'rain', 0, NULL);
-               INSERT INTO ref_losses VALUES (-9223372036854775808, 99, NULL, 0)"""
-        )
+        file.executescript(LEFT)
     return path
 
 
@@ -143,12 +137,13 @@ def test_a_tenant_is_copied_once_with_its_keys_and_other_rows_are_refused(
 ) -> None:
     files = Terminal({"MEMORY_DB_PATH": str(path)})
     files.say("tenants", "create", "acme")
+    files.say("save", "Title", "Content", "--project", "shop", "--tenant", "acme")
     for tenant in ("acme", "default"):
         files.say("keys", "create", "--name", tenant, "--role", "admin", "--tenant", tenant)
-    to_files = ("copy", "--to", copy := tmp_path / "back.db")
+    copy = tmp_path / "back.db"
 
     terminal.say("copy", "--to", "postgresql", "--tenant", "acme")
-    terminal.say(*to_files)
+    terminal.say("copy", "--to", copy)
     keys = Terminal({"MEMORY_DB_PATH": str(copy)}).json("keys", "list")
     assert ([it["name"] for it in keys], copy.exists()) == (["acme"], False)
     assert (tmp_path / "back.db.tenants" / "acme.db").exists()
@@ -157,6 +152,7 @@ def test_a_tenant_is_copied_once_with_its_keys_and_other_rows_are_refused(
     assert "default: is copied, " in told
     assert "acme: was already copied, " in told
     assert [it["name"] for it in terminal.json("keys", "list")] == ["acme", "default"]
+    to_files = ("copy", "--to", copy := tmp_path / "all" / "back.db")
     terminal.say(*to_files)
     before = copy.read_bytes()
     assert [it["was_there"] for it in terminal.json(*to_files)["tenants"]] == [True, True]

@@ -14,7 +14,7 @@ from ..support.losses import Losses
 from ..support.process import Load, Program, served, stored, until
 from ..support.raw import HEALTH, Wire, request
 from ..support.service import PLAIN, observation
-from ..support.vitals import open_files, resident, shown, times
+from ..support.vitals import open_files, resident
 
 pytestmark = pytest.mark.slow
 
@@ -52,17 +52,15 @@ def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
         load.join()
         until(lambda: is_alone(program, http))
         before, files = resident(program.pid), open_files(program.pid)
-        quick = times(lambda: http.get("/health"), 100)
         drop(str(http.base_url).rstrip("/"), MANY)
         until(lambda: open_files(program.pid) <= files)
         grown = resident(program.pid) - before
-        again = times(lambda: http.get("/health"), 100)
 
     lost(
         f"{MANY:,} connections opened and dropped",
         acknowledged=load.acknowledged.items(),
         found=stored(path).items(),
-        remark=f"it grew by {grown:.0f} MiB; /health took {shown(quick)}, and then {shown(again)}",
+        remark=f"it grew by {grown:.0f} MiB",
     )
     assert load.refused == {}
     assert grown < GROWTH

@@ -85,7 +85,7 @@ def test_a_database_under_two_names_is_opened_by_no_command(path: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
+def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file_and_no_restore_runs(
     path: Path, tmp_path: Path
 ) -> None:
     (link := tmp_path / "elsewhere" / "link.db").parent.mkdir()
@@ -101,6 +101,14 @@ def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file(
         assert path.stat().st_nlink == 1
         assert set(stored(path)) == {"about apple"}
 
+    with replacing._closed_to_others(path):  # noqa: SLF001 - while a restore runs
+        kept = kept_name(path)
+        done = run("stats", "--db", str(path))
+        assert (done.returncode, "has 2 names" in done.stderr) == (1, True)
+        assert kept.exists()
+    assert run("stats", "--db", str(path)).returncode == 0
+    assert not kept.exists()
+
 
 def test_a_folder_has_no_second_name(tmp_path: Path) -> None:
     (tmp_path / "memory.db" / "within").mkdir(parents=True)  # one more name of each is its own
@@ -110,16 +118,3 @@ def test_a_folder_has_no_second_name(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "cannot be used" in done.stderr
     assert "names" not in done.stderr
-
-
-@pytest.mark.slow
-def test_the_second_name_of_a_restore_that_runs_stays(path: Path) -> None:
-    with replacing._closed_to_others(path):  # noqa: SLF001 - while that is so
-        kept = kept_name(path)
-
-        done = run("stats", "--db", str(path))
-
-        assert (done.returncode, "has 2 names" in done.stderr) == (1, True)
-        assert kept.exists()
-    assert run("stats", "--db", str(path)).returncode == 0
-    assert not kept.exists()

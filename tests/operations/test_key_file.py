@@ -93,7 +93,7 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path / "data" / "memory.db")
 
 
-def test_a_key_is_printed_alone_and_explained_elsewhere(desk: Desk) -> None:
+def test_a_key_is_printed_alone_and_the_first_one_is_said_to_close_the_service(desk: Desk) -> None:
     result = desk.run(*CI, "--project", "Billing-*", "--project", "shop")
 
     match = TOKEN.fullmatch(result.stdout.removesuffix("\n"))
@@ -105,6 +105,15 @@ def test_a_key_is_printed_alone_and_explained_elsewhere(desk: Desk) -> None:
     )
     assert match[2] not in result.stderr
     assert desk.opens(match[0])
+
+    assert "first key" not in desk.run(*CI).stderr
+    desk.done("revoke", match[1])
+    assert "first key" not in desk.run(*CI).stderr
+    assert desk.done("reset", "--open") == "Forgot 3 keys; no key is left.\n"
+    assert desk.file.ring() == KeyRing()
+    assert desk.audited()[-1].items() >= {"action": "keys.reset", "keys": 3}.items()
+    assert desk.done("reset", "--open") == "Forgot 0 keys; no key is left.\n"
+    assert "first key" in desk.run(*CI).stderr
 
 
 def test_a_key_is_on_disk_before_it_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,18 +129,6 @@ def test_a_key_is_on_disk_before_it_is_told(desk: Desk, monkeypatch: pytest.Monk
 
     assert [path.name for path in synced if path.suffix == ".new"] == [f"{desk.path.name}.new"]
     assert synced[-1] == desk.path.parent
-
-
-def test_only_the_first_key_is_said_to_close_the_service(desk: Desk) -> None:
-    first, _ = desk.made()
-    assert "first key" not in desk.run(*CI).stderr
-    desk.done("revoke", first)
-    assert "first key" not in desk.run(*CI).stderr
-    assert desk.done("reset", "--open") == "Forgot 3 keys; no key is left.\n"
-    assert desk.file.ring() == KeyRing()
-    assert desk.audited()[-1].items() >= {"action": "keys.reset", "keys": 3}.items()
-    assert desk.done("reset", "--open") == "Forgot 0 keys; no key is left.\n"
-    assert "first key" in desk.run(*CI).stderr
 
 
 def test_a_key_is_printed_with_its_record_when_json_is_asked_for_and_its_database_is_noted(
@@ -314,6 +311,11 @@ def test_nothing_is_changed_that_cannot_be_audited(desk: Desk) -> None:
 
     assert desk.opens(token)
     assert not desk.path.with_name(f"{desk.path.name}.new").exists()
+    desk.audit.rmdir()
+    desk.audit.symlink_to(elsewhere := desk.db.parent / "elsewhere")
+    with pytest.raises(Unavailable, match="nothing was changed"):
+        record(desk.audit, START, "key.created", ADA)
+    assert not elsewhere.exists()
 
 
 def test_the_files_are_for_their_owner_alone(desk: Desk) -> None:
@@ -466,13 +468,6 @@ def test_a_change_has_a_later_time_than_the_one_before_whatever_the_clock_says(d
     assert desk.path.stat().st_mtime_ns == tomorrow + 1
 
 
-def test_an_empty_list_that_no_reset_wrote_lets_nobody_in(desk: Desk) -> None:
-    desk.db.parent.mkdir()
-    desk.path.write_text('{"version": 1, "keys": []}')
-
-    assert desk.file.ring() == KeyRing(was_ever_used=True)
-
-
 def edited(**fields: object) -> Callable[[dict[str, Any]], object]:
     return lambda document: document["keys"][0].update(fields)
 
@@ -548,6 +543,8 @@ def test_what_is_no_document_of_keys_is_refused_also_by_the_start(desk: Desk) ->
         assert re.search(said, desk.refusal("list"))
         with pytest.raises(KeyFileRefused, match=said):
             WatchedKeys(desk.file).read()
+    desk.path.write_text('{"version": 1, "keys": []}')  # a list that no reset has emptied
+    assert desk.file.ring() == KeyRing(was_ever_used=True)
 
 
 def test_a_file_may_be_written_by_hand_with_what_is_needed_alone(desk: Desk) -> None:
@@ -563,16 +560,6 @@ def test_a_file_may_be_written_by_hand_with_what_is_needed_alone(desk: Desk) -> 
 
     assert opened is not None
     assert (opened.tenant, opened.role, opened.projects.names) == ("acme", Role.ADMIN, ("a",))
-
-
-def test_an_audit_that_is_a_link_is_not_followed(desk: Desk, tmp_path: Path) -> None:
-    desk.db.parent.mkdir()
-    desk.audit.symlink_to(tmp_path / "elsewhere")
-
-    with pytest.raises(Unavailable, match="nothing was changed"):
-        record(desk.audit, START, "key.created", ADA)
-
-    assert not (tmp_path / "elsewhere").exists()
 
 
 @for_each("command", ["", "create", "list", "revoke", "rotate", "reset"])

@@ -291,23 +291,6 @@ def test_keys_that_cannot_be_read_let_nobody_in_until_they_can(
     assert door.lets_in(token)
 
 
-def test_each_fault_is_logged_once_and_a_file_that_was_never_read_may_have_had_keys(
-    door: Door, caplog: pytest.LogCaptureFixture
-) -> None:
-    door.caller()
-    for _ in range(2):
-        door.path.write_text("{")
-        with pytest.raises(Unavailable):
-            door.caller()
-        door.path.unlink()
-        with pytest.raises(Unavailable):
-            door.caller()
-        door.file.create(made()[0], at=START, by=NOBODY)
-        assert not door.lets_in(STRANGER)
-
-    assert [it.getMessage() for it in caplog.records].count("the keys cannot be read") == 4
-
-
 @for_each(
     "auth, host, expected",
     [

@@ -32,6 +32,7 @@ from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.process import Program, run, served, stored
 from ..support.service import START, Service, observation, serving
+from ..support.terminal import Terminal
 
 Harm = Callable[[Path], object]
 
@@ -102,54 +103,53 @@ def surviving(
     assert_sound(path, live=len(contents))
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(("kind", "harm", "told"), HARMS)
-def test_saves_are_refused_reads_go_on_and_a_kill_loses_nothing(
-    tmp_path: Path, kind: str, harm: Harm, told: str
-) -> None:
-    path = tmp_path / "memory.db"
-    with served(path) as (program, http):
-        contents = saved(http)
-        harm(of(path, kind))
+@pytest.mark.slow
+def test_saves_are_refused_and_reads_go_on_whatever_became_of_a_file(tmp_path: Path) -> None:
+    for number, (kind, harm, told) in enumerate(HARMS):
+        (folder := tmp_path / f"{number}").mkdir()
+        path = folder / "memory.db"
+        with pytest.MonkeyPatch.context() as patch, serving(path) as service:
+            patch.setattr(health, "RESULT_LIFETIME", timedelta(0))
+            contents = saved(service.http)
+            harm(of(path, kind))
 
-        assert_refused(http, told)
-        if harm is not replaced:
-            assert http.get("/stats").json()["total_observations"] == len(contents)
-        if kind != FILE and harm is not linked:
-            named = f"open-files (default): A process has memory.db{kind} open after"
-            assert f"failed     {named}" in run("doctor", "--db", str(path)).stdout
-        program.send(signal.SIGKILL)
-        program.wait()
-    (tmp_path / "second").unlink(missing_ok=True)
+            assert_refused(service.http, told)
+            if harm is not replaced:
+                total = service.http.get("/stats").json()["total_observations"]
+                assert total == len(contents), kind
+            if kind != FILE and harm is not linked:
+                named = f"open-files (default): A process has memory.db{kind} open after"
+                found = Terminal({"MEMORY_DB_PATH": str(path)}).run("doctor").stdout
+                assert f"failed     {named}" in found
+        (folder / "second").unlink(missing_ok=True)
 
-    with served(path) as (_, http):
-        assert harm is replaced or set(stored(path)) == contents
-        assert http.post("/observations", json=observation("And on.")).status_code == 201
-    assert_sound(path, live=len(stored(path)))
+        with serving(path) as service:
+            assert harm is replaced or set(stored(path)) == contents
+            service.save("And on.")
+        assert_sound(path, live=len(stored(path)))
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("number", [1, 3])
-@pytest.mark.parametrize("kind", [WAL, SHM, FILE])
-def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(
-    path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, number: int
-) -> None:
+@pytest.mark.slow
+def test_a_commit_into_files_that_went_meanwhile_is_not_acknowledged(tmp_path: Path) -> None:
     commit = transactions._commit  # noqa: SLF001 - in the midst
 
-    def harmful(database: sqlite3.Connection) -> None:
-        of(path, kind).unlink(missing_ok=True)
-        commit(database)
+    for number, kind in ((1, WAL), (3, SHM), (3, FILE)):
+        path = tmp_path / f"memory{number}{kind}.db"
+        gone = of(path, kind)
 
-    async def test(database: SqliteEngine) -> None:
-        await engine.save(database, "before")
-        monkeypatch.setattr(transactions, "_commit", harmful)
-        saves = [engine.save(database, f"{number}") for number in range(number)]
+        def harmful(database: sqlite3.Connection, gone: Path = gone) -> None:
+            gone.unlink(missing_ok=True)
+            commit(database)
 
-        answers = await asyncio.gather(*saves, return_exceptions=True)
+        async def test(database: SqliteEngine, number: int = number) -> None:
+            await engine.save(database, "before")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(transactions, "_commit", harmful)
+                saves = [engine.save(database, f"{number}") for number in range(number)]
+                answers = await asyncio.gather(*saves, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [Unavailable] * number
 
-        assert [type(answer) for answer in answers] == [Unavailable] * number
-
-    engine.run(path, test)
+        engine.run(path, test)
 
 
 @pytest.mark.slow

@@ -26,7 +26,6 @@ from agentops_memory.sqlite.tenants import tenant_file
 
 from ..support.archives import all_rows, at, backed_up, repacked, told_truly
 from ..support.callers import audit, key_file, made_key, revoke
-from ..support.damaged_values import damage
 from ..support.damages import CASES
 from ..support.erasing import erased
 from ..support.process import stored
@@ -448,7 +447,9 @@ def test_what_was_erased_since_is_told_and_where_nobody_can_know_it_says_so(tmp_
     assert "#1" in first + second
     assert "agentops-memory projects erase p1 --tenant default" in first + second
 
-    damage(path, "erasures", "kind", "'nothing'")
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute("UPDATE erasures SET kind = 'nothing'")
     before = all_rows(path)
     refused = at(path).run("restore", archive, "--force")
     told = "Receipts of erasures in the database of default are damaged, so it is unknown all"

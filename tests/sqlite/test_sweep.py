@@ -4,28 +4,25 @@ import asyncio
 import logging
 import re
 import sqlite3
-from collections.abc import Awaitable, Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from agentops_memory.engine.maintenance import Maintenance
 from agentops_memory.jobs.runner import WorkSignal
 from agentops_memory.jobs.schedule import tidy
-from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.damage import REMEDY
 from agentops_memory.sqlite import partitions
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.telemetry import Metrics, Telemetry
+from agentops_memory.telemetry import Telemetry
 
 from ..support.damaged_values import damage as damage_row
 from ..support.engine import impatient, locked, opened
 from ..support.files import assert_index_is_whole, put_in_index
 from ..support.otlp import Collector, each_collector
-from ..support.process import run
-from ..support.process import until as until_so
+from ..support.process import run, until
 from ..support.recall import search
 from ..support.service import Service, serving
 
@@ -45,7 +42,7 @@ def test_a_sweep_merges_segments_mends_what_is_out_of_line_and_shows_by_how_much
     caplog.clear()
 
     with caplog.at_level(logging.ERROR):
-        swept(service.path, each_collector, sweep_default)
+        swept(service.path, each_collector)
 
     assert each_collector.gauges["memory_index_drift_rows"] == 1
     assert each_collector.gauges["memory_index_partitions"] == 1
@@ -55,7 +52,7 @@ def test_a_sweep_merges_segments_mends_what_is_out_of_line_and_shows_by_how_much
     service.save("apple at last")
     service.http.delete("/observations/61", params={"hard": True})
 
-    swept(service.path, each_collector, sweep_default)
+    swept(service.path, each_collector)
 
     assert each_collector.gauges["memory_index_drift_rows"] == 0
     assert segments(service.path) <= 2
@@ -74,7 +71,7 @@ def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
     caplog.clear()
     damage_row(path, "spaces", "partition", place)
 
-    swept(path, None, sweep_default)
+    swept(path)
 
     assert caplog.messages == ["a row in the database is damaged: " + REMEDY]
     with closing(connect(path)) as database:
@@ -95,10 +92,10 @@ def test_a_running_service_mends_its_index_by_itself_also_after_a_sweep_that_fai
         service.save("banana")
         with locked(service.path):
             failed = "the sweep failed; the next one tries again"
-            until_so(lambda: failed in [it.message for it in caplog.records])
+            until(lambda: failed in [it.message for it in caplog.records])
         for _ in range(2):
             damage(service.path)
-            until_so(lambda: not is_damaged(service.path))
+            until(lambda: not is_damaged(service.path))
 
     assert_index_is_whole(service.path)
 
@@ -154,30 +151,19 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
     assert other.path.read_bytes() == before
 
 
-def swept(
-    path: Path, collector: Collector | None, work: Callable[[Maintenance, Metrics], Awaitable[None]]
-) -> None:
-    """Let work be done on the file; the collector, if there is one, has what it measured."""
-    telemetry = (
-        Telemetry.started(collector.endpoint, collector.protocol)
-        if collector
-        else Telemetry.started(None)
-    )
+def swept(path: Path, collector: Collector | None = None) -> None:
+    """Let a sweep of the file be done; the collector, if there is one, has what it measured."""
+    options = (collector.endpoint, collector.protocol) if collector else (None,)
+    telemetry = Telemetry.started(*options)
 
-    async def main() -> None:
+    async def sweep() -> None:
         async with asyncio.timeout(60), opened(path) as engine:
-            await work(engine.maintenance, telemetry.metrics)
+            await tidy(engine.maintenance, [OPERATOR], telemetry.metrics, WorkSignal())
 
     try:
-        asyncio.run(main())
+        asyncio.run(sweep())
     finally:
         telemetry.stop()
-
-
-async def until(is_so: Callable[[], bool]) -> None:
-    """Let the loop turn until it is so; to ask at each turn would keep it busy."""
-    while not is_so():  # noqa: ASYNC110 - what is awaited happens in a file
-        await asyncio.sleep(0.005)
 
 
 def damage(path: Path) -> None:
@@ -198,14 +184,6 @@ def change_a_word(path: Path) -> None:
 def is_damaged(path: Path) -> bool:
     with closing(connect(path)) as database:
         return partitions.Partitions(database, is_alone=True).drift(0) > 0
-
-
-def one_tenant() -> list[Caller]:
-    return [OPERATOR]
-
-
-async def sweep_default(maintenance: Maintenance, metrics: Metrics) -> None:
-    await tidy(maintenance, one_tenant(), metrics, WorkSignal())
 
 
 def segments(path: Path) -> int:

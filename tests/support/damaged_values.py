@@ -1,13 +1,14 @@
-"""A database with a row of every kind, values in it that nobody has stored, and all that can be
+"""A database with a row in every table, values in it that nobody has stored, and all that can be
 asked of it then."""
 
 import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
@@ -18,22 +19,28 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.dialect import read_text
 from agentops_memory.sqlite.migrate import apply_migrations
 
-from .damaged_hosts import ERASED, KnownHosts, fill_hosts, host_changes, host_questions
+from .answers import (
+    AGENTS,
+    ANTHROPIC,
+    COORDINATORS,
+    HOSTS,
+    INTENTS,
+    MEMORY,
+    PROPOSALS,
+    REST,
+    STORES,
+    TASKS,
+    Known,
+    Writer,
+    every_write,
+    memory,
+    note,
+    proposal,
+    save_once,
+)
 from .service import START, Service, serving
-from .stores import STORES, at, delete, entry, entry_at, ok, redact, store, update, versions
 
 ADA = {"X-Agent-ID": "ada"}
-INTENTS, TASKS, COORDINATORS = (f"/api/v1/{it}" for it in ("intents", "tasks", "coordinators"))
-POLICY = {
-    "archive_on_completion": True, "inherit_from_parent": True, "max_entries": 10,
-    "max_total_size_kb": 64,
-}  # fmt: skip
-GUARDRAILS = {
-    "max_working_memory_per_task": 9, "max_episodic_memory_per_agent": 9,
-    "allowed_semantic_namespaces": ["shared"], "denied_semantic_namespaces": ["secret"],
-    "memory_archive_required": True,
-}  # fmt: skip
-
 LEFT = f"""
     UPDATE tasks SET status = 'completed', completed_at = {micros(START)} WHERE id = 'ended';
     INSERT INTO events (uid, type, payload, at)
@@ -51,96 +58,21 @@ LEFT = f"""
     SELECT space_id, tag, id
       FROM commitments
      WHERE tag = 'harvest';
+    INSERT INTO ref_losses (memory_id, space_id, ends_at, deleted_after)
+    SELECT 1 << 40, space_id, {micros(START)}, 0 FROM refs LIMIT 1;
+    INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500);
 """
 """What a process leaves that was killed before it had moved the values of a large task, and before
-all commitments had fired that were met."""
+all commitments had fired that were met; what is kept of an erased entry; and a capacity."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownIntents:
-    """How intents and what is of them are addressed."""
-
-    intent_id: str
-    task_id: str
-    coordinator_id: str
-    grant_id: str
-
-
-def fill_intents(http: httpx.Client) -> KnownIntents:
-    """Make an intent with everything that there can be of one."""
-
-    def made(where: str, **body: object) -> str:
-        return str(ok(http.post(where, json=body, headers=ADA), 201)["id"])
-
-    intent = made(
-        INTENTS, title="Apples", description="All of them.", state={"ripe": True},
-        constraints={"until": "May"}, depends_on=["spring"], governance_policy={"a": 1},
-    )  # fmt: skip
-    of = {"intent_id": intent, "assigned_agent": "ada"}
-    task = made(
-        TASKS, name="Pick", memory_policy=POLICY, artifacts=["a basket"], input={"trees": 7},
-        requires_tools=[{"service": "ladder", "scopes": ["high"]}], metadata={"a": "b"}, **of,
-    )  # fmt: skip
-    part = made(TASKS, name="Pick some", parent_task_id=task, memory_policy=POLICY, **of)
-    made(TASKS, name="Carry", id="ended", **of)
-    over = made(TASKS, name="Eat", **of)
-    coordinator = made(
-        COORDINATORS, intent_id=intent, agent_id="ada", guardrails=GUARDRAILS,
-        expires_at="2040-01-01T00:00:00Z", metadata={"a": "b"},
-    )  # fmt: skip
-    grant = made(
-        f"{INTENTS}/{intent}/acl/entries", principal_id="bob", permission="write",
-        reason="He asked.", expires_at="2040-01-01T00:00:00Z",
-    )  # fmt: skip
-    made(f"{INTENTS}/{intent}/events", event_type="comment", payload={"said": "a red one"})
-    kinds = [(task, "working"), (part, "working"), ("ended", "working"), (over, "working"),
-             (task, "episodic")]  # fmt: skip
-    for number, (name, tier) in enumerate(kinds):
-        made(
-            "/api/v1/memory", agent_id="ada", namespace=f"bound {tier}", key=f"apple {number}",
-            value={"apple": "red"}, memory_type=tier, scope={"task_id": name}, tags=["fruit"],
-        )  # fmt: skip
-    for status in ("running", "completed"):  # the versions 1 and 2
-        match = ADA | {"If-Match": "1" if status == "running" else "2"}
-        ok(http.patch(f"{TASKS}/{over}", json={"status": status}, headers=match))
-    return KnownIntents(intent_id=intent, task_id=task, coordinator_id=coordinator, grant_id=grant)
-
-
-def intent_questions() -> dict[str, tuple[str, ...]]:
-    """What is asked of each route that reads, by its path as it is described."""
-    one = f"{INTENTS}/{{intent_id}}"
-    return {
-        one: ("",), f"{one}/coordinators": ("",), f"{one}/acl": ("",),
-        f"{one}/tasks": ("", "?status=pending&limit=1"),
-        f"{one}/events": ("", "?after=0&limit=2", "?event_type=comment"),
-        f"{TASKS}/{{task_id}}": ("", f"{TASKS}/ended"),
-        f"{COORDINATORS}/{{coordinator_id}}": ("",),
-    }  # fmt: skip
-
-
-def intent_changes(
-    known: KnownIntents,
-) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
-    """Requests that change them: the last one ends a task, which the first has brought there."""
-    one, task = f"{INTENTS}/{known.intent_id}", f"{TASKS}/{known.task_id}"
-    bound = {
-        "agent_id": "ada", "namespace": "bound working", "key": "new", "value": {"apple": "blue"},
-        "memory_type": "working", "scope": {"task_id": known.task_id}, "ttl": "task_lifetime",
-    }  # fmt: skip
-    yield "PATCH", task, {"status": "running", "metadata": {"a": "c"}}, None
-    yield "POST", "/api/v1/memory", bound, None
-    shared = {"namespace": "shared", "memory_type": "semantic"}
-    yield "POST", "/api/v1/memory", bound | shared, None
-    yield "POST", INTENTS, {"title": "Pears", "id": "pears"}, None
-    yield "POST", TASKS, {"intent_id": known.intent_id, "name": "Sell", "id": "sell"}, "sold"
-    yield "POST", TASKS, {"intent_id": known.intent_id, "name": "Sell", "id": "sell"}, "sold"
-    yield "POST", f"{one}/events", {"event_type": "comment"}, None
-    yield "POST", COORDINATORS, {"intent_id": known.intent_id, "agent_id": "bob"}, None
-    yield "DELETE", f"{COORDINATORS}/{known.coordinator_id}", None, None
-    yield "POST", f"{one}/acl/entries", {"principal_id": "eve"}, None
-    yield "DELETE", f"{one}/acl/entries/{known.grant_id}", None, None
-    yield "PATCH", task, {"status": "completed"}, None
-    yield "PATCH", f"{TASKS}/ended", {"status": "ready"}, None
+def fill(path: Path) -> Known:
+    """Make a database with rows in every table; its agent is Ada."""
+    with serving(path) as service:
+        known = every_write(Writer(service.http))
+    with closing(connect(path)) as database:
+        database.executescript(LEFT)
+    return known
 
 
 NO_TEXT = "CAST(CAST(VALUE AS BLOB) || x'ff' AS TEXT)"
@@ -186,93 +118,6 @@ def damages() -> list[Damage]:
     return found
 
 
-SAVE = {
-    "session_id": "s1", "project": "demo", "type": "note", "title": "by key",
-    "content": "a kiwi", "tags": ["fruit"],
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
-    """How what is stored is addressed."""
-
-    memories: list[int]
-    erasure: str
-    store: str
-    entry: str
-    version: str
-    note: str
-    intents: KnownIntents
-    hosts: KnownHosts
-
-
-def fill(path: Path) -> Known:
-    """Make a database with rows in every table."""
-    with serving(path) as service:
-        http = service.http
-        kept = service.save("apple one", tags=["fruit"], topic_key="trees/apple")["id"]
-        service.clock.advance(minutes=1)
-        service.save("apple two", tags=["fruit"], topic_key="trees/apple")
-        deleted, erased = service.save("a pear")["id"], service.save("a plum")["id"]
-        service.save("global apple", scope="global", title="of all")
-        answer = http.post("/observations", json=SAVE, headers={"Idempotency-Key": "once"})
-        again = ok(answer, 201)["id"]
-        lively = {"pinned": True, "ttl": 86_400, "review_at": "2030-01-01T12:00:30Z"}
-        like = service.save("a fig", supersedes=[service.save("an old fig")["id"]], **lively)["id"]
-        http.post(f"/observations/{like}/confirm")
-        service.save("an apple of old", expires_at="2000-01-01T00:00:00Z", topic_key="trees/old")
-        service.save("a new apple tree", topic_key="trees/old")
-        alike = http.post(
-            "/observations?similar=3", json=SAVE | {"content": "kiwi of May", "title": "like it"}
-        )
-        assert ok(alike, 201)["similar"]
-        http.delete(f"/observations/{deleted}")
-        receipt = http.delete(f"/observations/{erased}?hard=true").headers["x-erasure-id"]
-        said = [{"role": "user", "content": "an apple?"}, {"role": "assistant", "content": "yes"}]
-        http.post("/sessions/s1/end", json={"messages": said})
-        http.post("/sessions", json={"id": "s2", "project": "demo"})
-        http.post("/sessions/s2/messages", json={"messages": said})
-        own = store(http, metadata={"of": "apples"})
-        first = entry(http, own, "apples/red", "a red apple", metadata={"a": "b"})
-        update(http, own, first, "a green apple")
-        gone = entry(http, own, "apples/blue", "a blue apple")
-        delete(http, entry_at(own, gone))
-        old = entry(http, own, "apples/old", "an old apple")
-        update(http, own, old, "a new apple")
-        redact(http, own, versions(http, own, entry_id=old["id"])[-1])
-        other = store(http, "archived")
-        ok(http.post(at(other, "archive")))
-        version = versions(http, own, entry_id=first["id"])[0]["id"]
-        note, intents, hosts = _of_agents(http), fill_intents(http), fill_hosts(http)
-    with closing(connect(path)) as database:
-        database.executescript(LEFT)
-        database.executescript(ERASED)
-        database.execute("INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 500)")
-    return Known(
-        memories=[int(str(it)) for it in (kept, deleted, again)], erasure=receipt, store=own["id"],
-        entry=first["id"], version=version, note=note, intents=intents, hosts=hosts,
-    )  # fmt: skip
-
-
-SENSITIVITY = {Tier.WORKING: "confidential", Tier.EPISODIC: "internal", Tier.SEMANTIC: "public"}
-
-
-def _of_agents(http: httpx.Client) -> str:
-    """What an agent has in each tier, and the id of an entry."""
-    ids = []
-    for tier in Tier:
-        body = {
-            "agent_id": "ada", "namespace": f"notes of {tier}", "key": "apple",
-            "value": {"apple": "green"}, "memory_type": tier, "tags": ["fruit"],
-            "sensitivity": SENSITIVITY[tier], "curated_by": "bob", "ttl": "duration:P9Y",
-            "scope": {"task_id": "picking", "intent_id": "harvest"},
-        }  # fmt: skip
-        ids.append(ok(http.post("/api/v1/memory", json=body, headers=ADA), 201)["id"])
-    permissions = {"permissions": {"allow": [{"agent": "ada", "access": "write"}]}}
-    ok(http.patch("/api/v1/memory/namespaces/notes", json=permissions, headers=ADA))
-    return str(ids[-1])
-
-
 def damage(path: Path, table: str, column: str, value: str) -> str:
     """Let one row hold in a column what it cannot, if it has something there; the row's key."""
     with closing(connect(path)) as database:
@@ -311,91 +156,162 @@ def _declare(database: sqlite3.Connection, table: str, sql: str) -> None:
 
 
 def questions(known: Known) -> Iterator[tuple[str, str]]:
-    """Every route that reads, by its path as it is described, and what is asked of it."""
-    store, claude = f"{STORES}/{{store_id}}", "/anthropic/v1/memory_stores"
-    of_claude, agent = f"{claude}/{{memory_store_id}}", "/api/v1/agents/{agent}"
-    ids = {
-        "store_id": known.store, "entry_id": known.entry, "version_id": known.version,
-        "memory_store_id": known.store, "memory_id": known.entry, "agent": "ada",
-        "memory_version_id": known.version, "namespace": "notes", **asdict(known.intents),
-    }  # fmt: skip
-    plain = (
+    """What is asked of every route that reads, each behind its path."""
+    mark, store = known.mark, f"{STORES}/{known.store}"
+    claude, agent = f"{ANTHROPIC}/{known.store}", f"{AGENTS}/agents/{known.mark}"
+    intent, ref = f"{INTENTS}/{known.intent_id}", f"memoryRef={known.mark}"
+    put, older, deleted = (quote(it, safe="") for it in (known.put, known.older, known.deleted))
+    draft = known.proposals[0]
+    asked = (
         "/health", "/health/live", "/health/startup", "/health/ready", "/metrics", "/openapi.json",
-        "/docs", store, f"{store}/memories/{{entry_id}}", f"{store}/versions/{{version_id}}",
-        of_claude, f"{of_claude}/memories/{{memory_id}}",
-        f"{of_claude}/memory_versions/{{memory_version_id}}", "/.well-known/openintent.json",
-        "/api/v1/memory/namespaces", "/api/v1/memory/namespaces/{namespace}", f"{agent}/memory",
-        f"{agent}/memory/summary",
+        "/docs", "/.well-known/openintent.json", "/.well-known/openwop", "/v1/openapi.json",
+        *(f"{REST}/{it}{below}" for it in known.memories for below in ("", "/history")),
+        *(f"/timeline?observation_id={it}" for it in known.memories),
+        "/sessions/recent", f"/sessions/recent?project={mark}&limit=1",
+        f"/sessions/recent?before_id={mark}-2", f"{REST}/recent",
+        f"{REST}/recent?before_id={known.memories[0]}",
+        f"{REST}/recent?project={mark}&tag=fruit", f"{REST}/recent?type={mark}",
+        f"/erasures/{known.erasure}", "/search?q=content", f"/search?q=content&project={mark}",
+        f"/search?q=content&project={mark}&explain=true&tag=fruit", "/search?q=contentt&type=note",
+        "/search?q=content&why_not=1", "/search?q=content&why_not=99", f"/context?project={mark}",
+        f"/context?project={mark}&query=content", "/review", "/review?limit=1",
+        f"/context?project={mark}&query=next&stores={known.store}",
+        f"/context?project={mark}&query=content&explain=true&why_not=1&tag=fruit",
+        f"/review?project={mark}&reason=review_due", "/stats", f"/stats?project={mark}", "/export",
+        f"/export?project={mark}",
+        STORES, f"{STORES}?include_archived=true&name={mark}&limit=1", store,
+        f"{store}/memories/{known.entry}", f"{store}/versions/{known.version}",
+        f"{store}/search?q={mark}", f"{store}/memories", f"{store}/memories?path_prefix={mark}",
+        f"{store}/versions", f"{store}/versions?entry_id={known.entry}",
+        ANTHROPIC, f"{ANTHROPIC}?include_archived=true&limit=1", claude,
+        f"{claude}/memories/{known.entry}", f"{claude}/memory_versions/{known.version}",
+        f"{claude}/memories", f"{claude}/memories?depth=1&view=full",
+        f"{claude}/memory_versions?view=full", f"{claude}/memory_versions?operation=modified",
+        f"{AGENTS}/memory", f"{AGENTS}/memory?namespace={mark}*&tags={mark}&limit=1",
+        f"{AGENTS}/memory/{known.note}", f"{AGENTS}/memory/search?q={mark}+noted",
+        f"{AGENTS}/memory/search?q={mark}x&namespace={mark}*&tags={mark}",
+        f"{AGENTS}/memory/namespaces", f"{AGENTS}/memory/namespaces/{mark}", f"{agent}/memory",
+        f"{agent}/memory/summary", f"{agent}/memory/a%2Fb", f"{agent}/memory/{mark}/b",
+        f"{agent}/events", f"{agent}/events?after=0&event_type=x",
+        intent, f"{intent}/coordinators", f"{intent}/acl", f"{intent}/tasks",
+        f"{intent}/tasks?status=pending&limit=1", f"{intent}/events",
+        f"{intent}/events?after=0&limit=2", f"{intent}/events?event_type=comment",
+        f"{TASKS}/{known.task_id}", f"{TASKS}/ended", f"{COORDINATORS}/{known.coordinator_id}",
+        *(f"{MEMORY}?{ref}{more}" for more in (
+            "", f"&tag={mark}&limit=1", "&tokenBudget=20", "&runId=open", f"&before={deleted}",
+            f"&runId={mark}&tag={mark}",
+        )),
+        *(f"{MEMORY}/{it}?{ref}{run}" for it in (put, older, deleted)
+          for run in ("", "&runId=open", f"&runId={mark}")),
+        f"{HOSTS}/search?{ref}&q={mark}",
+        f"{HOSTS}/search?{ref}&q={mark}x&tag={mark}&tokenBudget=20",
+        f"{HOSTS}/provenance/{put}?{ref}", f"{HOSTS}/provenance/{older}?{ref}", f"{HOSTS}/refs",
+        f"{HOSTS}/refs?limit=1", f"{HOSTS}/refs?after={mark}", f"{HOSTS}/index?{ref}",
+        f"{HOSTS}/index?{ref}/passes", f"{HOSTS}/erasures/{known.forgotten}", f"{HOSTS}/events",
+        f"{HOSTS}/events?after=2&limit=3", f"{HOSTS}/events?type=memory.written",
+        *(f"{HOSTS}/runs/{it}{below}" for it in ("open", mark)
+          for below in ("", "/events?after=1")),
+        *(f"{PROPOSALS}/{it}" for it in known.proposals), PROPOSALS,
+        f"{PROPOSALS}?state=draft&limit=1", f"{PROPOSALS}?kind=agent-pack&after={draft}",
+        f"{HOSTS}/artifacts", f"{HOSTS}/artifacts?kind=agent-pack&after={known.installed}",
+        f"{HOSTS}/artifacts/{known.installed}", f"{HOSTS}/commitments",
+        f"{HOSTS}/commitments?{ref}&state=armed",
+        f"{HOSTS}/commitments?after={known.fired}&limit=1",
+        f"{HOSTS}/commitments/{known.armed}", f"{HOSTS}/commitments/{known.fired}",
     )  # fmt: skip
-    asked: dict[str, tuple[str, ...]] = {
-        **dict.fromkeys(plain, ("",)),
-        "/sessions/recent": ("", "?project=demo&limit=1", "?before_id=s2"),
-        "/observations/recent": ("", "?project=demo&tag=fruit", "?before_id=1", "?type=note"),
-        "/observations/{id}": tuple(f"/observations/{it}" for it in known.memories),
-        "/observations/{id}/history": tuple(
-            f"/observations/{it}/history" for it in known.memories
-        ),
-        "/erasures/{id}": (f"/erasures/{known.erasure}",),
-        "/search": (
-            "?q=apple", "?q=apple&project=demo&explain=true&tag=fruit", "?q=trees/apple",
-            "?q=aple&type=discovery", "?q=apple&why_not=1", "?q=apple&why_not=99",
-        ),
-        "/context": (
-            "?project=demo&query=apple", f"?project=demo&query=red&stores={known.store}",
-            "?project=demo&query=apple&explain=true&why_not=1&tag=fruit", "?project=demo",
-        ),
-        "/review": ("", "?project=demo&reason=review_due", "?limit=1"),
-        "/timeline": tuple(f"?observation_id={it}" for it in known.memories),
-        "/stats": ("", "?project=demo"), "/export": ("", "?project=demo"),
-        STORES: ("", "?include_archived=true&name=notes&limit=1"),
-        f"{store}/search": ("?q=apple",), f"{store}/memories": ("", "?path_prefix=a"),
-        f"{store}/versions": ("", f"?entry_id={known.entry}"),
-        claude: ("", "?include_archived=true&limit=1"),
-        f"{of_claude}/memories": ("", "?depth=1&view=full"),
-        f"{of_claude}/memory_versions": ("?view=full", "?operation=modified"),
-        "/api/v1/memory": ("", "?namespace=notes*&tags=fruit&limit=1"),
-        "/api/v1/memory/{entry_id}": (f"/api/v1/memory/{known.note}",),
-        "/api/v1/memory/search": ("?q=green+apple", "?q=aple&namespace=notes*&tags=fruit"),
-        f"{agent}/memory/{{namespace}}": ("/api/v1/agents/ada/memory/a%2Fb",),
-        f"{agent}/memory/{{namespace}}/{{key}}": (
-            "/api/v1/agents/ada/memory/notes%20of%20episodic/apple",
-        ),
-        f"{agent}/events": ("", "?after=0&event_type=x"),
-        **intent_questions(),
-        **host_questions(known.hosts),
-    }  # fmt: skip
-    for path, ways in asked.items():
-        for way in ways:
-            yield path, way if way.startswith("/") else path.format(**ids) + way
+    yield from ((it.partition("?")[0], it) for it in asked)
 
 
-def changes(known: Known) -> Iterator[tuple[str, str, dict[str, Any] | None, str | None]]:
+Change = tuple[str, str, dict[str, Any] | None, str | None]
+
+
+def changes(known: Known) -> Iterator[Change]:
     """Requests that change what is stored, with the key of those that are made once."""
+    mark = known.mark
     kept, deleted, again = known.memories
-    stores = STORES
-    mem = f"{stores}/{known.store}/memories/{known.entry}"
-    yield "POST", "/observations", SAVE, "once"
-    yield "POST", "/observations", {**SAVE, "title": "new", "content": "new"}, None
-    yield "POST", "/observations", {**SAVE, "topic_key": "trees/apple", "content": "changed"}, None
-    yield "PATCH", f"/observations/{kept}", {"title": "another title"}, None
-    yield "POST", f"/observations/{deleted}/restore", {"revision": 1}, None
-    yield "POST", "/sessions/s2/messages", {"messages": [{"role": "user", "content": "x"}]}, None
-    yield "POST", "/sessions/s2/end", {}, None
-    yield "POST", "/sessions/s1/end", {}, None
-    yield "DELETE", f"/observations/{again}", None, None
-    yield "DELETE", f"/observations/{kept}?hard=true", None, None
-    yield "POST", f"{stores}/{known.store}/memories", {"path": "new", "content": "new"}, None
-    yield "PUT", mem, {"content": "a yellow apple"}, None
-    yield "POST", f"{stores}/{known.store}/versions/{known.version}/redact", None, None
-    yield "DELETE", mem, None, None
-    yield from intent_changes(known.intents)
-    yield from host_changes(known.hosts)
-    yield "PATCH", "/api/v1/memory/namespaces/notes", {"permissions": {"default": "none"}}, None
-    yield "DELETE", f"/api/v1/memory/{known.note}", None, None
-    yield "DELETE", "/api/v1/memory/batch?tags=fruit", None, None
-    yield "DELETE", f"{stores}/{known.store}", None, None
-    yield "DELETE", "/projects/demo?hard=true&dry_run=true", None, None
-    yield "DELETE", "/projects/demo?hard=true", None, None
+    store, sessions = f"{STORES}/{known.store}", f"/sessions/{mark}"
+    entry = f"{store}/memories/{known.entry}"
+    yield "POST", REST, save_once(mark), "once"
+    yield "POST", REST, memory(mark, "new", None), None
+    yield "POST", REST, memory(mark, "changed"), None
+    yield "PATCH", f"{REST}/{kept}", {"title": "another title"}, None
+    yield "POST", f"{REST}/{deleted}/restore", {"revision": 1}, None
+    said = {"messages": [{"role": "user", "content": "x"}]}
+    yield "POST", f"{sessions}-2/messages", said, None
+    yield "POST", f"{sessions}-2/end", {}, None
+    yield "POST", f"{sessions}-1/end", {}, None
+    yield "DELETE", f"{REST}/{again}", None, None
+    yield "DELETE", f"{REST}/{kept}?hard=true", None, None
+    yield "POST", f"{store}/memories", {"path": "new", "content": "new"}, None
+    yield "PUT", entry, {"content": f"{mark} yellow"}, None
+    yield "POST", f"{store}/versions/{known.version}/redact", None, None
+    yield "DELETE", entry, None, None
+    yield from _changes_of_work(known)
+    yield from _changes_of_hosts(known)
+    closed = {"permissions": {"default": "none"}}
+    yield "PATCH", f"{AGENTS}/memory/namespaces/{mark}", closed, None
+    yield "DELETE", f"{AGENTS}/memory/{known.note}", None, None
+    yield "DELETE", f"{AGENTS}/memory/batch?tags={mark}", None, None
+    yield "DELETE", store, None, None
+    yield "DELETE", f"/projects/{mark}?hard=true&dry_run=true", None, None
+    yield "DELETE", f"/projects/{mark}?hard=true", None, None
+
+
+def _changes_of_work(known: Known) -> Iterator[Change]:
+    """The last ones end a task, which the first has brought there."""
+    mark, intent, task = known.mark, known.intent_id, f"{TASKS}/{known.task_id}"
+    one, scope = f"{INTENTS}/{intent}", {"task_id": known.task_id}
+    bound = note(mark, Tier.WORKING, "new", scope=scope, ttl="task_lifetime")
+    yield "PATCH", task, {"status": "running", "metadata": {"a": "c"}}, None
+    yield "POST", f"{AGENTS}/memory", bound, None
+    shared = {"namespace": "shared", "memory_type": "semantic"}
+    yield "POST", f"{AGENTS}/memory", bound | shared, None
+    yield "POST", INTENTS, {"title": "Pears", "id": "pears"}, None
+    for _ in range(2):
+        yield "POST", TASKS, {"intent_id": intent, "name": "Sell", "id": "sell"}, "sold"
+    yield "POST", f"{one}/events", {"event_type": "comment"}, None
+    yield "POST", COORDINATORS, {"intent_id": intent, "agent_id": "bob"}, None
+    yield "DELETE", f"{COORDINATORS}/{known.coordinator_id}", None, None
+    yield "POST", f"{one}/acl/entries", {"principal_id": "eve"}, None
+    yield "DELETE", f"{one}/acl/entries/{known.grant_id}", None, None
+    yield "PATCH", task, {"status": "completed"}, None
+    yield "PATCH", f"{TASKS}/ended", {"status": "ready"}, None
+
+
+def _changes_of_hosts(known: Known) -> Iterator[Change]:
+    mark, runs, passes = known.mark, f"{HOSTS}/runs", {"memoryRef": f"{known.mark}/passes"}
+    put: dict[str, Any] = {"memoryRef": mark, "content": f"{mark} green", "tags": [mark]}
+    for _ in range(2):
+        yield "POST", MEMORY, put, "put"
+    yield "POST", MEMORY, put | {"supersedes": [known.older], "id": f"{mark}/new"}, None
+    yield "POST", MEMORY, put | {"runId": "open", "nodeId": "pick"}, None
+    yield "POST", MEMORY, put | {"tags": ["harvest", "when:snow"]}, None
+    waits = {"memoryRef": mark, "memoryId": known.put, "condition": "predicate", "tag": "snow"}
+    for _ in range(2):
+        yield "POST", f"{HOSTS}/commitments", waits, "commitment"
+    yield "DELETE", f"{HOSTS}/commitments/{known.armed}", None, None
+    yield "POST", runs, {"runId": "next", "memoryRefs": [mark]}, "run"
+    yield "POST", runs, {"runId": "open", "agentId": mark}, None
+    yield "POST", f"{runs}/open/secrets", {"secretId": "a", "value": "wombat-wombat"}, None
+    yield "POST", f"{runs}/{mark}/fork", {"mode": "replay"}, None
+    yield "POST", f"{runs}/{mark}/fork", {"mode": "branch", "fromSeq": 2}, None
+    draft, repeated, applied = (f"{PROPOSALS}/{it}" for it in known.proposals)
+    for _ in range(2):
+        yield "POST", PROPOSALS, proposal(mark), "propose"
+    yield "PATCH", repeated, {"artifact": proposal(mark)["artifact"]}, None
+    for _ in range(2):
+        yield "POST", f"{draft}/apply", {}, "apply"
+    yield "POST", f"{repeated}/reject", {}, None
+    yield "DELETE", applied, None, None
+    where = f"memoryRef={mark}&runId=open"
+    yield "DELETE", f"{MEMORY}/{quote(known.put, safe='')}?{where}", None, None
+    yield "POST", f"{runs}/open/end", {"status": "failed"}, None
+    for _ in range(2):
+        yield "POST", f"{HOSTS}/distill", passes | {"recursive": True}, "distill"
+    for done in ("consolidate", "compact"):
+        yield "POST", f"{HOSTS}/{done}", {"memoryRef": mark}, None
+    yield "POST", f"{HOSTS}/passes/{known.merge}/undo", None, None
+    yield "POST", f"{HOSTS}/forget", {"subject": mark}, None
 
 
 def failures(answers: Iterator[httpx.Response]) -> list[str]:

@@ -1,8 +1,8 @@
 """What a fault took from those who were promised otherwise: a row for each, in one table."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator
-from dataclasses import astuple, dataclass, fields
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -13,15 +13,8 @@ TITLE = "Faults: what was acknowledged, and what was lost"
 PROPERTY = "loss"  # of a report: so a row comes from the process that ran the test
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """What one fault took; `remark` is what else was seen, such as a time or a size."""
-
-    fault: str
-    acknowledged: int
-    found: int
-    lost: int
-    remark: str
+Loss = tuple[str, int, int, int, str]
+"""A fault, how much was acknowledged, found again and lost, and what else was seen."""
 
 
 class Losses:
@@ -37,10 +30,8 @@ class Losses:
         """Tell what was acknowledged, and what of it is found again after the fault."""
         lost = set(acknowledged) - set(found)
         again = len(acknowledged) - len(lost)
-        row = Loss(
-            fault=fault, acknowledged=len(acknowledged), found=again, lost=len(lost), remark=remark
-        )
-        self._properties.append((PROPERTY, astuple(row)))
+        row = (fault, len(acknowledged), again, len(lost), remark)
+        self._properties.append((PROPERTY, row))
         assert not lost, f"{fault}: {sorted(map(repr, lost))[:5]} and others are lost"
 
 
@@ -62,21 +53,18 @@ def lost(request: pytest.FixtureRequest) -> Losses:
 
 def told(reports: Iterable[pytest.TestReport]) -> list[Loss]:
     """The rows of all tests, in the order of their names."""
-    properties = [
-        values
+    return [
+        cast("Loss", tuple(values))
         for report in sorted(reports, key=lambda report: report.nodeid)
         if report.when == "call"
         for name, values in report.user_properties
         if name == PROPERTY and isinstance(values, list | tuple)
     ]
-    names = [field.name for field in fields(Loss)]
-    return [Loss(**dict(zip(names, values, strict=True))) for values in properties]
 
 
 def table(losses: Collection[Loss]) -> Iterator[str]:
     """The lines of the table."""
-    width = max(len(loss.fault) for loss in losses)
+    width = max(len(fault) for fault, *_ in losses)
     yield f"{'fault':{width}}  acknowledged  found again  lost"
-    for loss in losses:
-        figures = f"{loss.acknowledged:12,}  {loss.found:11,}  {loss.lost:4,}"
-        yield f"{loss.fault:{width}}  {figures}  {loss.remark}".rstrip()
+    for fault, acknowledged, found, lost, remark in losses:
+        yield f"{fault:{width}}  {acknowledged:12,}  {found:11,}  {lost:4,}  {remark}".rstrip()

@@ -3,22 +3,26 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
 
 from agentops_memory.memory.agents import Tier
 
+from . import answers
+from .answers import STORES, Writer, every_write
 from .otlp import Collector, ReceivedSpan
 from .raw import wire
-from .service import observation
-from .stores import STORES, ok
 
 MARK = "qzxplanted"
-AGENTS_MEMORY = "/api/v1/memory"
-HOSTS = "/v1/host/agentops-memory"
+AGENTS_MEMORY, HOSTS = "/api/v1/memory", answers.HOSTS
 OWN = f"/api/v1/agents/{MARK}"
+
+Stock = answers.Known
+memory, note, proposal = (
+    partial(it, MARK) for it in (answers.memory, answers.note, answers.proposal)
+)
 
 # What docs/telemetry.md says that a span tells in words.
 IN_SPANS = {
@@ -35,122 +39,24 @@ def text(words: str) -> str:
     return f"{MARK} {words}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stock:
-    """The ids of what was planted."""
-
-    store: str
-    entry: str
-    note: str  # what an agent has noted
-
-
 def stock(http: httpx.Client) -> Stock:
     """A row of every kind, through the API, with the text in each field that takes one.
 
     From now on whoever asks is an agent of this name.
     """
     http.headers["X-Agent-ID"] = MARK
-    store = ok(http.post(STORES, json={
-        "name": text("store"), "description": text("about"), "metadata": {text("key"): text("v")},
-    }), 201)["id"]  # fmt: skip
-    entries = f"{STORES}/{store}/memories"
-    entry = ok(http.post(entries, json={"path": f"{MARK}/a", "content": text("one")}), 201)["id"]
-    ok(http.put(f"{entries}/{entry}", json={"content": text("two")}))
-    for number in range(4):
-        key = {"Idempotency-Key": f"{MARK}{number}"}
-        ok(http.post("/observations", json=memory(f"content {number}", number), headers=key), 201)
-    ok(http.patch("/observations/3", json={"content": text("changed")}))
-    assert http.delete("/observations/4").status_code == 204
-    assert http.delete("/observations/5?hard=true").status_code == 204
-    for past in ({"expires_at": "2000-01-01T00:00:00Z"}, {}):  # the second takes the first's key
-        ok(http.post("/observations", json=memory("held", 9, **past)), 201)
-    said = {"messages": [{"role": "user", "content": text("said")}]}
-    assert http.post(f"/sessions/{MARK}-0/messages", json=said).is_success
-    ok(http.post(f"/sessions/{MARK}-1/end", json=said))
-    _work(http)
-    _run(http)
-    notes = [ok(http.post(AGENTS_MEMORY, json=note(tier)), 201)["id"] for tier in Tier]
-    allowed = {"permissions": {"allow": [{"agent": MARK, "access": "write"}]}}
-    ok(http.patch(f"{AGENTS_MEMORY}/namespaces/{MARK}", json=allowed))
-    return Stock(store=store, entry=entry, note=notes[0])
-
-
-def _work(http: httpx.Client) -> None:
-    """An intent with a task, who takes part in it, and a confidential entry of the task."""
-    intent, task = f"{MARK}.intent", f"{MARK}.task"
-    ok(http.post("/api/v1/intents", json={"id": intent, "title": text("title")}), 201)
-    made = {"intent_id": intent, "name": text("name"), "assigned_agent": MARK,
-            "memory_policy": {"max_entries": 9}}  # fmt: skip
-    ok(http.post("/api/v1/tasks", json=made | {"id": task}), 201)
-    ok(http.post("/api/v1/tasks", json=made | {"parent_task_id": task}), 201)
-    part = {"intent_id": intent, "agent_id": MARK, "metadata": {text("key"): text("v")}}
-    ok(http.post("/api/v1/coordinators", json=part), 201)
-    grant = {"principal_id": MARK, "reason": text("reason")}
-    ok(http.post(f"/api/v1/intents/{intent}/acl/entries", json=grant), 201)
-    bound = {"key": text("bound"), "scope": {"task_id": task}, "sensitivity": "confidential"}
-    ok(http.post(AGENTS_MEMORY, json=note(Tier.WORKING) | bound), 201)
-
-
-def _run(http: httpx.Client) -> None:
-    """A run of a host that has put entries in a ref, with a secret, and a branch of it."""
-    of_run = {"runId": MARK, "agentId": MARK, "workflowId": text("workflow"), "memoryRefs": [MARK]}
-    ok(http.post(f"{HOSTS}/runs", json=of_run), 201)
-    secret = {"secretId": text("secret"), "value": "a value of nothing else"}
-    ok(http.post(f"{HOSTS}/runs/{MARK}/secrets", json=secret))
-    put = {
-        "memoryRef": MARK, "content": text("put"), "tags": [MARK, f"subject:{MARK}"],
-        "id": f"{MARK}/put",
-    }  # fmt: skip
-    bound = {"runId": MARK, "nodeId": MARK, "agentId": MARK}
-    ok(http.post(f"{HOSTS}/memory", json=put | bound), 201)
-    passes = {"memoryRef": f"{MARK}/passes"}
-    for said in ("one", "two", "two"):
-        ok(
-            http.post(f"{HOSTS}/memory", json=put | passes | {"content": text(said), "id": None}),
-            201,
-        )
-    for done in ("consolidate", "distill", "compact"):
-        ok(http.post(f"{HOSTS}/{done}", json=passes))
-    ok(http.post(f"{HOSTS}/runs/{MARK}/fork", json={"mode": "branch", "fromSeq": 1}), 201)
-    waits = {"memoryRef": MARK, "memoryId": f"{MARK}/put", "condition": "predicate"}
-    ok(http.post(f"{HOSTS}/commitments", json=waits | {"tag": text("awaited")}), 201)
-    id_ = ok(http.post(f"{HOSTS}/proposals", json=proposal()), 201)["id"]
-    ok(http.patch(f"{HOSTS}/proposals/{id_}", json={"rationale": text("because")}))
-    ok(http.post(f"{HOSTS}/proposals/{id_}/apply"))
-    ok(http.post(f"{HOSTS}/proposals", json=proposal(title=text("again"))), 201)
-
-
-def proposal(**fields: object) -> dict[str, object]:
-    return {
-        "kind": "agent-pack", "title": text("title"), "rationale": text("rationale"),
-        "artifact": {"name": text("name"), "version": "1", text("member"): [text("item")]},
-        "provenance": {"sourceRunIds": [MARK], "synthesizerModel": text("model")},
-    } | fields  # fmt: skip
-
-
-def note(tier: Tier, key: str = "key", **fields: object) -> dict[str, object]:
-    return {
-        "agent_id": MARK, "namespace": MARK, "key": text(key), "memory_type": tier,
-        "value": {text("name"): text("noted")}, "tags": [MARK], "sensitivity": "internal",
-        "curated_by": text("curator"), "ttl": "duration:P9Y",
-        "scope": {"task_id": MARK, "intent_id": MARK},
-    } | fields  # fmt: skip
-
-
-def memory(content: str, number: int = 0, **fields: object) -> dict[str, object]:
-    return observation(
-        text(content), project=MARK, session_id=f"{MARK}-{number % 2}", type=MARK, tags=[MARK],
-        topic_key=f"{MARK}/{number}", scope=MARK,
-    ) | fields  # fmt: skip
+    return every_write(Writer(http, MARK))
 
 
 def requests(of: Stock) -> list[Request]:
     """Reads and writes of each kind, by each protocol."""
     store, entry = f"{STORES}/{of.store}", f"{STORES}/{of.store}/memories/{of.entry}"
+    kept, deleted, _ = of.memories
     said = {"messages": [{"role": "user", "content": text("more")}]}
+    one = f"/observations/{kept}"
     reads = [
-        "/observations/2", "/observations/2/history", "/observations/recent", "/sessions/recent",
-        "/stats", "/export", f"/timeline?observation_id=2&project={MARK}", f"/search?q={MARK}",
+        one, f"{one}/history", "/observations/recent", "/sessions/recent",
+        "/stats", "/export", f"/timeline?observation_id={kept}&project={MARK}", f"/search?q={MARK}",
         f"/search?q={MARK}x&explain=true", f"/context?query={MARK}&explain=true&stores={of.store}",
         f"/context?query={MARK}x&project={MARK}", "/health/ready", STORES, store,
         f"{store}/memories", entry, f"{store}/versions", f"{store}/search?q={MARK}",
@@ -167,10 +73,10 @@ def requests(of: Stock) -> list[Request]:
         f"{HOSTS}/proposals", f"{HOSTS}/artifacts",
     ]  # fmt: skip
     return [
-        *(("GET", path, None) for path in reads), ("POST", "/observations", memory("content 1")),
+        *(("GET", path, None) for path in reads), ("POST", "/observations", memory("content 0")),
         ("POST", "/observations", memory("new")),
-        ("PATCH", "/observations/2", {"title": text("title")}),
-        ("POST", "/observations/4/restore", {"revision": 1}),
+        ("PATCH", one, {"title": text("title")}),
+        ("POST", f"/observations/{deleted}/restore", {"revision": 1}),
         ("POST", f"/sessions/{MARK}-0/messages", said),
         ("POST", "/import", {"observations": [memory("imported")]}),
         ("DELETE", f"/projects/{MARK}?hard=true&dry_run=true", None),

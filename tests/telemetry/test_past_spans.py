@@ -16,9 +16,9 @@ from agentops_memory import __version__
 from agentops_memory.memory.table import PastStep
 from agentops_memory.telemetry import otlp
 
+from ..support.otlp import AGENT, TRACE
 from ..support.samples import for_each
 
-TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 CALLERS: tuple[dict[str, str], ...] = (
     {},
     {"traceparent": f"00-{TRACE}-{AGENT}-01"},

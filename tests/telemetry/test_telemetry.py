@@ -31,20 +31,30 @@ __all__ = ["collector", "each_collector"]
 
 
 @pytest.mark.slow
-def test_an_operation_says_what_its_handler_tells_it(
+def test_an_operation_says_what_its_handler_tells_it_in_any_script_also_broken_text(
     each_collector: Collector, tmp_path: Path
 ) -> None:
     async def work(telemetry: Telemetry, _: Engine) -> None:
         with telemetry.operation("stats", {}):
             annotate({"memory.project": "demo", "memory.session.id": None})
             events("search.result", [{"memory.injected.rank": -1.5, "memory.injected.title": None}])
+        with telemetry.operation("search", {}):
+            annotate({"memory.search.query": "naïve 検索 🐘", "memory.query": "half \ud83d"})
+            events("search.result", [{"memory.injected.title": "\udfff"}])
+            raise Refusal("broken \ud800")
 
-    trace(each_collector, tmp_path, work)
+    with pytest.raises(Refusal):
+        trace(each_collector, tmp_path, work)
 
     span = each_collector.one("memory.stats")
     assert span.attributes == {"memory.operation": "stats", "memory.project": "demo"}
     assert span.events == (Event(name="search.result", attributes={"memory.injected.rank": -1.5}),)
     assert (span.parent, span.failed) == ("", False)
+    span = each_collector.one("memory.search")
+    assert span.attributes["memory.search.query"] == "naïve 検索 🐘"
+    assert span.attributes["memory.query"] == "half ?"
+    assert span.events[0].attributes == {"memory.injected.title": "?"}
+    assert span.status == "Refusal: broken ?"
 
 
 def test_a_malformed_traceparent_is_ignored_and_a_caller_that_does_not_sample_is_not_traced(
@@ -120,26 +130,6 @@ def test_an_error_is_recorded_with_its_type_and_what_it_may_quote_is_not(
         else:
             assert span.status == f"{type(error).__name__}: {error}"
             assert exception.attributes["exception.message"] == str(error)
-
-
-@pytest.mark.slow
-def test_spans_carry_text_in_any_script_and_survive_broken_text(
-    each_collector: Collector, tmp_path: Path
-) -> None:
-    async def work(telemetry: Telemetry, _: Engine) -> None:
-        with telemetry.operation("search", {}):
-            annotate({"memory.search.query": "naïve 検索 🐘", "memory.query": "half \ud83d"})
-            events("search.result", [{"memory.injected.title": "\udfff"}])
-            raise Refusal("broken \ud800")
-
-    with pytest.raises(Refusal):
-        trace(each_collector, tmp_path, work)
-
-    span = each_collector.one("memory.search")
-    assert span.attributes["memory.search.query"] == "naïve 検索 🐘"
-    assert span.attributes["memory.query"] == "half ?"
-    assert span.events[0].attributes == {"memory.injected.title": "?"}
-    assert span.status == "Refusal: broken ?"
 
 
 async def test_without_an_endpoint_nothing_is_traced(path: Path) -> None:
