@@ -25,16 +25,18 @@ DOCUMENT = ROOT / "docs" / "deployment.md"
 UNITS = {"none", "short", "bytes", "s", "percentunit", "reqps", "ops"}
 
 
-def test_a_query_asks_for_what_the_service_measures() -> None:
-    known = series()
+def test_queries_ask_for_all_that_the_service_measures_and_nothing_else() -> None:
+    known, shown = series(), set[str]()
     for name, expression in queries():
         query = query_of(expression)
 
         assert query.metrics, name
+        shown |= {re.sub("_(bucket|sum|count)$", "", metric) for metric in query.metrics}
         assert [metric for metric in query.metrics if metric not in known] == [], name
         for metric, labels in query.metrics.items():
             assert labels <= known[metric] | LABELS, (name, metric)
         assert query.grouping <= LABELS.union(*(known[each] for each in query.metrics)), name
+    assert {re.sub("_(bucket|sum|count)$", "", name) for name in known} == shown
 
 
 def test_a_function_fits_the_measure_that_it_is_given() -> None:
@@ -61,14 +63,6 @@ def test_the_unit_of_a_panel_fits_what_it_shows() -> None:
             assert (unit == "bytes") is is_size, panel["title"]
 
 
-def test_each_measure_of_the_service_is_shown_in_the_dashboard() -> None:
-    shown = {name for _, expression in queries() for name in query_of(expression).metrics}
-
-    assert {re.sub("_(bucket|sum|count)$", "", name) for name in series()} == {
-        re.sub("_(bucket|sum|count)$", "", name) for name in shown
-    }
-
-
 def test_the_dashboard_chooses_by_source_and_leads_from_latencies_to_traces() -> None:
     ids = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(ids)) == len(ids)
@@ -91,19 +85,13 @@ def test_the_dashboard_chooses_by_source_and_leads_from_latencies_to_traces() ->
     assert with_exemplars == {"Seconds of /context", "Commit duration"}
 
 
-def test_no_panel_covers_another_or_leaves_the_grid() -> None:
-    for panel in dashboard()["panels"]:
-        place = panel["gridPos"]
-        assert place["x"] >= 0
-        assert place["x"] + place["w"] <= 24
+def test_every_panel_asks_the_chosen_source_about_the_chosen_services_and_covers_no_other() -> None:
     for one, other in itertools.combinations(dashboard()["panels"], 2):
         a, b = one["gridPos"], other["gridPos"]
+        assert 0 <= a["x"] <= a["x"] + a["w"] <= 24
         beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
         below = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
         assert beside or below, (one["title"], other["title"])
-
-
-def test_every_panel_asks_the_chosen_source_about_the_chosen_services() -> None:
     source = {"type": "prometheus", "uid": "${datasource}"}
     for panel in panels():
         assert panel["datasource"] == source

@@ -4,7 +4,6 @@ import fcntl
 import os
 import socket
 import stat
-from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from agentops_memory.operations.files.service_lock import (
     InUse,
     holder,
     service_lock,
-    service_lock_within,
 )
 
 
@@ -38,6 +36,7 @@ def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) 
         assert stat.S_IMODE((tmp_path / "new" / "memory.db.lock").stat().st_mode) == 0o600
 
     assert holder(database) is None
+    assert (tmp_path / "new" / "memory.db.lock").read_text() == ""
     with pytest.raises(ConnectionError), service_lock(database):
         raise ConnectionError  # which is not taken for a fault of the lock
     assert holder(database) is None
@@ -84,21 +83,6 @@ def test_a_lock_that_is_removed_while_it_is_taken_is_another_ones(
     monkeypatch.setattr(serving_lock, "has_locked", taken)
     with pytest.raises(InUse), service_lock(tmp_path / "memory.db"):
         pass
-
-
-async def test_its_turn_tells_for_what_it_waits_and_when_that_is_over(path: Path) -> None:
-    database, told = path, list[str]()
-    first = ExitStack()
-    first.enter_context(service_lock(database))
-
-    def waits(reason: str) -> None:
-        told.append(reason)
-        first.close()
-
-    async with service_lock_within(database, timedelta(seconds=10), waits):
-        assert holder(database) is not None
-    assert (len(told), told[-1]) == (2, "")
-    assert told[0].startswith("Another service has the database: ")
 
 
 def test_one_who_looks_is_not_taken_for_a_service(

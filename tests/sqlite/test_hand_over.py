@@ -98,14 +98,3 @@ def assert_waits(probes: httpx.Client, process: int) -> None:
     assert startup.json()["error"].startswith(reason)
     assert ready.json()["checks"]["database"]["detail"].startswith(reason)
     assert probes.get("/stats").status_code == 503
-
-
-def test_the_lock_names_nobody_once_the_service_has_ended(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    lock = tmp_path / "memory.db.lock"
-    with serving(path):
-        pass
-
-    assert lock.read_text() == ""
-    with serving(path, MEMORY_LOCK_WAIT="0"):
-        assert '"pid"' in lock.read_text()

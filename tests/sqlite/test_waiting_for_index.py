@@ -124,6 +124,11 @@ def test_who_asks_the_index_finds_what_waits_and_new_ones_wait_no_more(path: Pat
         service.save("apple pie", title="second")
         assert indexed(service.path) == 2
         assert context(service, "pie", limit=1) == ["second"]
+        put_in_index(service.path)
+        service.save("apple", title="waits", session_id="another")
+        with locked(service.path):  # then the index answers with what it has
+            assert sorted(titles(search(service, "apple"))) == ["first", "second"]
+        assert sorted(titles(search(service, "apple"))) == ["first", "second", "waits"]
 
 
 def test_memory_finds_what_waits_without_the_index(counted: Counted, service: Service) -> None:
@@ -135,6 +140,9 @@ def test_memory_finds_what_waits_without_the_index(counted: Counted, service: Se
 
     assert sorted(titles(search(service, "apple", project="demo"))) == ["first", "second"]
     assert indexed(service.path) == before == 1
+    with locked(service.path):
+        found = titles(search(service, "apple", project="demo"))
+        assert sorted(found) == ["first", "second"]
 
 
 @pytest.mark.parametrize("variables", [{}, ONLY_SQL], ids=["memory", "index"])
@@ -192,22 +200,6 @@ def test_a_damaged_mark_of_what_waits_loses_and_doubles_nothing(
 
     assert_index_is_whole(service.path)
     assert sorted(titles(search(service, "apple"))) == ["0", "1", "2", "3"]
-
-
-def test_while_the_database_is_locked_memory_finds_what_waits(service: Service) -> None:
-    service.save("apple", title="first")
-    with locked(service.path):
-        assert titles(search(service, "apple", project="demo")) == ["first"]
-
-
-def test_while_it_is_locked_the_index_alone_answers_what_it_has(path: Path) -> None:
-    with serving(path, **ONLY_SQL) as service:
-        service.save("apple", title="indexed")
-        put_in_index(service.path)
-        service.save("apple", title="waits", session_id="another")
-        with locked(service.path):
-            assert titles(search(service, "apple")) == ["indexed"]
-        assert sorted(titles(search(service, "apple"))) == ["indexed", "waits"]
 
 
 @pytest.mark.slow

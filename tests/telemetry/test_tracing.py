@@ -1,7 +1,5 @@
 """What a request leaves in the trace of its caller, seen by a real collector."""
 
-import json
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,15 +10,12 @@ import pytest
 from agentops_memory.telemetry import Telemetry
 
 from ..docs.test_docs import WITHOUT_SPAN
-from ..support import process
 from ..support.erasing import erased
-from ..support.otlp import Collector, grpc_collector, http_collector
+from ..support.otlp import Collector, grpc_collector
 from ..support.samples import for_each
 from ..support.service import Protocols, Service, observation, own_protocols, speaking
 
 TRACE, AGENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-FROM_AGENT = {"traceparent": f"00-{TRACE}-{AGENT}-01"}
-
 TRANSCRIPT = {"messages": [{"role": "user", "content": "Go on"}]}
 
 # operation -> the request that runs it, and attributes that its span has besides its name
@@ -191,23 +186,3 @@ def test_each_injected_memory_is_an_event_with_its_rank_and_method(tmp_path: Pat
     }  # fmt: skip
     assert second["memory.injected.observation_id"] == recent
     assert second["memory.injected.method"] == "recency"
-
-
-@pytest.mark.slow
-def test_a_log_line_names_the_trace_and_no_query(path: Path) -> None:
-    with (
-        http_collector() as collector,
-        process.served(
-            path, OTEL_EXPORTER_OTLP_ENDPOINT=collector.endpoint,
-            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf", MEMORY_DRAIN="0",
-        ) as (program, http),
-    ):  # fmt: skip
-        http.get("/search", params={"q": "topsecret"}, headers=FROM_AGENT)
-        line = json.loads(program.line('"path": "/search"'))
-        program.send(signal.SIGTERM)
-        code = program.wait()
-
-        span = collector.await_span("memory.search")
-    assert code == 0
-    assert (line["trace_id"], line["span_id"]) == (TRACE, span.id)
-    assert not [printed for printed in program.lines if "topsecret" in printed]
