@@ -168,7 +168,8 @@ def test_a_job_of_the_documents_is_a_manifest_of_this_version() -> None:
         )
         images |= {it["image"] for it in spec["containers"]}
         if path.name != "go-back.yaml":  # which takes the user from the image of Litestream
-            assert spec["securityContext"] == RESTRICTED_POD
+            unless = {"fsGroupChangePolicy": "OnRootMismatch"}
+            assert unless | spec["securityContext"] == RESTRICTED_POD
             assert [it["securityContext"] for it in spec["containers"]] == [RESTRICTED_CONTAINER]
         assert f"-f deploy/jobs/{path.name}" in pages
 

@@ -108,13 +108,3 @@ def test_a_second_name_is_removed_only_if_it_is_that_of_the_same_file_and_no_res
         assert kept.exists()
     assert run("stats", "--db", str(path)).returncode == 0
     assert not kept.exists()
-
-
-def test_a_folder_has_no_second_name(tmp_path: Path) -> None:
-    (tmp_path / "memory.db" / "within").mkdir(parents=True)  # one more name of each is its own
-
-    done = run("serve", "--listen", "127.0.0.1:0", "--db", str(tmp_path / "memory.db"))
-
-    assert done.returncode == 1
-    assert "cannot be used" in done.stderr
-    assert "names" not in done.stderr

@@ -11,7 +11,7 @@ from agentops_memory.errors import Refusal
 from agentops_memory.memory.access import TenantId
 from agentops_memory.operations.files.keys import AuditFile, KeysLost, record
 
-from ..support.archives import at, backed_up
+from ..support.archives import at
 from ..support.callers import OPERATOR, audit, calling, key_file, made_key
 from ..support.process import ANY_PORT, run
 from ..support.service import START, serving
@@ -169,21 +169,6 @@ def test_a_service_whose_key_file_vanishes_lets_nobody_in_until_there_are_keys(
         with calling(service, made_key(path)) as http:
             assert http.get("/stats").status_code == 200
             assert service.http.get("/stats").status_code == 401
-
-
-@pytest.mark.slow
-def test_a_restore_that_brings_no_keys_says_that_no_service_starts(
-    path: Path, tmp_path: Path
-) -> None:
-    archive, new = backed_up(path, tmp_path / "memory.zip", "--keys"), tmp_path / "new.db"
-
-    done = at(new).run("restore", archive)
-
-    assert "the service cannot start here yet. Keys were created" in done.stderr
-    assert_closed(new)
-    assert "the service cannot start" not in at(new).run("restore", archive, "--keys").stderr
-    with serving(new) as service:
-        assert service.http.get("/stats").status_code == 401
 
 
 def test_an_audit_that_cannot_be_read_opens_nothing(path: Path) -> None:

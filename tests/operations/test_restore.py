@@ -16,6 +16,7 @@ import pytest
 
 from agentops_memory.memory.access import TenantId
 from agentops_memory.operations import restore as restores
+from agentops_memory.operations.files.keys import KeysLost
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings import settings
 from agentops_memory.sqlite import snapshots as replacing
@@ -378,13 +379,18 @@ def test_keys_stay_away_unless_they_are_asked_for_and_it_says_where_nobody_can_k
     token = made_key(path)
     archive, new = backed_up(path, tmp_path / "a.zip", "--keys"), tmp_path / "new.db"
 
-    at(new).say("restore", archive)
+    brought = at(new).run("restore", archive)
+    assert "the service cannot start here yet. Keys were created" in brought.stderr
+    with pytest.raises(KeysLost), serving(new):
+        pass
     without = backed_up(path, tmp_path / "b.zip")
     refused = at(new).run("restore", without, "--force", "--keys")
     assert not Path(f"{new}.keys").exists()
     assert (refused.exit_code, "has no keys" in refused.stderr) == (1, True)
 
-    printed = at(new).say("restore", archive, "--keys")
+    done = at(new).run("restore", archive, "--keys")
+    printed = done.stdout
+    assert (done.exit_code, "the service cannot start" in done.stderr) == (0, False)
     assert "it is unknown" in printed
     assert f"({token.split('_')[1]}) gives access to the tenant default again" in printed
 

@@ -195,7 +195,7 @@ def test_after_a_failure_it_is_tried_again_after_a_while(
     assert failed_then_looked() == ["memory-20300101T120000Z.zip"]
 
 
-def test_old_backups_that_cannot_be_removed_are_told_of_and_the_new_one_counts(
+def test_old_backups_that_stay_are_told_of_and_the_same_reason_with_other_figures_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def prune(*_: object) -> None:
@@ -210,10 +210,6 @@ def test_old_backups_that_cannot_be_removed_are_told_of_and_the_new_one_counts(
     assert (len(names(folder)), backups.trouble) == (1, None)
     assert "old backups could not be removed" in caplog.messages
 
-
-def test_the_same_reason_with_other_figures_is_told_once(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
     reasons = ["It needs 1,024 bytes.", "It needs 900 bytes.", "db-2 is gone.", "db-3 is gone."]
     reason = iter(reasons)
 
@@ -222,7 +218,8 @@ def test_the_same_reason_with_other_figures_is_told_once(
 
     monkeypatch.setattr(backing_up, "make_archive", archived)
     monkeypatch.setattr(backing_up, "LONGEST_WAIT", timedelta(0))
-    backups = to_make(folder)
+    caplog.clear()
+    backups = to_make(folder, timedelta(0))
     for _ in reasons:
         asyncio.run(backups.keep_up())
 

@@ -43,17 +43,6 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "LONGEST", timedelta(hours=1))
 
 
-def test_a_write_that_waits_for_no_other_has_a_transaction_of_its_own(path: Path) -> None:
-    one, other = Seen("one"), Seen("other")
-
-    async def test(database: SqliteEngine) -> None:
-        await database.write(OPERATOR, one)
-        await together(database, [other])
-
-    run(path, test)
-    assert one.alone == other.alone == [True]
-
-
 @pytest.mark.slow
 def test_an_answered_write_is_on_disk_although_the_process_ends_there(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"

@@ -80,17 +80,6 @@ def test_words_leave_time_for_what_stands_in_for_them(
         assert context(service, PROMPT, limit=1) == ["newest"]
 
 
-def test_with_time_enough_the_best_are_found(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    slow_words(path, monkeypatch)
-    with serving(path, MEMORY_RECALL_LIMIT="1h") as service:
-        service.save("apples", title="best")
-        service.save("other", title="newest", session_id="s2")
-
-        assert titles(search(service, PROMPT)) == ["best"]
-        assert context(service, PROMPT, limit=1) == ["best"]
-        assert explained(service, "/search", q=PROMPT)["explain"]["degraded"] is False
-
-
 def test_only_what_is_inside_is_limited(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_words(path, monkeypatch)
     query = understood("apple")

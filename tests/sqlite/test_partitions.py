@@ -87,24 +87,6 @@ def test_where_projects_lie(service: Service, monkeypatch: pytest.MonkeyPatch, n
 
 
 @pytest.mark.slow
-def test_a_memory_of_another_project_in_the_partition_is_never_shown(service: Service) -> None:
-    service.save("apple of theirs", title="theirs", project="other")
-    service.save("apple of their team", title="team", project="other", scope="team")
-    service.save("apple of mine", title="mine")
-    service.save("apple for all", title="all", project="other", scope="global")
-
-    assert places(service.path) == {"demo": {0}, "other": {0}}
-    for asked in ("apple", "apple. theirs", "theirs"):
-        assert {"theirs", "team"}.isdisjoint(titles(search(service, asked, project="demo")))
-        assert {"theirs", "team"}.isdisjoint(context(service, asked, limit=50))
-    assert set(titles(search(service, "apple", project="demo"))) == {"mine", "all"}
-    assert set(context(service, "apple", limit=50)) == {"mine", "all"}
-    assert titles(search(service, "apple", project="demo", scope="team")) == []
-    assert titles(search(service, "apple", scope="global")) == ["all"]
-    assert titles(search(service, "apple", project="demo", scope="global")) == ["all"]
-
-
-@pytest.mark.slow
 def test_global_memories_are_found_from_every_project_and_in_all_of_them_each_once(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,32 +110,6 @@ def test_global_memories_are_found_from_every_project_and_in_all_of_them_each_on
     for limit in range(1, 10):
         assert search(service, "apple", limit=limit) == every[:limit]
     assert_index_is_whole(service.path)
-
-
-@pytest.mark.slow
-def test_what_becomes_of_a_global_memory_becomes_of_it_everywhere(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(document, "MOST_PROJECTS", 1)
-    for project in "ab":
-        service.save("apple", project=project)
-    everyone = {"a", "b", "never"}
-
-    def finders(word: str) -> set[str]:
-        assert_index_is_whole(service.path)
-        return {it for it in everyone if search(service, word, project=it)}
-
-    saved = service.save("walnut", title="it", project="b", scope="global")
-    memory = f"/observations/{saved['id']}"
-    assert finders("walnut") == everyone
-    service.http.patch(memory, json={"content": "hazelnut"})
-    assert (finders("walnut"), finders("hazelnut")) == (set(), everyone)
-    service.http.delete(memory)
-    assert finders("hazelnut") == set()
-    service.http.post(f"{memory}/restore", json={"revision": 1})
-    assert finders("walnut") == everyone
-    service.http.delete(memory, params={"hard": "true"})
-    assert finders("walnut") == set()
 
 
 def test_an_import_puts_a_global_memory_once_into_a_partition_made_right_behind_it(

@@ -19,7 +19,7 @@ from agentops_memory.sqlite.connection import connect
 DAY = 24 * 3600  # seconds
 MICROS = 1_000_000
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,26 +74,14 @@ def without_entries(path: Path) -> None:
         )
 
 
-def replaced(by: bytes) -> Damage:
+def put_in_place(make: Callable[[Path], object]) -> Damage:
+    """Something else where the file was."""
+
     def damage(path: Path) -> None:
-        path.write_bytes(by)
+        path.unlink()
+        make(path)
 
     return damage
-
-
-def as_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def as_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def as_dangling_link(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path.with_name("nowhere"))
 
 
 def moded(mode: int, name: str = "") -> Damage:
@@ -142,11 +130,6 @@ def with_folder_of_drafts(path: Path) -> None:
     (folder / "draft").touch()
 
 
-def of_another_program(path: Path) -> None:
-    path.unlink()
-    running("CREATE TABLE t (x)")(path)
-
-
 def long_log(path: Path) -> None:
     """The log of a process that was killed, much longer than it ever should be."""
     with closing(connect(path)) as database:
@@ -190,8 +173,8 @@ failed, warned, noted, passed = (
 
 CASES: dict[str, Case] = {
     "there is none": failed("file", "There is no database", damage=Path.unlink),
-    "a folder": failed("file", "a folder", damage=as_folder),
-    "a pipe": failed("file", "not a regular file", damage=as_pipe),
+    "a folder": failed("file", "a folder", damage=put_in_place(Path.mkdir)),
+    "a pipe": failed("file", "not a regular file", damage=put_in_place(os.mkfifo)),
     "a pipe beside it": failed(
         "file", "journal is not a regular",
         damage=lambda path: os.mkfifo(path.with_name("memory.db-journal")),
@@ -208,16 +191,23 @@ CASES: dict[str, Case] = {
         "served", "No service has it open",
         damage=lambda path: os.mkfifo(path.with_name("memory.db.lock")),
     ),
-    "a dangling link": failed("file", "is a broken symbolic link", damage=as_dangling_link),
+    "a dangling link": failed(
+        "file", "is a broken symbolic link",
+        damage=put_in_place(lambda path: path.symlink_to("nowhere")),
+    ),
     "pages that nothing uses": warned(
         "integrity", "Nothing is damaged", "CREATE TABLE odd (x)",
         "INSERT INTO odd VALUES (zeroblob(9000))", "PRAGMA writable_schema = ON",
         "DELETE FROM sqlite_schema WHERE name = 'odd'", "PRAGMA writable_schema = RESET",
         is_mended=True,
     ),
-    "garbage": failed("integrity", "not a database", damage=replaced(b"garbage " * 1000)),
-    "empty": noted("format", "It is empty", damage=replaced(b"")),
-    "another program's": failed("format", "another program", damage=of_another_program),
+    "garbage": failed(
+        "integrity", "not a database", damage=lambda path: path.write_bytes(b"garbage " * 1000),
+    ),
+    "empty": noted("format", "It is empty", damage=lambda path: path.write_bytes(b"")),
+    "another program's": failed(
+        "format", "another program", damage=put_in_place(running("CREATE TABLE t (x)")),
+    ),
     "newer": failed("format", "format 99", "PRAGMA user_version = 99"),
     "older": warned("format", "format 2", "PRAGMA user_version = 2"),
     "no index of sessions": failed(
@@ -376,9 +366,6 @@ CASES: dict[str, Case] = {
     "a cut audit": warned("audit", "1 lines", damage=beside(".audit", '{"at": 1}\n{"at"')),
 }  # fmt: skip
 """What can be wrong, each with a name for the test."""
-
-
-WORDS = tuple(f"memories_fts_0_{part}" for part in ("data", "idx", "docsize", "config"))
 
 
 def page_of(path: Path, table: str) -> int:
