@@ -104,12 +104,14 @@ def surviving(
 
 
 @pytest.mark.slow
-def test_saves_are_refused_and_reads_go_on_whatever_became_of_a_file(tmp_path: Path) -> None:
+def test_saves_are_refused_and_reads_go_on_whatever_became_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     for number, (kind, harm, told) in enumerate(HARMS):
         (folder := tmp_path / f"{number}").mkdir()
         path = folder / "memory.db"
-        with pytest.MonkeyPatch.context() as patch, serving(path) as service:
-            patch.setattr(health, "RESULT_LIFETIME", timedelta(0))
+        with serving(path) as service:
             contents = saved(service.http)
             harm(of(path, kind))
 
