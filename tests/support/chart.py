@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -275,28 +274,12 @@ def schema() -> dict[str, Any]:
     return document
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Value:
-    """A line of values.yaml that has a comment above it: a value, or a group of values."""
-
-    name: str
-    comment: str
-
-    @property
-    def row(self) -> str:
-        """The value in the table of the documents."""
-        default: Any = defaults()
-        for part in self.name.split("."):
-            default = default[part]
-        return f"| `{self.name}` | `{json.dumps(default)}` | {self.comment} |"
-
-
 _LINE = re.compile(r"(?P<indent> *)(?:# (?P<comment>.*)|(?P<key>\w+):.*)")
 
 
-def documented() -> list[Value]:
-    """What values.yaml explains, in its order."""
-    found: list[Value] = []
+def documented() -> dict[str, str]:
+    """What values.yaml explains: the comment above each value or group of values, by its name."""
+    found: dict[str, str] = {}
     path: list[str] = []
     comments: list[str] = []
     for line in (CHART / "values.yaml").read_text("utf-8").splitlines():
@@ -307,7 +290,7 @@ def documented() -> list[Value]:
             continue
         path[len(match["indent"]) // 2 :] = [match["key"]]
         if comments:
-            found.append(Value(name=".".join(path), comment=" ".join(comments)))
+            found[".".join(path)] = " ".join(comments)
         comments = []
     return found
 
