@@ -8,7 +8,8 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 
 from ..support import postgres
@@ -26,22 +27,22 @@ def main() -> int:
     options.add_argument("--requests", type=int, default=1_500)
     options.add_argument("--engine", choices=["sqlite", "postgresql"], default="postgresql")
     given = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        lines = _told(_Pairs(Path(folder), given.engine), given.seed, given.requests)
+    with tempfile.TemporaryDirectory() as name:
+        folder, databases = Path(name), None
+        if given.engine == "postgresql":
+            databases = Databases(postgres.cluster(folder), initialized)
+            databases.begin()
+        new_pair = partial(_new_pair, folder, databases)
+        with new_pair() as pair:
+            play(pair, given.seed, given.requests)
+        lines = [f"{len(pair.differences)} differences in {Counter(pair.statuses)}"]
+        lines += [str(it) for it in pair.differences]
+        if pair.differences:
+            last = pair.differences[0].step
+            fewest = shrunk(pair.steps[: pair.steps.index(last) + 1], partial(_differ, new_pair))
+            lines += ["The fewest requests that show the first:", *map(str, fewest)]
     print("\n".join(lines))  # noqa: T201 - the result
     return 1 if lines[1:] else 0
-
-
-def _told(pairs: "_Pairs", seed: int, requests: int) -> list[str]:
-    with pairs.new() as pair:
-        play(pair, seed, requests)
-    lines = [f"{len(pair.differences)} differences in {Counter(pair.statuses)}"]
-    lines += [str(it) for it in pair.differences]
-    if pair.differences:
-        last = pair.differences[0].step
-        fewest = shrunk(pair.steps[: pair.steps.index(last) + 1], pairs.differ)
-        lines += ["The fewest requests that show the first:", *map(str, fewest)]
-    return lines
 
 
 def shrunk(steps: list[Step], differs: Callable[[list[Step]], bool]) -> list[Step]:
@@ -59,30 +60,22 @@ def shrunk(steps: list[Step], differs: Callable[[list[Step]], bool]) -> list[Ste
     return steps
 
 
-class _Pairs:
-    """Pairs, the second of each on an engine."""
+@contextmanager
+def _new_pair(folder: Path, databases: Databases | None) -> Iterator[Pair]:
+    """Two services, the second on an engine."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        own = Path(name)
+        with paired(own, databases and databases.at(own / "other.db")) as pair:
+            yield pair
+        if databases is not None:
+            databases.release(own)
 
-    def __init__(self, folder: Path, engine: str) -> None:
-        self._folder = folder
-        self._databases: Databases | None = None
-        if engine == "postgresql":
-            self._databases = Databases(postgres.cluster(folder), initialized)
 
-    @contextmanager
-    def new(self) -> Iterator[Pair]:
-        with tempfile.TemporaryDirectory(dir=self._folder) as name:
-            folder = Path(name)
-            url = None if self._databases is None else self._databases.at(folder / "other.db")
-            with paired(folder, url) as pair:
-                yield pair
-            if self._databases is not None:
-                self._databases.release(folder)
-
-    def differ(self, steps: list[Step]) -> bool:
-        with self.new() as pair:
-            for step in steps:
-                pair.play(step)
-        return any(it.step == steps[-1] for it in pair.differences)
+def _differ(new_pair: Callable[[], AbstractContextManager[Pair]], steps: list[Step]) -> bool:
+    with new_pair() as pair:
+        for step in steps:
+            pair.play(step)
+    return any(it.step == steps[-1] for it in pair.differences)
 
 
 if __name__ == "__main__":

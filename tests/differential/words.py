@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from ..support.recall import mistyped
+
 DATA = Path(__file__).parents[1] / "data" / "differential"
 PLAIN = """
     queue order orders ordering deploy deployed deploys deployment staging production server cache
@@ -85,14 +87,7 @@ class Words:
         return self._chance.choice(deeds)(word)
 
     def _misspelt(self, word: str) -> str:
-        if len(word) < 4:
-            return word
-        at, letter = self._chance.randrange(1, len(word) - 1), self._chance.choice(_LETTERS)
-        head, tail = word[:at], word[at:]
-        return self._chance.choice([
-            head + tail[1:], head + letter + tail, head + letter + tail[1:],
-            head + tail[1:2] + tail[:1] + tail[2:],
-        ])  # fmt: skip
+        return mistyped(word, self._chance, _LETTERS) if len(word) >= 4 else word
 
     def _is_rare(self, share: float) -> bool:
         return self._chance.random() < share

@@ -15,13 +15,21 @@ WINDOW = timedelta(minutes=15)
 AN_HOUR = "2030-01-01T13:00:00Z"
 
 
-@requirement("agentops:observations:save", "agentops:save:hash")
-def test_a_first_save_creates_and_so_does_one_after_a_deletion(service: Service) -> None:
+@requirement(
+    "agentops:observations:save", "agentops:save:hash", "agentops:observations:session-created"
+)
+def test_a_first_save_creates_its_row_and_session_and_so_does_one_after_a_deletion(
+    service: Service,
+) -> None:
     for number in (1, 2):
-        assert service.save("one") == {
+        assert service.save("one", session_id="new", project=" Demo") == {
             "id": number, "action": "created", "revision_count": 1, "duplicate_count": 1,
         }  # fmt: skip
         service.http.delete(f"/observations/{number}")
+
+    assert service.http.get("/sessions/recent").json() == [
+        {"id": "new", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 0}
+    ]
 
 
 @requirement("agentops:save:topic-key")
@@ -78,6 +86,7 @@ def test_the_same_words_are_one_row_seen_once_more(service: Service) -> None:
     assert shown["updated_at"] == shown["created_at"] == "2030-01-01T12:00:00Z"
     assert (shown["tags"], shown["session_id"]) == (["a"], "s1")
     assert service.http.get("/stats").json()["total_sessions"] == 2
+    assert [row["revision"] for row in service.http.get("/observations/1/history").json()] == [1]
 
 
 @requirement("agentops:save:hash-normalized")
@@ -132,28 +141,18 @@ def test_the_window_does_not_reach_back_to_midnight(path: Path) -> None:
 
 
 @requirement("agentops:save:window-edge")
-def test_a_window_of_zero_is_none(path: Path) -> None:
-    with serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
-        assert [service.save("one")["action"] for _ in range(2)] == ["created", "created"]
-        assert service.save("one", topic_key="k")["id"] == service.save("two", topic_key="k")["id"]
-
-
-@requirement("agentops:save:window-edge")
-def test_the_longest_window_covers_centuries(path: Path) -> None:
-    with serving(path, MEMORY_DEDUPE_WINDOW="2540400h") as service:
+@pytest.mark.parametrize(
+    ("window", "days", "action"), [("0", 0, "created"), ("2540400h", 365 * 280, "deduplicated")]
+)
+def test_a_window_of_zero_is_none_and_the_longest_covers_centuries(
+    path: Path, window: str, days: int, action: str
+) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW=window) as service:
         service.save("one")
-        service.clock.advance(days=365 * 280)
+        service.clock.advance(days=days)
 
-        assert service.save("one")["action"] == "deduplicated"
-
-
-@requirement("agentops:observations:session-created")
-def test_a_save_starts_its_session(service: Service) -> None:
-    service.save("one", session_id="new", project=" Demo")
-
-    assert service.http.get("/sessions/recent").json() == [
-        {"id": "new", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 0}
-    ]
+        assert service.save("one")["action"] == action
+        assert service.save("one", topic_key="k")["id"] == service.save("two", topic_key="k")["id"]
 
 
 @requirement("agentops:save:races", "agentops:fault:racing-saves")

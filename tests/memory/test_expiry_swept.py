@@ -7,7 +7,6 @@ import pytest
 
 from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.lifecycles import LifecycleTable
 from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.sqlite import SqliteEngine
 
@@ -56,22 +55,6 @@ def test_a_clock_that_went_back_puts_it_in_again(service: Service) -> None:
     assert rows(service.path, MARKED) == []
     assert_index_is_whole(service.path)
     assert 1 in found(service, "xylographer")
-
-
-@pytest.mark.heavy
-def test_a_sweep_goes_in_steps_and_one_that_is_cut_off_goes_on(service: Service) -> None:
-    for number in range(51):
-        ending(service, f"pear {number}", START + SECOND)
-    ending(service, "x" * 40_000, START + SECOND)
-    at = START + HOUR
-
-    def step(tx: Any) -> int:
-        return int(tx[LifecycleTable].sweep(tx[LifecycleTable].unswept(50)))
-
-    assert run(service, lambda it: it.write(OPERATOR, step), at, KEPT) == 50
-    assert_index_is_whole(service.path)
-    assert index_swept(service, at) == 2
-    assert_index_is_whole(service.path)
 
 
 @requirement("life:3:kept", "life:3:for-ever")

@@ -28,14 +28,6 @@ def test_every_change_is_a_revision_newest_first(service: Service) -> None:
     ]
 
 
-@requirement("agentops:observations:history")
-def test_duplicates_are_no_revisions(service: Service) -> None:
-    service.save("one")
-    service.save("one")
-
-    assert [row["revision"] for row in service.http.get("/observations/1/history").json()] == [1]
-
-
 @pytest.mark.slow
 @requirement("agentops:observations:history")
 def test_the_newest_hundred_revisions_are_kept(service: Service) -> None:
@@ -68,9 +60,11 @@ def test_a_restored_revision_is_a_new_one(service: Service) -> None:
 
 
 @requirement("agentops:observations:restore")
-def test_a_deleted_observation_comes_back(service: Service) -> None:
+def test_a_deleted_observation_comes_back_and_not_as_deleted(service: Service) -> None:
     service.save("one", topic_key="k")
     service.http.delete("/observations/1")
+    assert _restored(service, 2) == 404
+    assert service.http.get("/observations/1").status_code == 404
     answer = service.http.post("/observations/1/restore", json={"revision": 1})
 
     assert answer.status_code == 200
@@ -79,15 +73,6 @@ def test_a_deleted_observation_comes_back(service: Service) -> None:
     assert len(service.http.get("/search?q=one").json()) == 1
     assert service.save("two", topic_key="k")["id"] == 1
     assert_index_is_whole(service.path)
-
-
-@requirement("agentops:observations:restore")
-def test_a_deletion_cannot_be_brought_back(service: Service) -> None:
-    service.save("one")
-    service.http.delete("/observations/1")
-
-    assert _restored(service, 2) == 404
-    assert service.http.get("/observations/1").status_code == 404
 
 
 @requirement("agentops:observations:restore")

@@ -4,10 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
-
 from ..support.callers import calling, made_key
-from ..support.recall import at, changed, found, listed, read, reminded, saved
+from ..support.recall import changed, context, found, listed, read, saved
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
@@ -106,35 +104,9 @@ def test_a_change_of_a_field_is_a_revision_without_a_text(service: Service) -> N
     assert (restored["content"], restored["pinned"]) == ("First.", True)
 
 
-@requirement("life:fields:upsert")
-def test_a_save_by_key_sets_what_it_gives_and_adds_what_it_supersedes(service: Service) -> None:
-    one, two = saved(service, "One."), saved(service, "Two.")
-    memory = saved(service, "At a key.", topic_key="a/b", pinned=True, supersedes=[one], ttl=60)
-    saved(service, "At a key again.", topic_key="a/b", supersedes=[two, two])
-
-    told = read(service, memory)
-    assert (told["pinned"], told["supersedes"]) == (True, [one, two])
-    assert told["expires_at"] == "2030-01-01T12:01:00Z"
-    assert changed(service, memory, supersedes=[two]).json()["supersedes"] == [two]
-
-
-@requirement("life:fields:duplicate")
-def test_of_two_ends_of_a_duplicate_the_later_holds(service: Service) -> None:
-    saved(service, "Same.", ttl=60)
-    saved(service, "Same.", ttl=30)
-    assert read(service, 1)["expires_at"] == "2030-01-01T12:01:00Z"
-    saved(service, "Same.", ttl=90, pinned=True)
-    assert read(service, 1)["expires_at"] == "2030-01-01T12:01:30Z"
-    saved(service, "Same.")
-
-    told = read(service, 1)
-    assert "expires_at" not in told
-    assert (told["pinned"], told["duplicate_count"], told["revision_count"]) == (True, 4, 1)
-
-
 @requirement("life:1:live", "life:2:exact")
 def test_at_its_instant_a_memory_is_in_no_answer(service: Service) -> None:
-    saved(service, "The zebra rests.", expires_at=at(START + HOUR), topic_key="zoo/zebra")
+    saved(service, "The zebra rests.", expires_at=(START + HOUR).isoformat(), topic_key="zoo/zebra")
     saved(service, "The okapi rests.")
     asked = [
         "/observations/recent?project=demo", "/search?q=zebra&project=demo&superseded=true",
@@ -152,46 +124,6 @@ def test_at_its_instant_a_memory_is_in_no_answer(service: Service) -> None:
     assert service.http.get("/stats?project=demo").json()["total_observations"] == 1
     assert service.http.get("/timeline?observation_id=1").status_code == 404
     assert '"reason":"unknown"' in service.http.get("/search?q=zebra&why_not=1").text
-
-
-@requirement("life:1:dedup", "life:1:key", "life:2:exact")
-def test_until_its_instant_a_memory_holds_its_words_and_its_key(service: Service) -> None:
-    end = START + MINUTE  # within the window of duplicates
-    words = observation("The gate is shut.", expires_at=at(end))
-    keyed = observation("The door is open.", expires_at=at(end), topic_key="door")
-
-    def actions() -> list[str]:
-        answers = [service.http.post("/observations", json=it).json() for it in (words, keyed)]
-        return [answer["action"] for answer in answers]
-
-    assert actions() == ["created", "created"]
-    service.clock.advance(seconds=(MINUTE - MICROSECOND).total_seconds())
-    assert actions() == ["deduplicated", "updated"]
-    service.clock.advance(seconds=MICROSECOND.total_seconds())
-    assert actions() == ["created", "created"]
-
-
-@requirement("life:1:key", "life:1:key-taken", "life:1:read")
-def test_an_expired_memory_holds_no_key(service: Service) -> None:
-    saved(service, "The gate is shut.", ttl=60, topic_key="gate")
-    service.clock.advance(seconds=60)
-
-    other = service.http.post(
-        "/observations", json=observation("The gate is open.", topic_key="gate")
-    ).json()
-    told = read(service, 1)
-
-    assert other["action"] == "created"
-    assert (told["expired"], told["topic_key"]) == (True, "gate")
-    assert service.http.get("/observations/1/history").status_code == 200
-    assert changed(service, 1, title="Still there").json()["expired"] is True
-    assert service.http.post("/observations/1/confirm").json()["expired"] is True
-    assert changed(service, 1, expires_at=None).status_code == 409
-    service.http.delete(f"/observations/{other['id']}")
-    back = changed(service, 1, expires_at=None).json()
-    assert (back["topic_key"], "expired" in back) == ("gate", False)
-    assert found(service, "gate") == [1]
-    assert saved(service, "The gate is ajar.", topic_key="gate") == 1
 
 
 @requirement("life:1:key", "life:2:clock")
@@ -225,15 +157,15 @@ def test_pins_come_first_in_at_most_half_of_the_places(service: Service) -> None
     service.clock.advance(seconds=1)
     changed(service, 5, pinned=True)
 
-    assert reminded(service, "heron", limit="5")[:3] == ["Rule 0.", "Rule 1.", "Rule 2."]
-    assert len(reminded(service, "heron", limit="5")) == 5
-    assert reminded(service, "heron", limit="1") == ["Rule 0."]
-    assert reminded(service, "heron", limit="2")[0] == "Rule 0."
-    assert "heron" in reminded(service, "heron", limit="2")[1]
-    assert reminded(service, "heron", limit="4", tag="t1")[0] == "Rule 1."
-    assert reminded(service, "heron", limit="4", type="discovery")[0] == "The heron fishes 1."
+    assert context(service, "heron", limit="5")[:3] == ["Rule 0.", "Rule 1.", "Rule 2."]
+    assert len(context(service, "heron", limit="5")) == 5
+    assert context(service, "heron", limit="1") == ["Rule 0."]
+    assert context(service, "heron", limit="2")[0] == "Rule 0."
+    assert "heron" in context(service, "heron", limit="2")[1]
+    assert context(service, "heron", limit="4", tag="t1")[0] == "Rule 1."
+    assert context(service, "heron", limit="4", type="discovery")[0] == "The heron fishes 1."
     changed(service, 1, pinned=False)
-    assert reminded(service, "heron", limit="2")[0] == "Rule 1."
+    assert context(service, "heron", limit="2")[0] == "Rule 1."
 
 
 @requirement("life:4:explain")
@@ -254,7 +186,7 @@ def test_a_context_explains_its_pins_and_what_they_pushed_out(service: Service) 
 def test_the_twenty_first_pin_is_refused(service: Service) -> None:
     for number in range(20):
         saved(service, f"Rule {number}.", pinned=True)
-    ended = saved(service, "Ended.", pinned=True, expires_at=at(START))
+    ended = saved(service, "Ended.", pinned=True, expires_at=START.isoformat())
     plain = saved(service, "Plain.")
 
     refusals = [
@@ -275,9 +207,9 @@ def test_a_global_pin_opens_the_contexts_of_all_projects(service: Service) -> No
     saved(service, "Everywhere.", pinned=True, scope="global")
     saved(service, "Here.")
 
-    assert reminded(service, "here")[0] == "Everywhere."
-    assert reminded(service, "else", project="other") == ["Everywhere."]
-    assert reminded(service, "", scope="project") == ["Here."]
+    assert context(service, "here")[0] == "Everywhere."
+    assert context(service, "else", project="other") == ["Everywhere."]
+    assert context(service, "", scope="project") == ["Here."]
 
 
 @requirement("life:5:hidden", "life:5:told", "life:5:explain")
@@ -287,7 +219,7 @@ def test_what_is_superseded_is_found_on_demand_alone(service: Service) -> None:
 
     assert found(service, "queue") == [new]
     assert found(service, "zoo/x") == []
-    assert reminded(service, "queue") == reminded(service) == ["The queue is a stream."]
+    assert context(service, "queue") == context(service, "") == ["The queue is a stream."]
     assert old in found(service, "queue", superseded="true")
     assert listed(service) == [new, old]
     assert read(service, old)["superseded_by"] == [new]
@@ -300,43 +232,6 @@ def test_what_is_superseded_is_found_on_demand_alone(service: Service) -> None:
     assert why["results"][0]["explain"]["superseded"] == [old]
 
 
-@requirement("life:5:back")
-@pytest.mark.parametrize("end", ["delete", "expire", "erase"])
-def test_what_was_superseded_is_back_when_the_newer_one_goes(service: Service, end: str) -> None:
-    old = saved(service, "The queue is rabbit.")
-    new = saved(service, "The queue is a stream.", supersedes=[old], ttl=60)
-    match end:
-        case "delete":
-            service.http.delete(f"/observations/{new}")
-        case "expire":
-            service.clock.advance(seconds=60)
-        case "erase":
-            service.http.delete(f"/observations/{new}?hard=true")
-
-    assert found(service, "queue") == [old]
-    assert "superseded_by" not in read(service, old)
-
-
-@requirement("life:5:chain", "life:6:circle", "life:6:through")
-def test_a_chain_stays_one_and_a_circle_is_refused(service: Service) -> None:
-    first = saved(service, "First queue.")
-    second = saved(service, "Second queue.", supersedes=[first])
-    third = saved(service, "Third queue.", supersedes=[second], ttl=60)
-    assert found(service, "queue") == [third]
-
-    before = read(service, first)
-    assert changed(service, first, supersedes=[third]).status_code == 409
-    assert changed(service, first, supersedes=[first]).status_code == 409
-    service.http.delete(f"/observations/{second}")
-    assert changed(service, first, title="New", supersedes=[third]).status_code == 409
-    service.clock.advance(seconds=60)
-    assert changed(service, first, supersedes=[third]).status_code == 409
-    body = observation("Third queue.", topic_key="x", supersedes=[9999])
-    assert service.http.post("/observations", json=body).status_code == 404
-    assert read(service, first)["title"] == before["title"]
-    assert listed(service) == [first]
-
-
 @requirement("life:6:unknown", "life:6:scopes")
 def test_what_cannot_be_superseded_is_refused(path: Path) -> None:
     with serving(path) as service:
@@ -344,7 +239,7 @@ def test_what_cannot_be_superseded_is_refused(path: Path) -> None:
         other = saved(service, "Theirs.", project="theirs")
         gone = saved(service, "Gone.")
         service.http.delete(f"/observations/{gone}")
-        ended = saved(service, "Ended.", expires_at=at(START))
+        ended = saved(service, "Ended.", expires_at=START.isoformat())
         mine = saved(service, "Mine.")
 
         answers = {it: changed(service, mine, supersedes=[it]) for it in (other, gone, 999, "x")}
@@ -355,7 +250,7 @@ def test_what_cannot_be_superseded_is_refused(path: Path) -> None:
         assert changed(service, everywhere, supersedes=[mine]).status_code == 409
         assert changed(service, mine, supersedes=[ended]).json()["supersedes"] == [ended]
         again = saved(service, "Everywhere else.", scope="global", supersedes=[everywhere])
-        assert reminded(service, "", project="x") == ["Everywhere else."]
+        assert context(service, "", project="x") == ["Everywhere else."]
         uid = service.http.get("/export").json()["observations"][0]["uid"]
         assert changed(service, again, supersedes=[uid]).json()["supersedes"] == [everywhere]
 

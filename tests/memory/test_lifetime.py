@@ -47,20 +47,6 @@ def test_sigterm_under_load_drains_and_loses_nothing_that_it_accepted(tmp_path: 
 
 
 @pytest.mark.slow
-def test_sigint_ends_without_the_drain(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with served(path, MEMORY_DRAIN="1h") as (process, http):
-        http.post("/observations", json=observation("kept"))
-        process.send(signal.SIGINT)
-
-        assert process.wait() == 0
-        assert process.errors == ""
-
-    assert stored(path) == {"kept": 1}
-    assert not (tmp_path / "memory.db-wal").exists()
-
-
-@pytest.mark.slow
 def test_a_second_signal_ends_the_drain(path: Path) -> None:
     with served(path, MEMORY_DRAIN="1h") as (process, http):
         process.send(signal.SIGTERM)

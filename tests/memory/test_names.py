@@ -14,7 +14,7 @@ from ..support.agents import agent
 from ..support.callers import calling, made_key
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
 from ..support.terminal import Terminal
 
 UNSEEN = {
@@ -80,16 +80,14 @@ def test_every_new_name_of_a_save_is_named(service: Service) -> None:
 
 
 @requirement("agentops:names:visible")
-@pytest.mark.parametrize("step", ["messages", "end"])
-def test_a_session_that_is_told_of_late_has_no_such_name_either(
-    service: Service, step: str
-) -> None:
+def test_a_session_that_is_told_of_late_has_no_such_name_either(service: Service) -> None:
     body = {"messages": [{"role": "user", "content": "hello"}]}
-    of_id = service.http.post(f"/sessions/s%E2%80%8B/{step}", json=body)
-    of_project = service.http.post(f"/sessions/s/{step}?project=p%E2%80%8B", json=body)
+    for step in ("messages", "end"):
+        of_id = service.http.post(f"/sessions/s%E2%80%8B/{step}", json=body)
+        of_project = service.http.post(f"/sessions/s/{step}?project=p%E2%80%8B", json=body)
 
-    assert of_id.json()["error"] == "validation failed: id has the invisible character U+200B"
-    assert of_project.json()["error"].endswith("project has the invisible character U+200B")
+        assert of_id.json()["error"] == "validation failed: id has the invisible character U+200B"
+        assert of_project.json()["error"].endswith("project has the invisible character U+200B")
     assert service.http.get("/stats").json()["total_sessions"] == 0
 
 
@@ -105,59 +103,48 @@ def test_names_of_every_script_and_emoji_are_taken(service: Service) -> None:
 
 @requirement("agentops:names:known-go-on")
 def test_names_that_are_stored_go_on_taking_saves(older: Service) -> None:
-    again = older.save(
-        "pear", project=HIDDEN, session_id="s\u202e1", tags=["t\u2060"], topic_key="k\u00ad"
-    )
+    names = {"project": HIDDEN, "session_id": "s\u202e1", "topic_key": "k\u00ad"}
+    again = older.save("pear", tags=["t\u2060"], **names)
     older.save("quince", project=HIDDEN, session_id="s2")
     older.http.post("/sessions", json={"id": "s3", "project": HIDDEN}).raise_for_status()
     older.http.post("/sessions", json={"id": "s\u202e1", "project": "p\u200b"}).raise_for_status()
     older.http.post("/sessions/s%E2%80%AE1/end", json={}).raise_for_status()
-    changed = older.http.patch(f"/observations/{again['id']}", json={"tags": ["t\u2060", "new"]})
-    refused = older.http.patch(f"/observations/{again['id']}", json={"tags": ["a", "t\u200b"]})
+    path = f"/observations/{again['id']}"
+    changed = older.http.patch(path, json={"tags": ["t\u2060", "new"]})
+    more = observation("pear", tags=["t\u2060", "x\u200b"], **names)
+    refused = [
+        older.http.patch(path, json={"tags": ["a", "t\u200b"]}),
+        older.http.post("/observations", json=more),
+    ]
 
     assert again["action"] == "updated"
     assert changed.json()["tags"] == ["t\u2060", "new"]
-    assert refused.json() == {
-        "error": "validation failed: tags[1] has the invisible character U+200B"
-    }
+    for answer in refused:
+        assert (answer.status_code, answer.json()["error"]) == (
+            400, "validation failed: tags[1] has the invisible character U+200B",
+        )  # fmt: skip
     assert older.http.get("/stats").json() == {
         "total_sessions": 3, "total_observations": 2, "projects": [HIDDEN],
     }  # fmt: skip
+    older.http.delete(f"/projects/{HIDDEN}?hard=true").raise_for_status()
+    assert older.http.post("/observations", json=observation("a", project=HIDDEN)).is_client_error
 
 
 @requirement("agentops:names:known-go-on")
-def test_a_known_topic_key_brings_no_new_tag_that_hides_something(older: Service) -> None:
-    body = observation(
-        "pear", project=HIDDEN, session_id="s\u202e1", tags=["t\u2060", "x\u200b"],
-        topic_key="k\u00ad",
-    )  # fmt: skip
-
-    answer = older.http.post("/observations", json=body)
-
-    assert answer.status_code == 400
-    assert answer.json() == {
-        "error": "validation failed: tags[1] has the invisible character U+200B"
-    }
-
-
-@requirement("agentops:names:known-go-on")
-@pytest.mark.parametrize(
-    "stored",
+@for_each(
+    "project, stored",
     [
-        {"sessions": [{"id": "s1", "project": HIDDEN}]},
-        {
-            "sessions": [{"id": "s1", "project": "shop"}],
-            "observations": [observation("apple", project=HIDDEN)],
-        },
+        ("a\u200b", {"sessions": [{"id": "s1", "project": "a\u200b"}]}),
+        ("b\u200b", {"sessions": [{"id": "s2", "project": "shop"}],
+                     "observations": [observation("apple", project="b\u200b")]}),
     ],
-    ids=["a session", "an observation"],
-)
+)  # fmt: skip
 def test_a_project_is_known_by_whatever_it_holds(
-    service: Service, stored: dict[str, object]
+    service: Service, project: str, stored: dict[str, object]
 ) -> None:
     service.http.post("/import", json=stored).raise_for_status()
 
-    service.save("pear", project=HIDDEN, session_id="s2")
+    service.save("pear", project=project, session_id=f"of {project[0]}")
 
 
 @requirement("agentops:names:known-go-on")
@@ -171,27 +158,6 @@ def test_a_read_finds_what_has_such_a_name_and_refuses_none(older: Service) -> N
         ]
         assert [answer.status_code for answer in answers] == [200] * 4
         assert [len(answer.json()) for answer in answers[:2]] == [found] * 2
-
-
-@requirement("agentops:names:known-go-on")
-def test_an_import_takes_what_an_export_gave(older: Service, tmp_path: Path) -> None:
-    exported = older.http.get("/export").content
-
-    with serving(tmp_path / "other.db") as other:
-        counts = other.http.post("/import", content=exported).json()
-        assert counts == {"imported_sessions": 1, "imported_observations": 1}
-        assert (
-            other.http.get("/export").json()["observations"]
-            == (older.http.get("/export").json()["observations"])
-        )
-
-
-def test_a_project_that_was_erased_with_such_a_name_does_not_come_back(older: Service) -> None:
-    older.http.delete(f"/projects/{HIDDEN}?hard=true").raise_for_status()
-
-    assert (
-        older.http.post("/observations", json=observation("a", project=HIDDEN)).status_code == 400
-    )
 
 
 @requirement("agentops:names:visible")
@@ -223,7 +189,9 @@ def test_an_agent_is_told_in_a_sentence(service: Service) -> None:
         assert not ours.call("mem_search", query="queue").is_error
 
 
-def test_a_project_is_renamed_by_the_name_that_the_list_shows(older: Service) -> None:
+def test_a_project_is_renamed_by_the_name_that_the_list_shows_and_merged_either_way(
+    older: Service,
+) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(older.path)})
 
     _, row = terminal.say("projects", "list").splitlines()
@@ -236,17 +204,10 @@ def test_a_project_is_renamed_by_the_name_that_the_list_shows(older: Service) ->
     assert to_another.exit_code == 1
     assert "project has the invisible character U+202E" in to_another.stderr
     assert (done.exit_code, done.stdout[:29]) == (0, r"Done: rename shop\u200b to sh")
-    assert older.http.get("/stats").json()["projects"] == ["shop"]
-
-
-def test_a_project_with_such_a_name_is_merged_either_way(older: Service) -> None:
-    older.save("pear", project="shop")
-    terminal = Terminal({"MEMORY_DB_PATH": str(older.path)})
-
+    older.http.post("/import", json={"observations": [observation("fig", project=HIDDEN)]})
     terminal.say("projects", "merge", "shop", HIDDEN, "--yes")
     older.save("quince", project="shop")
     terminal.say("projects", "merge", HIDDEN, "shop", "--yes")
-
     assert older.http.get("/stats").json()["projects"] == ["shop"]
 
 
@@ -299,19 +260,15 @@ def test_a_name_has_no_double_that_differs_by_what_nobody_sees(
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(EVERY + "👩❤می1")))
-def test_what_is_printed_can_be_read_back_and_obeys_nothing(text: str) -> None:
-    shown = printable(text)
+def test_what_is_printed_can_be_read_back_and_a_folded_name_hides_what_it_hid_before(
+    text: str,
+) -> None:
+    shown, folded = printable(text), project_name(text)
 
     assert not invisible(shown)
     assert shown.isprintable() or not invisible(text)
     plain = text.replace("\\", "")
     assert _unescaped(printable(plain)) == plain
-
-
-@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from(EVERY + "👩❤می1")))
-def test_a_folded_name_hides_what_it_hid_before(name: str) -> None:
-    folded = project_name(name)
-
     assert invisible(unicodedata.normalize("NFC", folded)) == invisible(folded)
 
 

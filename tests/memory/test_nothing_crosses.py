@@ -43,10 +43,7 @@ from ..support.service import Service, serving
 
 __all__ = ["collector"]
 
-STEPS = [
-    pytest.param(20, id="some", marks=pytest.mark.slow),
-    pytest.param(90, id="many", marks=pytest.mark.heavy),
-]  # requests of one run, and as many of the keepers
+STEPS = 20  # requests of one run, and as many of the keepers
 
 
 # Each drives an operation as a caller may, and keeps account of what becomes its own.
@@ -276,9 +273,9 @@ def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-u
 
 
 @requirement("OW-32", "OW-33", "OW-34", "OW-59", "OI-92")
-@pytest.mark.parametrize("steps", STEPS)
+@pytest.mark.slow
 def test_nothing_crosses(
-    steps: int, everybody: tuple[Service, list[Party], Telemetry], collector: Collector,
+    everybody: tuple[Service, list[Party], Telemetry], collector: Collector,
     heard: list[tuple[Party, str]], caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     service, everyone, telemetry = everybody
@@ -294,7 +291,7 @@ def test_nothing_crosses(
         for keeper in keepers * 2:
             make_store(going_on, keeper)
             write_entry(going_on, keeper)
-        for _ in range(steps):
+        for _ in range(STEPS):
             deed, store_deed = next(deeds), next(store_deeds)
             deed(going_on, chance.choice(parties))
             store_deed(going_on, chance.choice(keepers))

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -33,11 +32,10 @@ from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.store import delete_store
 from agentops_memory.telemetry import Telemetry
 
-from ..support.callers import calling, made_key
 from ..support.engine import impatient, locked, opened, save, stats
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import erased, gone, receipt, remains
-from ..support.files import assert_index_is_whole, imported
+from ..support.files import assert_index_is_whole
 from ..support.process import until
 from ..support.service import START, Clock, Service, observation, serving
 from ..support.stores import delete, entry, entry_at, store, update
@@ -66,8 +64,10 @@ def test_the_document_has_the_table_of_the_code() -> None:
     ]
 
 
-@pytest.mark.heavy
-def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service) -> None:
+@pytest.mark.slow
+def test_what_is_over_its_time_goes_as_it_is_shown_and_nothing_that_is_younger(
+    service: Service,
+) -> None:
     fill(service)
     live = service.http.get("/export").content
     early = START + MONTH - MICROSECOND
@@ -75,74 +75,24 @@ def test_what_is_over_its_time_goes_and_nothing_that_is_younger(service: Service
 
     assert swept(service, START + 900 * MONTH, FOREVER) == NOTHING
     assert run(service, lambda it: it.read(OPERATOR, STEPS[0].due), early) == []
-    assert swept(service, early) == NOTHING | {Kind.REVISIONS: 3}
-    assert swept(service, START + MONTH) == NOTHING | {
-        Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: receipts,
-    }  # fmt: skip
-    assert swept(service, START + MONTH) == NOTHING
-    assert swept(service, LATER + MONTH - MICROSECOND) == NOTHING
-    assert swept(service, LATER + MONTH) == NOTHING | {Kind.DELETED: 1 + 2, Kind.IDEMPOTENCY: 1}
+    for at, expected in [
+        (early, {Kind.REVISIONS: 3}),
+        (
+            START + MONTH,
+            {Kind.DELETED: (1 + 2) + (1 + 3), Kind.IDEMPOTENCY: 1, Kind.RECEIPTS: receipts},
+        ),
+        (START + MONTH, {}),
+        (LATER + MONTH - MICROSECOND, {}),
+        (LATER + MONTH, {Kind.DELETED: 1 + 2, Kind.IDEMPOTENCY: 1}),
+    ]:
+        shown = {it.kind: it.past_retention for it in stats(service.path, KEPT, at).held}
+        assert swept(service, at) == shown == NOTHING | expected
 
     assert service.http.get("/export").content == live
     assert_index_is_whole(service.path)
     assert rows(service.path, "SELECT count(*) FROM done") == [(0,)]
-    assert service.http.get("/observations/1/history").json()[0]["revision"] == 6
-    assert len(service.http.get("/observations/1/history").json()) == 3
-
-
-@pytest.mark.heavy
-def test_what_is_shown_to_go_is_what_goes(service: Service) -> None:
-    fill(service)
-    service.save("A walnut.")
-    for hours in (-1, 0, 1):
-        at = START + MONTH + timedelta(hours=hours)
-        shown = {it.kind: it for it in stats(service.path, KEPT, at).held}
-
-        gone_now = swept(service, at)
-
-        after = {it.kind: it for it in stats(service.path, KEPT, at).held}
-        assert {kind: it.past_retention for kind, it in shown.items()} == gone_now
-        for kind, before in shown.items():
-            is_receipt = kind is Kind.RECEIPTS  # what is deleted leaves others
-            assert after[kind].past_retention == 0
-            assert after[kind].rows == before.rows - gone_now[kind] or is_receipt
-            assert (after[kind].size < before.size) == bool(gone_now[kind]) or is_receipt
-    assert {it.oldest for it in shown.values()} == {START, LATER, None}
-    assert not stats(service.path, Retentions(), at).held[0].past_retention
-    for number in range(6):
-        walnut = service.save(f"walnut {number}", topic_key="walnuts")["id"]
-    service.http.delete(f"/observations/{walnut}")
-    told = {it.kind: it.past_retention for it in stats(service.path, KEPT, at + MONTH).held}
-    assert told == swept(service, at + MONTH)  # its revisions go with it, and once
-
-
-@pytest.mark.heavy
-def test_a_swept_deletion_leaves_what_a_hard_one_leaves(tmp_path: Path) -> None:
-    left = []
-    for hard in (False, True):
-        with serving(tmp_path / f"{hard}" / "memory.db") as service:
-            service.save("A pear.")
-            uid = "01977e2c-0000-7000-8000-000000000001"
-            imported(service, [observation("A xylographer.", uid=uid, topic_key="a/key")])
-            service.save("Yes.")  # it borrows from the one that goes
-            service.http.delete("/observations/2")
-            if hard:
-                erased(service.http, 2)
-            else:
-                assert swept(service, START + MONTH)[Kind.DELETED] == 3
-                run(service, lambda it: scrub_all(it, OPERATOR))
-            told = gone(service.http, erased(service.http, 2))  # again: the same receipt
-            assert (told["kind"], told["observation_ids"]) == ("observation", [2])
-            assert (told["observations"], told["revisions"]) == (1, 2)
-            assert remains(service.path.parent, "xylograph") == set()
-            left.append(contents(service.path))
-            restoring = service.http.post("/observations/2/restore", json={"revision": 1})
-            history = service.http.get("/observations/2/history")
-            assert (restoring.status_code, history.status_code) == (404, 404)
-            imported(service, [observation("A xylographer.", uid=uid, topic_key="a/key")])
-            assert service.http.get("/observations/4").json()["content"] == "A xylographer."
-
-    assert left[0] == left[1]
+    history = service.http.get("/observations/1/history").json()
+    assert [revision["revision"] for revision in history] == [6, 5, 4]
 
 
 @pytest.mark.slow
@@ -251,31 +201,6 @@ def test_a_store_that_is_going_is_left_to_its_own_erasure(path: Path) -> None:
     assert rows(service.path, "SELECT observations, revisions FROM erasures") == [(1, 2)]
 
 
-@pytest.mark.heavy
-@pytest.mark.sqlite_files
-def test_receipts_that_are_not_done_stay_and_long_ones_go_in_steps(service: Service) -> None:
-    for number in range(3):
-        service.save("A pear." * (number + 1))
-        gone(service.http, erased(service.http, number + 1))
-    execute = partial(rows, service.path)
-    ids = [id_ for (id_,) in rows(service.path, "SELECT id FROM erasures ORDER BY id")]
-    execute("UPDATE erasures SET bytes_gone_at = NULL WHERE id = :id", id=ids[0])
-    execute("UPDATE erasures SET goes_on = TRUE WHERE id = :id", id=ids[1])
-    execute(
-        """INSERT INTO erased (memory_id, erasure_id)
-           SELECT value + 100, :id FROM (WITH RECURSIVE n (value) AS (
-               VALUES (0) UNION ALL SELECT value + 1 FROM n WHERE value < 499) SELECT value FROM n)
-                  AS numbers""",
-        id=ids[2],
-    )
-
-    receipts = swept(service, START + 2 * MONTH, Retentions(deleted=MONTH, receipts=MONTH))
-
-    assert receipts[Kind.RECEIPTS] == 1 + 501
-    assert rows(service.path, "SELECT id FROM erasures ORDER BY id") == [(it,) for it in ids[:2]]
-    assert len(rows(service.path, "SELECT * FROM erased")) == 2
-
-
 @pytest.mark.sqlite_files
 def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service) -> None:
     service.save("A pear.")
@@ -288,20 +213,6 @@ def test_a_receipt_stays_as_long_as_a_request_that_may_name_it(service: Service)
     assert removing().headers["X-Erasure-Id"] == named
     assert swept(service, START + timedelta(hours=24), kept)[Kind.RECEIPTS] == 2
     assert service.http.get(f"/erasures/{named}").status_code == 404
-
-
-@pytest.mark.heavy
-def test_fewer_revisions_are_kept_from_the_next_save_on(path: Path) -> None:
-    for keep, expected in (("0", 30), ("20", 20), ("7", 7), ("1", 1)):
-        with serving(path, MEMORY_KEEP_REVISIONS=keep) as service:
-            for number in range(30 if keep == "0" else 1):
-                service.save(f"pear {keep} {number}", topic_key="pears")
-            assert len(service.http.get("/observations/1/history").json()) == expected
-            assert (
-                service.http.get("/observations/1/history")
-                .json()[0]["content"]
-                .startswith(f"pear {keep}")
-            )
 
 
 @pytest.mark.slow
@@ -339,47 +250,6 @@ def test_a_service_sweeps_by_itself_and_tells(
     assert [(vars(it)[kind], vars(it)["tenant"]) for it in told] == [(removed, "default")]
 
 
-@pytest.mark.heavy
-def test_a_tenant_that_was_closed_is_swept_once_it_is_opened(tmp_path: Path) -> None:
-    clock, path = Clock(), tmp_path / "memory.db"
-    token = made_key(path, tenant="acme")
-    every = "5ms" if is_postgresql() else "1h"  # there each sweep visits all, as none is closed
-    start = partial(serving, path, clock=clock, MEMORY_KEEP_DELETED="30d", MEMORY_SWEEP_EVERY=every)
-    with start() as service, calling(service, token) as acme:
-        acme.post("/observations", json=observation("A pear."))
-        acme.delete("/observations/1")
-    clock.advance(days=30)
-    with start() as service, calling(service, token) as acme:
-        clock.advance(minutes=5)
-        acme.get("/stats")
-        database = path.with_name("memory.db.tenants") / "acme.db"
-        until(lambda: rows(database, DELETED) == [])
-        until(lambda: is_postgresql() or rows(database, PENDING) == [])
-
-
-@pytest.mark.heavy
-def test_a_clock_that_jumps_removes_nothing_until_it_has_proved_itself(path: Path) -> None:
-    with serving(path) as service:
-        fill(service)
-    clock = Clock(LATER)
-
-    with kept(service, clock) as (sweep, audited):
-        before = contents(service.path)
-        for jump in (0, 365, -365, -30, 900):  # days
-            clock.now += timedelta(days=jump)
-            for _ in range(3):
-                sweep()
-                clock.advance(minutes=1.6)
-        assert audited == []
-        assert contents(service.path) | {"revisions": None} == before | {"revisions": None}
-        assert len(contents(service.path)["revisions"]) == len(before["revisions"]) - 3
-        clock.advance(minutes=1)
-        sweep()
-
-    assert audited == [clock.now - timedelta(days=400)]
-    assert rows(service.path, DELETED) == []
-
-
 STEADY, AHEAD, BACK = timedelta(minutes=5), timedelta(days=365), timedelta(days=-365)
 LITTLE = timedelta(seconds=59)
 
@@ -408,26 +278,29 @@ def test_a_clock_is_believed_once_it_is_steady(
     assert looks == proven
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_locked_database_has_its_turn_later_and_others_theirs_now(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with serving(path) as service:
         fill(service)
-    clock = Clock(LATER + MONTH)
+    clock, audited = Clock(LATER + MONTH), list[Any]()
 
-    with kept(service, clock) as (sweep, audited):
+    async def sweep_twice(engine: SqliteEngine) -> None:
+        keep = keeper(engine, clock, Telemetry.started(None), audited)
         clock.advance(minutes=5)
-        with locked(service.path), pytest.MonkeyPatch.context() as patch:
+        with locked(path), pytest.MonkeyPatch.context() as patch:
             impatient(patch, timedelta(milliseconds=10))
-            sweep()
-        assert "expired data could not be removed; retrying later" in [
-            it.message for it in caplog.records
-        ]
-        assert (len(rows(service.path, DELETED)), len(audited)) == (3, 1)
-        sweep()
+            await keep.sweep([OPERATOR])
+            await keep.sweep_audit()
+        told = [it.message for it in caplog.records]
+        assert "expired data could not be removed; retrying later" in told
+        assert (len(rows(path, DELETED)), len(audited)) == (3, 1)
+        await keep.sweep([OPERATOR])
 
-    assert rows(service.path, DELETED) == []
+    asyncio.run(with_engine(path, clock, KEPT, sweep_twice))
+
+    assert rows(path, DELETED) == []
 
 
 def test_a_database_that_was_opened_is_swept_when_the_bell_rings(path: Path) -> None:
@@ -447,7 +320,6 @@ def test_a_database_that_was_opened_is_swept_when_the_bell_rings(path: Path) -> 
     asyncio.run(with_engine(path, clock, KEPT, rung))
 
 
-PENDING = "SELECT id FROM erasures WHERE bytes_gone_at IS NULL"
 DELETED = "SELECT id FROM memories WHERE deleted_at IS NOT NULL"
 
 
@@ -494,26 +366,6 @@ async def with_engine(
         return await work(engine)
 
 
-@contextmanager
-def kept(service: Service, clock: Clock) -> Iterator[tuple[Callable[[], None], list[Any]]]:
-    """A sweep on request, and what it asked of the audit file."""
-    audited: list[Any] = []
-    telemetry = Telemetry.started(None)
-    with asyncio.Runner() as runner:
-        opening = opened(service.path, clock=clock, retention=KEPT)
-        engine = runner.run(opening.__aenter__())
-        keep = keeper(engine, clock, telemetry, audited)
-
-        async def both() -> None:
-            await keep.sweep([OPERATOR])
-            await keep.sweep_audit()
-
-        try:
-            yield lambda: runner.run(both()), audited
-        finally:
-            runner.run(opening.__aexit__(None, None, None))
-
-
 def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -541,18 +393,3 @@ def keeper(
         engine=engine, retention=KEPT, trim_audit=trim,
         clock=TrustedClock(clock=clock, elapsed=clock.elapsed), metrics=telemetry.metrics,
     )  # fmt: skip
-
-
-def contents(path: Path) -> dict[str, Any]:
-    """What the file holds, but for stable ids and receipts."""
-    columns = {
-        "memories": "id, space_id, key, title, content, revision, created_at, deleted_at",
-        "revisions": "memory_id, number, deed, at, title, content",
-        "versions": "memory_id, number, path, size",
-        "sessions": "id, project, started_at, ended_at, summary",
-        "spaces": "project, area, partition", "done": "status, answer, at", "erased": "memory_id",
-    }  # fmt: skip
-    return {
-        table: rows(path, f"SELECT {what} FROM {table} ORDER BY {what}")
-        for table, what in columns.items()
-    }

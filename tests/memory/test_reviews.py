@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from ..support.callers import calling, made_key
-from ..support.recall import at, changed, read, saved
+from ..support.recall import changed, read, saved
 from ..support.requirements import requirement
 from ..support.service import START, Service, observation, serving
 
@@ -74,9 +74,9 @@ def test_a_reader_confirms_nothing(path: Path) -> None:
 
 @requirement("life:10:reasons")
 def test_a_list_has_a_line_for_each_reason_newest_first_in_pages(service: Service) -> None:
-    saved(service, "Ends soon.", expires_at="2030-01-08T11:00:00Z", review_at=at(START))
+    saved(service, "Ends soon.", expires_at="2030-01-08T11:00:00Z", review_at=START.isoformat())
     saved(service, "Ends later.", expires_at="2030-01-09T12:00:00Z")
-    old = saved(service, "Replaced.", review_at=at(START))
+    old = saved(service, "Replaced.", review_at=START.isoformat())
     saved(service, "Replaces.", supersedes=[old])
     everything = [("review_due", 1), ("expires_soon", 1)]
     assert reviewed(service) == everything

@@ -9,15 +9,6 @@ from ..support.stores import entry, redact, store, update, versions
 STORED = "SELECT count(*) FROM revisions"
 
 
-def test_a_memory_has_rows_once_it_was_changed(service: Service) -> None:
-    service.save("apple")
-    assert rows(service.path, STORED) == [(0,)]
-
-    assert service.http.patch("/observations/1", json={"content": "pear"}).is_success
-
-    assert rows(service.path, STORED) == [(2,)]
-
-
 def test_an_entry_of_an_agent_has_no_rows(service: Service) -> None:
     ada = Agent(service.http)
 
@@ -26,10 +17,14 @@ def test_an_entry_of_an_agent_has_no_rows(service: Service) -> None:
     assert rows(service.path, STORED) == [(0,)]
 
 
-def test_an_unchanged_memory_counts_as_one_revision_where_it_is_erased(service: Service) -> None:
+def test_a_memory_has_rows_once_it_was_changed_and_counts_as_one_revision_until_then(
+    service: Service,
+) -> None:
     for number in range(3):
         service.save(f"apple {number}", project="going")
+    assert rows(service.path, STORED) == [(0,)]
     assert service.http.patch("/observations/1", json={"content": "pear"}).is_success
+    assert rows(service.path, STORED) == [(2,)]
     plan = service.http.delete("/projects/going?hard=true&dry_run=true").json()
 
     receipt = service.http.delete("/projects/going?hard=true").json()

@@ -72,11 +72,14 @@ def test_an_id_that_is_no_utf_8_is_one_session_wherever_it_is_read(service: Serv
     assert len(service.http.get("/sessions/recent").json()) == 1
 
 
-@requirement("agentops:sessions:last-transcript")
-def test_the_last_transcript_wins(service: Service) -> None:
+@requirement("agentops:sessions:last-transcript", "agentops:sessions:end-is-repeatable")
+def test_the_same_messages_give_the_same_bytes_and_the_last_transcript_wins(
+    service: Service,
+) -> None:
     _started(service, "s1")
-    _ended(service, "s1", [HELLO, ANSWER])
+    first = _ended(service, "s1", [HELLO, ANSWER])
     service.clock.advance(minutes=5)
+    assert _ended(service, "s1", [HELLO, ANSWER]).content == first.content
     more = _ended(service, "s1", [HELLO, ANSWER, {"role": "user", "content": "bye"}])
     service.clock.advance(minutes=5)
     fewer = _ended(service, "s1", [ANSWER])
@@ -91,15 +94,6 @@ def test_the_last_transcript_wins(service: Service) -> None:
         "id": "s1", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 1,
         "ended_at": "2030-01-01T12:10:00Z", "summary": fewer.json()["summary"],
     }  # fmt: skip
-
-
-@requirement("agentops:sessions:end-is-repeatable")
-def test_the_same_messages_give_the_same_bytes(service: Service) -> None:
-    _started(service, "s1")
-    first = _ended(service, "s1", [HELLO, ANSWER])
-    service.clock.advance(days=1)
-
-    assert _ended(service, "s1", [HELLO, ANSWER]).content == first.content
 
 
 @requirement("agentops:sessions:end-without-messages")
@@ -123,6 +117,7 @@ def test_the_end_of_an_unknown_session_stores_it(service: Service) -> None:
         "/sessions/late/end", params={"project": " DEMO"}, json={"messages": [HELLO]}
     )
     _ended(service, "lost", [HELLO])
+    service.http.post("/sessions/late/end?project=other", json={"messages": [HELLO]})
 
     assert named.status_code == 200
     rows = service.http.get("/sessions/recent").json()
@@ -133,14 +128,6 @@ def test_the_end_of_an_unknown_session_stores_it(service: Service) -> None:
     assert all(row["summary"] == named.json()["summary"] for row in rows)
     context = service.http.get("/context?project=demo").json()
     assert context["recent_sessions"] == [{"summary": named.json()["summary"]}]
-
-
-@requirement("agentops:sessions:late-end")
-def test_a_known_session_keeps_its_project_at_its_end(service: Service) -> None:
-    _started(service, "s1")
-    service.http.post("/sessions/s1/end?project=other", json={"messages": [HELLO]})
-
-    assert [row["project"] for row in service.http.get("/sessions/recent").json()] == ["demo"]
 
 
 @requirement("agentops:fault:large-transcript")

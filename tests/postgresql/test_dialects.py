@@ -3,8 +3,6 @@
 import hashlib
 from typing import Any
 
-import pytest
-
 from agentops_memory.stores.anthropic import POLICY as ANTHROPIC
 from agentops_memory.stores.cloud import POLICY as SEED
 from agentops_memory.stores.store import Policy
@@ -80,28 +78,6 @@ def test_a_conflict_between_the_dialects_is_one_in_each(service: Service) -> Non
     assert nested.status_code == 201
     listed = service.http.get(f"{STORES}/{store}/memories").json()["data"]
     assert [item["path"] for item in listed] == ["/a/b", "/a/b/c"]
-
-
-@pytest.mark.slow
-@requirement("anthropic:both")
-def test_one_dialect_compares_with_what_the_other_wrote(service: Service) -> None:
-    store = made(service, STORES)
-    held = put(service, STORES, store, "/a", "first")
-    ours, theirs = (f"{base}/{store}/memories/{held['id']}" for base in (STORES, OTHERS))
-
-    second = service.http.put(theirs, json={"content": "second", "version": 1})
-    stale, third = (
-        service.http.post(ours, json={
-            "content": "third",
-            "precondition": {"type": "content_sha256", "content_sha256": sha256(expected)},
-        })
-        for expected in ("first", "second")
-    )  # fmt: skip
-    late = service.http.put(theirs, json={"content": "fourth", "version": 2})
-
-    assert (second.status_code, second.json()["version"]) == (200, 2)
-    assert (stale.status_code, third.status_code, late.status_code) == (409, 200, 409)
-    assert service.http.get(theirs).json()["version"] == 3
 
 
 @requirement("anthropic:both")

@@ -12,7 +12,6 @@ from ..support.clusters import Cut, Way, way
 from ..support.openwop_hosts import H
 from ..support.pods import looked, pods
 from ..support.service import Service, observation
-from ..support.stores import STORES
 
 
 class Cutting(NamedTuple):
@@ -40,20 +39,12 @@ def cutting(tmp_path: Path, postgresql: str) -> Iterator[Cutting]:
 
 MAKING: dict[str, tuple[str, Any, str]] = {
     "a save": ("/observations", observation("said once"), "memories"),
-    "a session": ("/sessions", {"id": "s1", "project": "demo"}, "sessions"),
-    "a store": (STORES, {"name": "Notes"}, "stores"),
-    "an agent's entry": (
-        "/api/v1/memory",
-        {"agent_id": "ada", "namespace": "n", "key": "k", "value": {}, "memory_type": "episodic"},
-        "memories",
-    ),
     "a host's entry": (f"{H}/memory", {"memoryRef": "mem://n", "content": "once"}, "memories"),
-    "an intent": ("/api/v1/intents", {"title": "Invoices"}, "intents"),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.representative(5)
+@pytest.mark.representative(4)
 @pytest.mark.parametrize("key", ["key-1", None])
 @pytest.mark.parametrize("when", Cut)
 @pytest.mark.parametrize("kind", MAKING)

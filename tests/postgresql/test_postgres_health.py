@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.http import middleware as health
-from agentops_memory.memory.access import DEFAULT_TENANT
-from agentops_memory.postgresql.migrate import schema_of
-from agentops_memory.postgresql.transaction import number_of
 
 from ..http.test_health import ready
 from ..support.clusters import server
 from ..support.pods import Pods, pods
 from ..support.postgres import NOT_FOUND, is_found
-from .test_postgres_group_commit import holding
+from .test_postgres_group_commit import lock
+from .test_postgres_waiting import holding
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +28,7 @@ def one(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
 
 
 def test_a_service_is_ready_while_a_long_write_has_its_tenant_alone(one: Pods) -> None:
-    with holding(one.url, number_of(schema_of(DEFAULT_TENANT))):
+    with holding(one.url, lock()):
         status, found = ready(one.http)
 
     assert (status, found["checks"]["database"]) == (200, {"status": "ok"})

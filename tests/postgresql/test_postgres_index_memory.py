@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 
 from agentops_memory.local import opened_here
-from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.recall import cache
 from agentops_memory.recall.group import Lookup, Weights
 from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 
-from ..support.callers import calling, made_in
-from ..support.fast_reads import without_date
-from ..support.histories import KEYS, History
 from ..support.pods import looked
-from ..support.process import until
 from ..support.service import Clock, Service, observation, serving
 
 
@@ -43,32 +38,6 @@ def three(
         ]  # fmt: skip
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("steps", [8, pytest.param(150, marks=pytest.mark.heavy)])
-def test_whole_answers_of_a_history_are_the_same_from_each_service(
-    three: list[Service], held: list[int], postgresql: str, steps: int
-) -> None:
-    """Whichever of two has written: it and the other answer as the one that holds nothing."""
-    keys = {name: made_in(PostgresKeys(postgresql), *of) for name, of in KEYS.items()}
-    history = History(three[:2], keys, steps, MEMORY_DATABASE_URL=postgresql)
-    until(lambda: all(knows(it, token) for it in three for token in keys.values()))
-    for step in range(steps):
-        history.change()
-        if step % 7 == 6:
-            history.change_rarely()
-        for _ in range(3):
-            key, path = history.question()
-            answers = [it.http.get(path, headers=history.headers(key)) for it in three]
-            whole = {*map(without_date, answers)}
-            assert len(whole) == 1, (path, history.done)
-    assert any(held)
-
-
-def knows(service: Service, token: str) -> bool:
-    with calling(service, token) as http:
-        return http.get("/stats").status_code == 200
-
-
 @pytest.fixture
 def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Of how many areas memory answered, each time that it was asked."""
@@ -80,20 +49,6 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Lookup, "__init__", counted)
     return areas
-
-
-@pytest.mark.slow
-def test_what_a_service_has_saved_itself_is_held_by_the_next_request(
-    three: list[Service], held: list[int]
-) -> None:
-    one = three[0]
-    one.save("apple", project="red")
-    asked_until_held(one, held)
-    for number in range(3):
-        one.save(f"apple {number}", project="red")
-        held.clear()
-        hits = one.http.get("/search", params={"project": "red", "q": "apple"}).json()
-        assert (len(hits), any(held)) == (number + 2, True)
 
 
 @pytest.mark.slow

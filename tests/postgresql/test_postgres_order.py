@@ -13,10 +13,7 @@ from ..support.openwop_hosts import Host
 from ..support.pods import TIMEOUT, Pods, pods
 from ..support.service import PLAIN
 
-SIZES = [
-    pytest.param(4, 6, id="few"),
-    pytest.param(16, 25, id="many", marks=pytest.mark.heavy),
-]  # writers, and the writes of each
+WRITERS, WRITES = 4, 6  # the writes are of each
 
 Page = Callable[[httpx.Client, int], list[Json]]
 
@@ -63,10 +60,7 @@ def followed(two: Pods, page: Page) -> Iterator[Sequence[Cursor]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("writers", "writes"), SIZES)
-def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
-    two: Pods, writers: int, writes: int
-) -> None:
+def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(two: Pods) -> None:
     intent = ok(Agent(two.http, "lead").ask("POST", INTENTS, {"title": "Invoices"}), 201)
     path = f"{INTENTS}/{intent['id']}/events"
 
@@ -77,11 +71,11 @@ def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
 
     def work(http: httpx.Client, number: int) -> list[str]:
         lead = Agent(http, "lead")
-        told = [{"event_type": "comment", "payload": {"at": [number, it]}} for it in range(writes)]
+        told = [{"event_type": "comment", "payload": {"at": [number, it]}} for it in range(WRITES)]
         return [ok(lead.ask("POST", path, it), 201)["id"] for it in told]
 
     with followed(two, page) as cursors:
-        made = [it for each in two.racing(work, writers) for it in each]
+        made = [it for each in two.racing(work, WRITERS) for it in each]
 
     for cursor in cursors:
         sequences = [it["sequence"] for it in cursor.seen]
@@ -91,15 +85,12 @@ def test_no_event_of_an_intent_is_skipped_or_late_for_who_reads_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("writers", "writes"), SIZES)
-def test_what_a_run_sees_never_changes_once_it_has_begun(
-    two: Pods, writers: int, writes: int
-) -> None:
+def test_what_a_run_sees_never_changes_once_it_has_begun(two: Pods) -> None:
     """A run sees memory as it was at its start, and what it writes itself."""
 
     def work(http: httpx.Client, number: int) -> dict[str, list[str]]:
         host, seen = Host(http), dict[str, list[str]]()
-        for turn in range(writes):
+        for turn in range(WRITES):
             if number % 2:
                 host.put(f"{number}, {turn}")
             else:
@@ -107,10 +98,10 @@ def test_what_a_run_sees_never_changes_once_it_has_begun(
                 seen[f"r{number}-{turn}"] = run.contents(limit=1000)
         return seen
 
-    seen = {run: contents for each in two.racing(work, writers) for run, contents in each.items()}
+    seen = {run: contents for each in two.racing(work, WRITERS) for run, contents in each.items()}
 
     last = Host(two.http).contents(limit=1000)
-    assert len(last) == writers // 2 * writes
+    assert len(last) == WRITERS // 2 * WRITES
     for run, contents in seen.items():
         assert Host(two.http, run=run).contents(limit=1000) == contents
         assert last[len(last) - len(contents) :] == contents

@@ -15,15 +15,15 @@ from agentops_memory.errors import Refusal
 from agentops_memory.postgresql.keys import PostgresKeys
 
 from ..support.callers import OPERATOR, made_in
-from ..support.openintent_agents import INTENTS, NAMESPACES, TASKS, Agent
+from ..support.openintent_agents import Agent
 from ..support.openwop_commitments import Intents
-from ..support.openwop_hosts import H, Host, Json, ok
-from ..support.openwop_passes import COMPACTED, UNDONE, ids, of_type
+from ..support.openwop_hosts import Host, Json, ok
+from ..support.openwop_passes import UNDONE, ids, of_type
 from ..support.openwop_proposals import artifacts, listed, moved, proposed, told_of
 from ..support.pods import RACERS, Pods, pods, two
 from ..support.process import until
 from ..support.service import START, observation
-from ..support.stores import STORES, at, entry, entry_at, store, versions
+from ..support.stores import at, store, versions
 
 __all__ = ["two"]
 
@@ -31,7 +31,6 @@ PINS = 20  # of a project, at most
 CAPACITY = 5  # entries of an agent
 KEY = {"Idempotency-Key": "the-key-of-all-racers"}
 MESSAGES = {"messages": [{"role": "user", "content": "Hi"}]}
-CHANGES = ({"pinned": True}, {"ttl": 9}, {"tags": ["a"]}, {"content": "said again"})
 Answers = list[httpx.Response]
 
 
@@ -99,14 +98,6 @@ MEMORIES = {
         ),
         expected=([*range(1, RACERS + 1)], [RACERS], {f"said by {it}" for it in range(RACERS)}),
     ),
-    "saves of the same words": Race(
-        ask=lambda http, it, _: save(http, "the same words", session_id=f"s{it}"),
-        statuses={201: RACERS},
-        left=lambda two, _, answers: (
-            numbers(answers, "action"), [it["duplicate_count"] for it in stored(two)],
-        ),
-        expected=(["created"] + ["deduplicated"] * (RACERS - 1), [RACERS]),
-    ),
     "openings of a session by many projects": Race(
         ask=lambda http, it, _: http.post("/sessions", json={"id": "s1", "project": f"p{it}"}),
         statuses={201, 409},
@@ -126,14 +117,6 @@ MEMORIES = {
         left=lambda two, *_: two.rows("SELECT count(DISTINCT area), count(*) FROM spaces"),
         expected=[(1, 4)],
     ),
-    "first saves of several projects": Race(
-        ask=lambda http, it, _: save(http, f"{it}", session_id=f"s{it}", project=f"p{it % 6}"),
-        statuses={201: RACERS},
-        left=lambda two, *_: two.rows(
-            "SELECT count(DISTINCT project), count(DISTINCT area), count(*) FROM spaces"
-        ),
-        expected=[(6, 6, 6)],
-    ),
     "changes and a deletion": Race(
         made=saved,
         ask=lambda http, it, of: (
@@ -146,18 +129,6 @@ MEMORIES = {
         ),
         expected=(True, True),
     ),
-    "changes of a life": Race(
-        made=saved, racers=5,
-        ask=lambda http, it, of: (
-            http.patch(of, json=CHANGES[it]) if it < 4 else http.post(f"{of}/confirm", json={})
-        ),
-        statuses={200: 5},
-        left=lambda two, of, _: [
-            bool(two.http.get(of).json().get(it))
-            for it in ("pinned", "confirmed_at", "expires_at", "tags")
-        ] + [two.http.get(of).json()["content"]],
-        expected=[True] * 4 + ["said again"],
-    ),
     "pins up to their bound": Race(
         made=lambda two: memories(two, PINS - 4, "pinned", pinned=True),
         ask=lambda http, it, _: save(http, f"also {it}", session_id="x", pinned=True),
@@ -167,19 +138,6 @@ MEMORIES = {
             two.rows("SELECT count(*) FROM lifecycles WHERE pinned_at IS NOT NULL"),
         ),
         expected=(4, [(PINS,)]),
-    ),
-    "imports of a document": Race(
-        ask=lambda http, *_: http.post("/import", json={"observations": [
-            observation(f"carried {it:02}", uid=f"01900000-0000-7000-8000-{it:012}")
-            | dict.fromkeys(("created_at", "updated_at", "last_seen_at"), "2029-05-06T07:08:09Z")
-            for it in range(20)
-        ]}),
-        statuses={200: RACERS},
-        left=lambda two, _, answers: (
-            sum(numbers(answers, "imported_observations")),
-            sorted(it["content"] for it in stored(two)),
-        ),
-        expected=(20, [f"carried {it:02}" for it in range(20)]),
     ),
     "saves and erasures of their project": Race(
         made=lambda two: memories(two, 20, "before"), racers=2 * RACERS,
@@ -195,31 +153,6 @@ MEMORIES = {
         expected=([], True),
     ),
 }  # fmt: skip
-
-
-def intent(two: Pods) -> str:
-    """The id of a new intent."""
-    return str(ok(Agent(two.http, "lead").ask("POST", INTENTS, {"title": "Invoices"}), 201)["id"])
-
-
-def events(two: Pods, of: str, *types: str) -> list[Json]:
-    """What is told of an intent."""
-    path, all_of_them = f"{INTENTS}/{of}/events", {"after": 0, "limit": 100}
-    told = ok(Agent(two.http, "lead").ask("GET", path, params=all_of_them))
-    return [it for it in told if it["type"] in types]
-
-
-def in_store(two: Pods) -> tuple[Json, Json]:
-    """A store, and an entry of it."""
-    home = store(two.http)
-    return home, entry(two.http, home, "a", "first")
-
-
-def task(two: Pods) -> tuple[str, Json]:
-    """An intent, and a task of it."""
-    of = intent(two)
-    body = {"intent_id": of, "name": "n", "assigned_agent": "ada"}
-    return of, ok(Agent(two.http, "lead").ask("POST", TASKS, body), 201)
 
 
 def told(two: Pods) -> Counter[str]:
@@ -247,15 +180,6 @@ AGENTS = {
         left=lambda two, home, _: len(versions(two.http, home)),
         expected=1,
     ),
-    "updates of one version of an entry": Race(
-        made=in_store,
-        ask=lambda http, it, of: http.put(
-            entry_at(*of), json={"content": f"racer {it}", "version": of[1]["version"]}
-        ),
-        statuses={200: 1, 409: RACERS - 1},
-        left=lambda two, of, answers: (numbers(answers, "version"), len(versions(two.http, of[0]))),
-        expected=([2], 2),
-    ),
     "entries at one key of an agent": Race(
         ask=lambda http, it, _: Agent(http).post(value={"racer": it}),
         statuses={201: 1, 409: RACERS - 1},
@@ -269,14 +193,6 @@ AGENTS = {
         left=lambda two, *_: [it for it, _ in Agent(two.http).told()],
         expected=["created", "updated"],
     ),
-    "puts at one place of an agent": Race(
-        ask=lambda http, it, _: Agent(http).ask(
-            "PUT", "/api/v1/agents/ada/memory/notes/a", {"value": it}
-        ),
-        statuses={201: 1, 200: RACERS - 1},
-        left=lambda two, *_: [it["version"] for it in Agent(two.http).query()["entries"]],
-        expected=[RACERS],
-    ),
     "entries up to the capacity of an agent": Race(
         variables={"MEMORY_EPISODIC_CAPACITY": str(CAPACITY)}, racers=3 * RACERS,
         ask=lambda http, it, _: Agent(http).post(key=f"{it}", pinned=it % 3 == 0),
@@ -287,32 +203,6 @@ AGENTS = {
             told(two)["created"] - told(two)["evicted"],
         ),
         expected=(CAPACITY, 0, CAPACITY),
-    ),
-    "permissions of a namespace": Race(
-        ask=lambda http, it, _: Agent(http).ask("PATCH", f"{NAMESPACES}/shared", {
-            "permissions": {"default": "read", "allow": [{"agent": f"a{it}", "access": "write"}]}
-        }),
-        statuses={200: RACERS},
-        left=lambda two, *_: [
-            two.rows(f"SELECT count(*) FROM {it}") for it in ("namespaces", "namespace_access")
-        ],
-        expected=[[(1,)], [(1,)]],
-    ),
-    "intents of one id": Race(
-        ask=lambda http, *_: Agent(http, "lead").ask("POST", INTENTS, {"id": "i", "title": "I"}),
-        statuses={201: 1, 409: RACERS - 1},
-        left=lambda two, *_: two.rows("SELECT count(*) FROM intents"),
-        expected=[(1,)],
-    ),
-    "changes of a task": Race(
-        made=task,
-        ask=lambda http, it, of: Agent(http, "ada").ask(
-            "PATCH", f"{TASKS}/{of[1]['id']}", {"status": ("completed", "failed")[it % 2]},
-            headers={"If-Match": f'"{of[1]["version"]}"'},
-        ),
-        statuses={200: 1, 409: RACERS - 1},
-        left=lambda two, of, _: len(events(two, of[0], "task.completed", "task.failed")),
-        expected=1,
     ),
     "first requests of a tenant": Race(
         made=key_of_a_new_tenant,
@@ -358,13 +248,6 @@ HOSTS = {
         left=lambda two, *_: two.rows("SELECT count(*) FROM runs"),
         expected=[(1,)],
     ),
-    "puts in a run": Race(
-        made=lambda two: Host(two.http).in_run("r1"), racers=2 * RACERS,
-        ask=lambda http, it, _: Host(http, run="r1").post(f"{it}"),
-        statuses={201: 2 * RACERS},
-        left=lambda two, *_: [it["sequence"] for it in Host(two.http, run="r1").told(limit=1000)],
-        expected=[*range(1 + 2 * RACERS)],
-    ),
     "ends of a run": Race(
         made=lambda two: Host(two.http).in_run("r1"),
         ask=lambda http, it, _: Host(http).ask(
@@ -373,14 +256,6 @@ HOSTS = {
         statuses={200, 409},
         left=lambda two, *_: len(Host(two.http, run="r1").told()),
         expected=2,
-    ),
-    "distillations of the same": Race(
-        made=sources,
-        ask=lambda http, *_: Host(http).distill(),
-        statuses={200, 409, 503},
-        left=lambda two, made, _: ids(Host(two.http).entries())
-        == [*{it["outputId"] for it in of_type(Host(two.http), COMPACTED)}, *made[::-1]],
-        expected=True,
     ),
     "undos of a pass": Race(
         made=compacted,
@@ -409,7 +284,7 @@ EACH_TIME = {
 SLOW = {
     "saves at one topic key", "openings of a session by many projects", "messages of a session",
     "changes and a deletion", "creates at one path of a store",
-    "puts at one place of an agent", "puts under one id", "undos of a pass", "moves of a proposal",
+    "puts under one id", "undos of a pass", "moves of a proposal",
 }  # fmt: skip
 
 
@@ -436,43 +311,6 @@ def test_of_racing_requests_each_is_done_as_if_it_were_alone(
             assert race.statuses >= counts.keys(), [it.text for it in answers]
         assert race.left(two, made, answers) == race.expected
         two.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(4)
-@pytest.mark.parametrize(
-    ("method", "path", "body", "table"),
-    [
-        ("POST", "/observations", observation("said once"), "memories"),
-        ("POST", "/sessions", {"id": "s1", "project": "demo"}, "sessions"),
-        ("POST", "/sessions/s1/end?project=demo", MESSAGES, "sessions"),
-        ("POST", STORES, {"name": "Notes"}, "stores"),
-        ("POST", f"{H}/memory", {"memoryRef": "mem://notes", "content": "said once"}, "memories"),
-        ("POST", f"{H}/proposals", {
-            "kind": "automation", "artifact": {"workflowId": "harvest"},
-            "provenance": {"sourceRunIds": []},
-        }, "proposals"),
-        ("POST", INTENTS, {"title": "Invoices"}, "intents"),
-        ("POST", "/api/v1/memory", {
-            "agent_id": "ada", "namespace": "notes", "key": "a", "value": {},
-            "memory_type": "episodic",
-        }, "memories"),
-    ],
-)  # fmt: skip
-def test_racing_requests_under_one_key_are_done_once(
-    two: Pods, method: str, path: str, body: object, table: str
-) -> None:
-    headers = KEY | {"X-Agent-ID": "ada"}
-
-    answers = two.racing(lambda http, _: http.request(method, path, json=body, headers=headers))
-
-    assert {it.status_code for it in answers} <= {200, 201}, [it.text for it in answers]
-    told = Counter(it.text for it in answers)
-    assert len(told) == 1 or path == "/observations", told  # a repeated save says that it is one
-    assert two.rows(f"SELECT count(*) FROM {table}") == [(1,)]
-    assert two.rows("SELECT count(*) FROM done") == [(1,)]
-    if table == "memories":
-        assert two.rows("SELECT duplicates, revision FROM memories") == [(1, 1)]
 
 
 @pytest.mark.heavy

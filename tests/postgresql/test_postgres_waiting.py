@@ -1,9 +1,7 @@
 """Who waits for PostgreSQL waits for some seconds: then it is 503, and others are served."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -11,17 +9,13 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from agentops_memory.memory.access import DEFAULT_TENANT, Role, patterns
-from agentops_memory.memory.keys import issued
-from agentops_memory.postgresql.keys import PostgresKeys
+from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
-from ..support.callers import OPERATOR
 from ..support.openwop_hosts import H
 from ..support.pods import Pods, pods, two
-from ..support.process import until
-from ..support.service import START, observation
+from ..support.service import observation
 from ..support.stores import STORES
 
 __all__ = ["two"]
@@ -99,28 +93,3 @@ def test_who_waits_for_all_places_is_refused_in_time_and_others_are_served(
         assert {it.json()["error"] for it in refused} <= {HELD, WAITED}
     assert small.http.get("/observations/1").status_code == 200
     assert save(small.http, 99).status_code == 201
-
-
-def test_a_change_of_keys_holds_in_each_pod(
-    two: Pods, record_property: Callable[[str, object], None]
-) -> None:
-    keys, tokens = PostgresKeys(two.url), list[str]()
-
-    def answered() -> list[list[int]]:
-        """What each pod answers to nobody, and to who brings each token."""
-        sent = [{}, *({"Authorization": f"Bearer {it}"} for it in tokens)]
-        return [[it.http.get("/stats", headers=each).status_code for each in sent] for it in
-                two.services]  # fmt: skip
-
-    assert answered() == [[200]] * 2
-    key, first = issued("ci", DEFAULT_TENANT, Role.ADMIN, patterns(("*",)), START)
-    tokens.append(first)
-    keys.create(key, at=START, by=OPERATOR)
-    until(lambda: answered() == [[401, 200]] * 2)
-    _, second = keys.rotate(key.id, timedelta(), at=START, by=OPERATOR)
-    tokens.append(second)
-    until(lambda: answered() == [[401, 401, 200]] * 2)
-    keys.revoke(key.id, at=START, by=OPERATOR)
-    revoked = time.monotonic()
-    until(lambda: answered() == [[401, 401, 401]] * 2)
-    record_property("seconds", time.monotonic() - revoked)

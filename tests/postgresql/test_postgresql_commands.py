@@ -61,34 +61,32 @@ def test_an_export_goes_into_a_file_and_back_into_another_tenant(
 
 
 @pytest.mark.slow
-def test_projects_are_listed_renamed_merged_and_erased(terminal: Terminal) -> None:
-    for project in ("owls", "herons"):
-        terminal.say("save", project, f"About {project}.", "--project", project)
-
-    terminal.say("projects", "rename", "owls", "birds")
-    terminal.say("projects", "merge", "herons", "birds", "--yes")
-    listed = terminal.json("projects", "list")
-    erased = terminal.json("projects", "erase", "birds", "--yes")
-
-    assert [(it["project"], it["observations"]) for it in listed] == [("birds", 2)]
-    assert erased["observations"] == 2
-    assert erased["bytes_gone_at"] is None
-    assert "its write-ahead log" in erased["copies_not_reached"]
-    assert terminal.json("projects", "list") == []
-
-
-@pytest.mark.slow
 def test_an_erasure_says_where_bytes_are_until_tables_are_written_anew(postgresql: str) -> None:
     terminal = Terminal({"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_RETENTION": "14d"})
-    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    for project in ("owls", "herons", "cranes"):
+        terminal.say("save", project, f"About {project}.", "--project", project)
+    key = terminal.json("keys", "create", "--name", "ci", "--role", "writer", "--agent", "coder")
     terminal.say("agents", "set", "coder", "--episodic-capacity", 3)
+    terminal.say("projects", "rename", "owls", "birds")
+    terminal.say("projects", "merge", "herons", "birds", "--yes")
+    listed = [terminal.json(kind, "list") for kind in ("projects", "agents")]
     where = (
         "The rows are gone. Their bytes stay in pages of the database until they are "
         "overwritten (`agentops-memory tenants rewrite default` does that at once), and "
         "for 14 days in its write-ahead log, replicas and backups."
     )
-    assert where in terminal.say("projects", "erase", "birds", "--yes")
-    assert where in terminal.say("agents", "erase", "coder", "--yes")
+
+    assert where in terminal.say("projects", "erase", "cranes", "--yes")
+    birds = terminal.json("projects", "erase", "birds", "--yes")
+    coder = terminal.json("agents", "erase", "coder", "--yes")
+
+    counts = {it["project"]: it["observations"] for it in listed[0]}
+    assert counts == {"birds": 2, "cranes": 1}
+    assert [(it["agent"], it["episodic_capacity"]) for it in listed[1]] == [("coder", 3)]
+    assert (birds["observations"], birds["bytes_gone_at"]) == (2, None)
+    assert "its write-ahead log" in birds["copies_not_reached"]
+    assert (coder["keys"], coder["bytes_gone_at"]) == ([{"id": key["id"], "name": "ci"}], None)
+    assert [terminal.json(kind, "list") for kind in ("projects", "agents")] == [[], []]
     files = "SELECT relname, relfilenode FROM pg_class WHERE relname = 'memories'"
     before = looked(postgresql, files)
 
@@ -149,7 +147,8 @@ def test_a_receipt_says_that_bytes_are_gone_when_tables_and_copies_have_them_no_
         erased(service, "three")
 
         until(lambda: "bytes_gone_at" in receipt(service, first))
-        assert instant(receipt(service, first)["bytes_gone_at"]) == whole_second(clock.now)
+        gone_at = datetime.fromisoformat(receipt(service, first)["bytes_gone_at"])
+        assert gone_at == clock.now.replace(microsecond=0)
         assert "bytes_gone_at" not in receipt(service, later)
 
 
@@ -184,27 +183,6 @@ def erased(service: Service, said: str) -> str:
 def receipt(service: Service, erasure: str) -> dict[str, Any]:
     told: dict[str, Any] = service.http.get(f"/erasures/{erasure}").json()
     return told
-
-
-def instant(said: str) -> datetime:
-    return datetime.fromisoformat(said)
-
-
-def whole_second(at: datetime) -> datetime:
-    return at.replace(microsecond=0)
-
-
-def test_agents_are_listed_limited_and_erased(terminal: Terminal) -> None:
-    made = ("keys", "create", "--name", "ci", "--role", "writer", "--agent", "coder")
-    key = terminal.json(*made)
-    terminal.say("agents", "set", "coder", "--episodic-capacity", 3)
-
-    listed = terminal.json("agents", "list")
-    erased = terminal.json("agents", "erase", "coder", "--yes")
-
-    assert [(it["agent"], it["episodic_capacity"]) for it in listed] == [("coder", 3)]
-    assert (erased["keys"], erased["bytes_gone_at"]) == ([{"id": key["id"], "name": "ci"}], None)
-    assert terminal.json("agents", "list") == []
 
 
 @pytest.mark.slow
@@ -252,23 +230,6 @@ def test_an_erasure_that_meets_others_is_to_be_tried_again(
 
     assert (done.exit_code, "were in conflict; try again." in done.stderr) == (1, True)
     assert ("acme",) in looked(postgresql, "SELECT tenant FROM agentops.tenants")
-
-
-@pytest.mark.heavy
-def test_what_is_kept_is_measured_as_in_a_file(postgresql: str, path: Path) -> None:
-    told = []
-    for variables in ({"MEMORY_DATABASE_URL": postgresql}, {"MEMORY_DB_PATH": str(path)}):
-        with serving(path, clock=None, telemetry=None, **variables) as service:
-            deleted = service.save("Owls hunt at night.")["id"]
-            service.save("Herons wade.", ttl_seconds=1)
-            changed = service.save("Cranes dance.")["id"]
-            service.http.patch(f"/observations/{changed}", json={"content": "Cranes sing."})
-            service.http.delete(f"/observations/{deleted}")
-        kinds = Terminal(variables).json("stats", "--storage")["tenants"][0]["kept"]
-        told.append([{name: it[name] for name in it if name != "oldest"} for it in kinds])
-
-    assert told[0] == told[1]
-    assert sum(it["rows"] for it in told[0]) > 2
 
 
 BACKUPS = r".*pg_dump, or base backups with point-in-time recovery\."

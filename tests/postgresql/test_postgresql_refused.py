@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -169,22 +168,6 @@ def test_a_schema_of_our_name_that_another_program_made(blank_database: str) -> 
     assert tables == [("tenants",)]
 
 
-@pytest.mark.heavy
-def test_a_password_that_is_wrong_or_missing_and_a_role_that_no_rule_lets_in() -> None:
-    with own_cluster("local all bertha reject", "local all ada scram-sha-256") as url:
-        postgres.ordered(
-            url, f"CREATE ROLE ada LOGIN PASSWORD '{PASSWORD}'", "CREATE ROLE bertha LOGIN"
-        )
-
-        wrong = refused(url_of(url, user="ada", password=PASSWORD[::-1]))
-        missing = refused(url_of(url, user="ada"))
-        rejected = refused(url_of(url, user="bertha"))
-
-    assert wrong == missing
-    assert wrong.startswith("The database refuses the role or its password")
-    assert rejected.startswith("The database admits no one from here")
-
-
 @pytest.mark.slow
 def test_no_log_and_no_list_of_processes_has_the_url(blank_database: str) -> None:
     """Nor has what goes wrong at the driver's level, however much is logged."""
@@ -237,25 +220,3 @@ def without_encryption() -> Iterator[int]:
         yield listener.getsockname()[1]
         listener.shutdown(socket.SHUT_RDWR)
         accepting.join()
-
-
-@contextmanager
-def own_cluster(*rules: str) -> Iterator[str]:
-    """The URL of a cluster of this test alone, whose rules of access come before all others."""
-    if os.environ.get("PGURL"):
-        pytest.skip("rules of access can be made for a cluster of our own alone")
-    folder = postgres.owned_folder()
-    command = postgres.made(folder, *postgres.FAST)
-    access = folder / "data" / "pg_hba.conf"
-    access.write_text("\n".join([*rules, access.read_text()]))
-    with subprocess.Popen(
-        command, cwd="/", user=postgres.user(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as server:
-        ready = (postgres.binaries() / "pg_isready", "-q", "-h", folder)
-        while server.poll() is None and subprocess.run(ready, check=False).returncode:
-            pass
-        try:
-            yield postgres.at(folder)
-        finally:
-            server.kill()
-    subprocess.run(["rm", "-rf", folder], check=True)

@@ -3,13 +3,14 @@
 from itertools import product
 from typing import Any
 
+from ..support.recall import ended
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
 
 
 def test_summaries_are_counted_first_then_each_entry_in_its_order(service: Service) -> None:
-    _ended(service, "s1", "hello")
+    ended(service, "s1", "hello")
     summary = "Session: 1 messages (1 user, 0 assistant). Started with: hello"
     service.save("small", title="last", session_id="a")
     service.save("x" * 40, title="long", session_id="b")
@@ -35,7 +36,7 @@ def test_summaries_are_counted_first_then_each_entry_in_its_order(service: Servi
 
 def test_an_explanation_lists_what_was_left_out(service: Service) -> None:
     """A line costs a token for four bytes, begun ones too, and a character a code point."""
-    _ended(service, "s1", "hello " * 40)
+    ended(service, "s1", "hello " * 40)
     service.save("small", title="last", session_id="a")
     service.save("x" * 40, title="long", session_id="b")
     service.save("tin😀", title="first", session_id="c")
@@ -101,9 +102,3 @@ def _named(service: Service, **asked: Any) -> list[str]:
 def _cut(service: Service, **asked: Any) -> Any:
     (row,) = _context(service, explain="1", **asked)["recent_observations"]
     return row["explain"]["content_cut"]
-
-
-def _ended(service: Service, id_: str, said: str) -> None:
-    messages = [{"role": "user", "content": said}]
-    service.http.post("/sessions", json={"id": id_, "project": "demo"})
-    service.http.post(f"/sessions/{id_}/end", json={"messages": messages})

@@ -2,6 +2,7 @@
 
 import pytest
 
+from ..support.recall import context, ended
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -10,13 +11,13 @@ from ..support.service import Service
 def test_the_three_newest_summaries_of_the_project_come_newest_first(service: Service) -> None:
     for number in range(5):
         service.clock.advance(seconds=1)
-        _ended(service, f"s{number}", f"topic {number}")
+        ended(service, f"s{number}", f"topic {number}")
     service.clock.advance(seconds=1)
-    _ended(service, "other", "elsewhere", project="other")
+    ended(service, "other", "elsewhere", project="other")
     service.http.post("/sessions", json={"id": "open", "project": "demo"})
     service.http.post("/sessions/silent/end?project=demo")
     service.clock.advance(seconds=1)
-    _ended(service, "s0", "topic 0 ended once more")
+    ended(service, "s0", "topic 0 ended once more")
 
     assert service.http.get("/context?project=demo&query=topic").json() == {
         "recent_sessions": [
@@ -35,11 +36,11 @@ def test_any_word_of_the_query_may_match_and_more_are_better(service: Service) -
     service.save("A scheduler exists.", title="c")
     service.save("Nothing of the kind.", title="d")
 
-    assert _titles(service, query="how does the scheduler roll back a deployment?", limit=2) == [
+    assert context(service, "how does the scheduler roll back a deployment?", limit=2) == [
         "b",
         "c",
     ]
-    assert _titles(service, query="scheduler", limit=9) == ["c", "b", "d", "a"]
+    assert context(service, "scheduler", limit=9) == ["c", "b", "d", "a"]
 
 
 @requirement("agentops:context:query")
@@ -48,7 +49,7 @@ def test_no_query_or_no_hit_means_the_newest(service: Service) -> None:
         service.save(f"word {title}", title=title)
 
     for query in ("", "unheard", "?!", "\0", '"AND" OR NOT (', "*"):
-        assert _titles(service, query=query) == ["c", "b", "a"], query
+        assert context(service, query) == ["c", "b", "a"], query
 
 
 @requirement("agentops:context:backfill")
@@ -57,10 +58,10 @@ def test_what_words_do_not_fill_is_filled_with_the_newest(service: Service) -> N
     for title in "abcd":
         service.save(f"hay {title}", title=title, session_id=title)
 
-    assert _titles(service, query="needle", limit=3) == ["hit", "d", "c"]
-    assert _titles(service, query="needle", limit=9) == ["hit", "d", "c", "b", "a"]
-    assert _titles(service, query="needle hay", limit=9)[0] == "hit"
-    assert len(set(_titles(service, query="needle hay", limit=9))) == 5
+    assert context(service, "needle", limit=3) == ["hit", "d", "c"]
+    assert context(service, "needle", limit=9) == ["hit", "d", "c", "b", "a"]
+    assert context(service, "needle hay", limit=9)[0] == "hit"
+    assert len(set(context(service, "needle hay", limit=9))) == 5
 
 
 @pytest.mark.slow
@@ -74,11 +75,11 @@ def test_global_memories_are_ranked_but_backfilled_last(service: Service) -> Non
     )
     service.save("foreign secret", title="foreign", project="other")
 
-    assert _titles(service, query="needle", limit=9) == [
+    assert context(service, "needle", limit=9) == [
         "found", "own global", "own old", "foreign global",
     ]  # fmt: skip
-    assert _titles(service, limit=2) == ["own global", "own old"]
-    assert _titles(service, limit=3) == ["own global", "own old", "foreign global"]
+    assert context(service, "", limit=2) == ["own global", "own old"]
+    assert context(service, "", limit=3) == ["own global", "own old", "foreign global"]
 
 
 @pytest.mark.slow
@@ -89,19 +90,7 @@ def test_a_context_is_narrowed_by_scope_and_tag(service: Service) -> None:
     service.save("needle three", title="global", scope="global", tags=["x"], project="other")
 
     for query in ("needle", ""):
-        assert _titles(service, query=query, scope="team") == ["team"]
-        assert sorted(_titles(service, query=query, tag="x")) == ["global", "tagged"]
-        assert _titles(service, query=query, scope="global") == ["global"]
-        assert _titles(service, query=query, scope="project", tag="x") == ["tagged"]
-
-
-def _titles(service: Service, *, project: str = "demo", **asked: str | int) -> list[str]:
-    answer = service.http.get("/context", params={"project": project, **asked})
-    assert answer.status_code == 200, answer.text
-    return [row["title"] for row in answer.json()["recent_observations"]]
-
-
-def _ended(service: Service, id_: str, said: str, project: str = "demo") -> None:
-    messages = [{"role": "user", "content": said}]
-    service.http.post("/sessions", json={"id": id_, "project": project})
-    service.http.post(f"/sessions/{id_}/end", json={"messages": messages})
+        assert context(service, query, scope="team") == ["team"]
+        assert sorted(context(service, query, tag="x")) == ["global", "tagged"]
+        assert context(service, query, scope="global") == ["global"]
+        assert context(service, query, scope="project", tag="x") == ["tagged"]

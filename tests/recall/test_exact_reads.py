@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.recall.features import Feature
 from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import made_key
@@ -18,12 +17,6 @@ from ..support.service import Clock, Service, serving
 
 __all__ = ["counted"]
 
-HEAVY = pytest.mark.heavy
-WITHOUT = [
-    *["", "typos", "prior"],
-    *(pytest.param(it.value, marks=HEAVY) for it in Feature if it.value not in ("typos", "prior")),
-]
-
 
 def asked(service: Service, history: History, question: Question, **more: str) -> bytes:
     key, path = question
@@ -33,7 +26,7 @@ def asked(service: Service, history: History, question: Question, **more: str) -
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "phases", "steps"),
-    [(1, 1, 120), pytest.param(2, 10, 60, marks=HEAVY), pytest.param(3, 10, 60, marks=HEAVY)],
+    [(1, 1, 120), pytest.param(2, 10, 60, marks=pytest.mark.heavy)],
 )
 def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_index(
     tmp_path: Path, counted: Counted, seed: int, phases: int, steps: int
@@ -61,28 +54,6 @@ def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_
                 telemetry.stop()
     assert compared >= phases * steps * 3
     assert counted.answered > compared // 6
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.usefixtures("counted")
-@pytest.mark.parametrize("without", WITHOUT)
-def test_whole_answers_are_those_of_the_stored_index_whatever_recall_does_without(
-    tmp_path: Path, without: str
-) -> None:
-    path, clock, steps = tmp_path / "memory.db", Clock(), 10
-    keys = {name: made_key(path, *of) for name, of in KEYS.items()}
-    history = History((), keys, seed=len(without))
-    with serving(
-        path, clock=clock, MEMORY_RECALL_WITHOUT=without, MEMORY_SWEEP_EVERY="0"
-    ) as service:
-        history.services = [service]
-        played(history, service, steps)
-        questions = [history.question() for _ in range(4 * steps)]
-        answers = [asked(service, history, it) for it in questions]
-    variables = {"MEMORY_RECALL_WITHOUT": without, "MEMORY_INDEX_CACHE": "0"}
-    with serving(path, clock=clock, telemetry=None, MEMORY_SWEEP_EVERY="0", **variables) as service:
-        assert_same(questions, answers, service, history)
 
 
 def played(history: History, service: Service, steps: int) -> int:

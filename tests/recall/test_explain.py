@@ -5,15 +5,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from agentops_memory.memory.ranking import WEIGHTS
 from agentops_memory.recall.stems import TOKENIZER
 from agentops_memory.sqlite.connection import connect
 
 from ..support.recall import assert_true, explained, plain_of
-from ..support.samples import examples
+from ..support.samples import for_each
 from ..support.service import Service, serving
 
 FIELDS = ("title", "content", "context", "tags")
@@ -36,57 +34,52 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
         yield running
 
 
-@pytest.mark.heavy
-@examples(60)
-@given(
-    text=st.lists(st.sampled_from((*WORDS, ".", ".", "!?", "東京大阪")), max_size=12).map(" ".join),
-    asked=st.fixed_dictionaries(
-        {},
-        optional={
-            "project": st.sampled_from(["p0", "p3", "p11", "nowhere"]),
-            "scope": st.sampled_from(["global", "project"]),
-            "limit": st.sampled_from([1, 3, 40]),
-            "tag": st.sampled_from(["queue"]),
-        },
-    ),
-    path=st.sampled_from(["/search", "/context"]),
-)
-@example(text="東", asked={}, path="/search")
-@example(text="max_connections pool. connections. retri orders!", asked={}, path="/search")
-@example(text="data/base.py data base", asked={"project": "p3", "limit": 40}, path="/search")
-@example(text="queue. queue orders. retry", asked={"limit": 3}, path="/search")
-def test_the_pieces_of_a_score_make_it_whole(
-    full: Service, text: str, asked: dict[str, Any], path: str
-) -> None:
-    name, rows = ("q", "results") if path == "/search" else ("query", "recent_observations")
-    plain = full.http.get(path, params={name: text, **asked}).json()
-    answer = explained(full, path, **{name: text}, **asked)
-
-    assert plain_of(answer) == plain
-    for place, row in enumerate(answer[rows], start=1):
-        item = row["explain"]
-        assert item["place"] == place
-        assert ("score" in item) == (item["method"] == "fts5_bm25")
-        if "score" in item:
-            assert_true(item)
-            # A later tier is never ranked better; within the first, the rank is the score.
-            first = {"/search": "every", "/context": "any"}[path]
-            if item["tier"] == first:
-                assert item["rank"] == pytest.approx(item["score"], rel=1e-12)
-            assert item["rank"] >= item["score"] - 1e-9
-
-
 @pytest.mark.slow
 @pytest.mark.sqlite_files
-def test_the_shares_of_fields_are_those_of_their_weighted_counts(full: Service) -> None:
-    for row in explained(full, "/search", q="orders pool", limit=40)["results"]:
-        for one in row["explain"]["matched"]:
-            own = row["explain"]["tier"] == "every"
-            counts = counted(full, row["id"], one["term"])
-            parts = [w * n * (not own or f != "context") for f, w, n in
-                     zip(FIELDS, WEIGHTS, counts, strict=True)]  # fmt: skip
-            expected = {f: part / sum(parts) for f, part in zip(FIELDS, parts, strict=True) if part}
-            assert one["fields"] == pytest.approx(expected, abs=1e-9)
+@for_each(
+    "text, asked",
+    [
+        ("orders pool", {"limit": 40}), ("東", {}), ("data/base.py data base", {"project": "p3"}),
+        ("max_connections pool. connections. retri orders!", {}),
+        ("queue. queue orders. retry", {"limit": 3, "scope": "global"}),
+    ],
+)  # fmt: skip
+def test_the_pieces_of_a_score_make_it_whole_and_the_shares_of_fields_are_those_of_their_counts(
+    full: Service, text: str, asked: dict[str, Any]
+) -> None:
+    for path, name, rows, first in (
+        ("/search", "q", "results", "every"), ("/context", "query", "recent_observations", "any")
+    ):  # fmt: skip
+        answer = explained(full, path, **{name: text}, **asked)
+        assert plain_of(answer) == full.http.get(path, params={name: text, **asked}).json()
+        for place, row in enumerate(answer[rows], start=1):
+            item = row["explain"]
+            assert item["place"] == place
+            assert ("score" in item) == (item["method"] == "fts5_bm25")
+            if "score" not in item:
+                continue
+            assert_true(item)
+            # A later tier is never ranked better; within the first, the rank is the score.
+            assert item["rank"] >= item["score"] - 1e-9
+            assert item["tier"] != first or item["rank"] == pytest.approx(item["score"], rel=1e-12)
+        if path == "/search" and text == "orders pool":
+            assert answer[rows]
+            for row in answer[rows]:
+                assert_shares(full, row)
+
+
+def assert_shares(service: Service, row: dict[str, Any]) -> None:
+    for one in row["explain"]["matched"]:
+        own = row["explain"]["tier"] == "every"
+        parts = {
+            field: weight * count * (not own or field != "context")
+            for field, weight, count in zip(
+                FIELDS, WEIGHTS, counted(service, row["id"], one["term"]), strict=True
+            )
+        }
+        whole = sum(parts.values())
+        expected = {field: part / whole for field, part in parts.items() if part}
+        assert one["fields"] == pytest.approx(expected, abs=1e-9)
 
 
 def counted(service: Service, memory: int, word: str) -> list[int]:

@@ -1,22 +1,18 @@
 """An explanation keeps to its bounds: of memories, of bytes, of time."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentops_memory.agentops import operations
 from agentops_memory.http import query as http
-from agentops_memory.memory.search import Budget, Context, Filter, SearchResult
 from agentops_memory.recall import explanation
-from agentops_memory.recall.query import understood
-from agentops_memory.recall.recall import packed
 
 from ..support.engine import slow_words
 from ..support.recall import explained
 from ..support.service import Service, serving
+from ..telemetry.test_tracing import traced
 
 
 @pytest.mark.slow
@@ -67,25 +63,34 @@ def test_what_a_prompt_says_beyond_its_limit_is_not_even_dropped(service: Servic
     assert (why["terms"], why["dropped"]) == ([["y" * 496]], ["the"])
 
 
-@pytest.fixture
-def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    """A service in which words always take too long."""
-    slow_words(tmp_path / "impatient.db", monkeypatch)
-    with serving(tmp_path / "impatient.db", MEMORY_RECALL_LIMIT="0") as service:
-        yield service
+def test_when_words_took_too_long_a_memory_is_out_by_its_age_and_spans_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow_words(tmp_path / "memory.db", monkeypatch)
+    asked: dict[str, Any] = {"limit": 1, "why_not": 1, "project": "demo"}
+    with traced(tmp_path, MEMORY_RECALL_LIMIT="0") as (service, received):
+        service.save("apple")
+        service.save("apple again", session_id="s2")
+        for path, name in (("/search", "q"), ("/context", "query")):
+            answer = explained(service, path, **{name: "apple"}, **asked)
+            assert answer["explain"]["degraded"] is True
+            assert answer["explain"]["method"] == "recency"
+            (row,) = answer["results" if path == "/search" else "recent_observations"]
+            assert row["explain"]["method"] == "recency"
+            assert answer["explain"]["why_not"] == {"id": 1, "reason": "recency", "older": True}
+        service.http.get("/context", params={"project": "demo", "max_tokens": 8}).raise_for_status()
+        collector = received()
 
-
-def test_when_words_took_too_long_a_memory_is_out_by_its_age(impatient: Service) -> None:
-    impatient.save("apple")
-    impatient.save("apple again", session_id="s2")
-
-    for path, name in (("/search", "q"), ("/context", "query")):
-        answer = explained(impatient, path, **{name: "apple"}, limit=1, why_not=1, project="demo")
-        assert answer["explain"]["degraded"] is True
-        assert answer["explain"]["method"] == "recency"
-        (row,) = answer["results" if path == "/search" else "recent_observations"]
-        assert row["explain"]["method"] == "recency"
-        assert answer["explain"]["why_not"] == {"id": 1, "reason": "recency", "older": True}
+    (search,) = collector.all("memory.search")
+    degraded, brief = collector.all("memory.fetch_context")
+    assert search.attributes["memory.search.degraded"] is True
+    assert degraded.attributes["memory.context.degraded"] is True
+    assert "memory.context.max_tokens" not in degraded.attributes
+    told = {name.removeprefix("memory.context."): it for name, it in brief.attributes.items()}
+    assert "degraded" not in told
+    assert "max_chars" not in told
+    assert (told["max_tokens"], told["used_tokens"], told["used_chars"]) == (8, 7, 27)
+    assert told["left_out_count"] == 1
 
 
 @pytest.mark.sqlite_files
@@ -104,29 +109,3 @@ def test_an_explanation_that_takes_too_long_is_left_out_and_said_to_be(
     assert [sorted(hit["explain"]) for hit in answer["results"]] == [
         ["id", "matched", "method", "place", "rank", "tier"]
     ]
-
-
-def test_spans_say_that_an_answer_is_degraded_or_corrected() -> None:
-    query = understood("kafkaa").corrected({"kafkaa": ("kafka",)})
-    slow = SearchResult(query=query, is_degraded=True)
-
-    assert operations.search_span("x", Filter(), slow)["memory.search.degraded"] is True
-    assert operations.search_span("x", Filter(), SearchResult())["memory.search.degraded"] is None
-    told = operations.context_span("x", Filter(), Context(found=slow))
-    assert told["memory.context.degraded"] is True
-    assert told["memory.context.corrected_count"] == 1
-    plain = operations.context_span("x", Filter(), Context())
-    assert plain["memory.context.degraded"] is None
-    assert plain["memory.context.corrected_count"] is None
-
-
-def test_a_span_says_what_a_budget_left_out() -> None:
-    budget = Budget(max_tokens=5)
-    told = packed(Context(summaries=("a", "b" * 90)), budget)
-
-    assert operations.budget_span(budget, told) == {
-        "memory.context.max_tokens": 5, "memory.context.max_chars": None,
-        "memory.context.used_tokens": 1, "memory.context.used_chars": 4,
-        "memory.context.left_out_count": 1,
-    }  # fmt: skip
-    assert operations.budget_span(Budget(), told) == {}

@@ -1,10 +1,7 @@
 """What memory answers in front of everything else is, byte for byte, what the long way answers."""
 
 import gc
-import logging
-import random
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -25,10 +22,6 @@ from ..support.service import observation, serving
 
 __all__ = ["counted"]
 
-CALLS = 100  # of our functions, of one request
-STATEMENTS = 1  # which looks whether anybody has written
-SEED = 7
-
 
 def test_a_word_counts_once_among_the_most_that_are_looked_for(
     tmp_path: Path, counted: Counted
@@ -45,37 +38,6 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         found = {it["content"] for it in answer.json()["recent_observations"]}
         assert found == {"zebra", words[0]}
         assert len({*both(service, path)}) == 1
-
-
-@pytest.mark.heavy
-def test_new_prompts_of_a_project_with_pins_and_globals_take_few_calls(
-    tmp_path: Path, counted: Counted, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As performance is: what is general comes back, call by call.
-
-    Of prompts that never came before, in words that all have come.
-    """
-    caplog.set_level(logging.WARNING)  # under pytest a log line takes other calls than else
-    chance = random.Random(SEED)  # noqa: S311 - the same each time
-    words = [f"w{chr(97 + it % 26)}{chr(97 + it // 26)}x" for it in range(60)]
-    with serving(tmp_path / "memory.db") as service:
-        for number in range(100):
-            service.save(
-                " ".join(chance.choices(words, k=30)), title=f"t{number}", project="heron",
-                scope="global" if number % 20 == 0 else "project", pinned=number % 40 == 1,
-            )  # fmt: skip
-        for path, name, length in (("/context", "query", 45), ("/search", "q", 3)):
-            asked = f"{path}?project=heron&{name}="
-            held(service, counted, f"{asked}{'+'.join(words[:40])}")
-            for _ in range(160):  # until each line was rendered once
-                service.http.get(f"{asked}{'+'.join(chance.sample(words, length))}&limit=20")
-            counted.functions.clear()
-            counted.statements.clear()
-            for _ in range(20):
-                service.http.get(f"{asked}{'+'.join(chance.sample(words, length))}")
-            assert len(counted.functions) == 20
-            assert max(counted.functions) <= CALLS
-            assert max(counted.statements) == STATEMENTS
 
 
 @pytest.mark.slow
@@ -226,20 +188,3 @@ def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Count
         assert counted.answered > 30
         assert statuses.count(200) == 59  # and the save
         assert set(statuses[59:]) == {429}
-
-
-@pytest.mark.heavy
-def test_who_takes_no_answer_is_given_no_more(tmp_path: Path, counted: Counted) -> None:
-    path, many = "/context?project=heron&query=rollback&limit=20", 4_000
-    with serving(tmp_path / "memory.db") as service:
-        for number in range(20):
-            service.save(f"rollback {number} " + "worker " * 60, project="heron")
-        held(service, counted, path)
-        before, size = counted.answered, len(service.http.get(path).content)
-        with wire(service.url, receive_buffer=4_096) as connection:
-            asked = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
-            with suppress(ConnectionError):  # it may be cut off
-                for _ in range(many):
-                    connection.send(asked)
-            service.http.get("/stats").raise_for_status()
-        assert (counted.answered - before) * size < 16 * 2**20  # what the kernel holds, and 64 KiB

@@ -1,33 +1,79 @@
 """One of the best gains by those of them that were saved just after it in its session."""
 
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from ..support.recall import context, explained, search
-from ..support.service import START, Service, serving
+from ..support.recall import context, explained
+from ..support.samples import for_each
+from ..support.service import START, Service, lasting, serving
 from ..support.stores import entry, store
 
+__all__ = ["lasting"]
 
-def followers(service: Service, text: str = "apple") -> dict[str, list[tuple[int, float]]]:
-    """By title, the memories that add to a score, and the weight of each."""
-    rows = explained(service, "/context", project="demo", query=text, limit=40)
+HOUR = timedelta(hours=1)
+
+
+Saved = tuple[str, dict[str, object]]
+NUMBERS = count()
+
+
+def followers(service: Service, project: str) -> dict[str, list[tuple[str, float]]]:
+    """By title, the titles of those that add to a memory's score, and the weight of each."""
+    asked = {"project": project, "query": "apple", "limit": 40}
+    rows = explained(service, "/context", **asked)["recent_observations"]
+    titles = {row["explain"]["id"]: row["title"] for row in rows}
     return {
-        row["title"]: [(it["id"], it["weight"]) for it in row["explain"].get("following", [])]
-        for row in rows["recent_observations"]
+        row["title"]: [(titles[it["id"]], it["weight"]) for it in row["explain"]["following"]]
+        for row in rows
+        if "following" in row["explain"]
     }
 
 
-def test_a_memory_gains_by_the_next_two_of_its_session(service: Service) -> None:
-    for title in ("first", "second", "third", "fourth"):
-        service.save(f"apple {title}", title=title)
-    service.save("apple elsewhere", title="elsewhere", session_id="another")
+def apples(*titles: str, **others: dict[str, object]) -> list[Saved]:
+    return [(it, {"content": f"apple {it}"} | others.get(it, {})) for it in titles]
 
-    assert followers(service) == {
-        "first": [(2, 0.1), (3, 0.05)], "second": [(3, 0.1), (4, 0.05)], "third": [(4, 0.1)],
-        "fourth": [], "elsewhere": [],
-    }  # fmt: skip
+
+FOUR = ("first", "second", "third", "fourth")
+# What is saved, which of it is deleted or how much time passes, and who gains by whom.
+GAINS: dict[str, tuple[list[Saved], str, dict[str, list[tuple[str, float]]]]] = {
+    "by the next two of its session": (
+        apples(*FOUR, "elsewhere", elsewhere={"session_id": "another"}), "",
+        {"first": [("second", 0.1), ("third", 0.05)], "second": [("third", 0.1), ("fourth", 0.05)],
+         "third": [("fourth", 0.1)]},
+    ),
+    # With more than 80 words nothing is borrowed from those before.
+    "not by one that does not match": (
+        apples(*FOUR[:3], second={"content": "pears " * 81}), "", {"first": [("third", 0.05)]},
+    ),
+    "not by a deleted one, whose place is taken": (
+        apples(*FOUR[:3]), "second", {"first": [("third", 0.1)]},
+    ),
+    "not by an expired one, which keeps its place": (
+        apples(*FOUR[:3], second={"expires_at": (START + HOUR).isoformat()}), "an hour",
+        {"first": [("third", 0.05)]},
+    ),
+    "not by one of another scope": (
+        apples(*FOUR[:3], second={"scope": "team"}), "", {"first": [("third", 0.1)]},
+    ),
+}  # fmt: skip
+
+
+@for_each("name", GAINS)
+def test_a_memory_gains_by_those_that_follow_it(lasting: Service, name: str) -> None:
+    saved, gone, expected = GAINS[name]
+    project, ids = f"p{next(NUMBERS)}", dict[str, object]()
+    for title, fields in saved:
+        session = f"{project} {fields.get('session_id', '')}"
+        body = {**fields, "title": title, "project": project, "session_id": session}
+        ids[title] = lasting.save(**body)["id"]  # type: ignore[arg-type]
+    lasting.clock.now = START + HOUR if gone == "an hour" else START
+    if gone in ids:
+        lasting.http.delete(f"/observations/{ids[gone]}")
+
+    assert followers(lasting, project) == expected
 
 
 def test_what_it_gains_is_a_part_of_the_score_that_they_have_without_it(service: Service) -> None:
@@ -54,61 +100,14 @@ def test_it_is_sought_by_what_follows_though_others_have_the_same_words(service:
     assert found.index("followed") < found.index("alone")
 
 
-def test_one_that_does_not_match_or_is_deleted_adds_nothing(service: Service) -> None:
-    for title in ("first", "second", "third", "fourth"):
-        # With more than 80 words nothing is borrowed from those before.
-        service.save("pears " * 81 if title == "second" else f"apple {title}", title=title)
-
-    assert followers(service)["first"] == [(3, 0.05)]
-    service.http.delete("/observations/2")
-    assert followers(service)["first"] == [(3, 0.1), (4, 0.05)]
-
-
-def test_an_expired_one_adds_nothing_and_keeps_its_place(service: Service) -> None:
-    end = (START + timedelta(hours=1)).isoformat()
-    service.save("apple one", title="first")
-    service.save("apple two", title="second", expires_at=end)
-    service.save("apple three", title="third")
-    service.save("apple four", title="fourth")
-
-    assert followers(service)["first"] == [(2, 0.1), (3, 0.05)]
-    service.clock.advance(hours=1)
-    assert followers(service)["first"] == [(3, 0.05)]
-
-
-def test_those_of_another_scope_do_not_follow(service: Service) -> None:
-    service.save("apple one", title="first")
-    service.save("apple two", title="second", scope="team")
-    service.save("apple three", title="third")
-
-    assert followers(service)["first"] == [(3, 0.1)]
-
-
 @pytest.mark.slow
 def test_only_the_twenty_best_gain_and_give(service: Service) -> None:
     for number in range(24):
         service.save(f"apple {'pears ' * (81 + number)}", title=f"{number:02}")
 
-    gained = [title for title, given in followers(service).items() if given]
+    gained = [*followers(service, "demo")]
 
     assert gained == [f"{number:02}" for number in range(19)]  # none of the best follows the last
-
-
-@pytest.mark.heavy
-def test_the_order_is_the_same_under_every_limit(service: Service) -> None:
-    for number in range(30):
-        service.save(
-            f"apple{' pears' * (number % 7)}", title=f"{number}", session_id=f"{number % 3}"
-        )
-    longest = [hit["id"] for hit in search(service, "apple zebra", limit=30)]
-
-    for limit in (1, 2, 5, 19, 20, 21):
-        assert [hit["id"] for hit in search(service, "apple zebra", limit=limit)] == longest[:limit]
-    for place, id_ in enumerate(longest, start=1):
-        asked = {"q": "apple zebra", "limit": 1, "why_not": id_}
-        assert (
-            service.http.get("/search", params=asked).json()["explain"]["why_not"]["place"] == place
-        )
 
 
 def test_where_every_word_is_asked_for_none_gains(service: Service) -> None:
@@ -138,4 +137,4 @@ def test_it_can_be_left_out(path: Path) -> None:
     with serving(path, MEMORY_RECALL_WITHOUT="following") as service:
         service.save("apple one", title="first")
         service.save("apple two", title="second")
-        assert followers(service) == {"first": [], "second": []}
+        assert followers(service, "demo") == {}

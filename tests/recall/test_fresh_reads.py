@@ -7,10 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
-from ..support.another import second_process
+from ..support.another import another
 from ..support.fast_reads import Counted, both, counted, held
 from ..support.process import run
-from ..support.service import PLAIN, observation, serving
+from ..support.service import PLAIN, serving
 
 __all__ = ["counted"]
 
@@ -57,7 +57,7 @@ def test_the_next_answer_is_of_what_a_command_has_made_of_the_projects(
 def test_no_request_that_began_after_a_save_misses_it_while_many_ask(
     tmp_path: Path, counted: Counted, saves: int
 ) -> None:
-    """Readers that never pause; a process and the service itself save by turns."""
+    """Readers that never pause; another program and the service itself save by turns."""
     path, acknowledged, is_over = tmp_path / "memory.db", list[int](), threading.Event()
 
     def read(which: str) -> int:
@@ -70,18 +70,18 @@ def test_no_request_that_began_after_a_save_misses_it_while_many_ask(
                 asked += 1
         return asked
 
-    with serving(path) as service, second_process(path) as second:
+    with serving(path) as service, another(path) as other:
         acknowledged.append(int(str(service.save("zebra", project="heron", title="0")["id"])))
         held(service, counted, SEARCH)
         with ThreadPoolExecutor(2) as threads:
             readers = [threads.submit(read, it) for it in ("", "+zebra")]
             try:
                 for number in range(saves):
-                    body = observation("zebra", project="heron", title=f"t{number}")
+                    fields = {"project": "heron", "title": f"t{number}"}
                     if number % 8 == 7:
-                        acknowledged.append(second("save", **body).id)
+                        acknowledged.append(other.save("zebra", **fields).id)
                     else:
-                        acknowledged.append(int(str(service.save(**body)["id"])))  # type: ignore[arg-type]
+                        acknowledged.append(int(str(service.save("zebra", **fields)["id"])))
             finally:
                 is_over.set()
             assert all(it.result() > 0 for it in readers)

@@ -17,22 +17,6 @@ def entry_of(texts: Iterable[str]) -> Entry:
     return Entry.of_fields([it.split() for it in texts])
 
 
-def test_lines_are_forgotten_before_the_memories_that_they_show() -> None:
-    cache = IndexCache()
-    index = DatabaseIndex(cache, Vocabulary(WEIGHTS), entry_of)
-    memory = Row(MemoryId(1), 1, None, 0, None, None)
-    draft = drafted(AREA, [(memory, entry_of(["rollback"]).stored)], index.vocabulary)
-    assert index.install(1, LoadPlan(PART, None, False), [draft], Totals.of(1, 1))
-    area = index.parts[PART].areas[AREA]
-    cache.most = cache.size
-    area.remember(area.lines, memory.id, b"rollback")
-
-    cache.make_room()
-
-    assert index.parts[PART].areas[AREA] is area
-    assert area.lines == {}
-
-
 class Compared(str):
     """A stem that counts how often it is compared with others."""
 

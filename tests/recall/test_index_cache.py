@@ -346,34 +346,6 @@ def test_a_word_with_many_marks_has_a_term_that_goes_with_it(path: Path, gone: A
     side_by_side(path, play)
 
 
-def test_words_with_many_marks_take_no_place_of_a_misspelt_one(path: Path) -> None:
-    async def play(sides: Sides) -> None:
-        marked = "".join(it if it == " " else it + 12 * ACUTE for it in "zebra heron stork crane")
-        await sides.save(marked)
-        await sides.save("rollback", title="u")
-        await sides.hold("zebra")
-        found = await sides.found("zebra heron stork crane rolback")
-        assert dict(found)[2] < 0
-
-    side_by_side(path, play)
-
-
-@pytest.mark.heavy
-def test_prompts_alone_let_memory_grow_to_its_bound_and_no_further(path: Path) -> None:
-    most, slack = 260_000, 5_000
-
-    async def play(sides: Sides) -> None:
-        words = [f"w{chr(97 + n % 26)}{chr(97 + n // 26 % 26)}x" for n in range(600)]
-        for at in range(0, 600, 30):
-            await sides.save(" ".join(words[at : at + 30]), title=str(at))
-        await sides.hold(words[0])
-        for at in range(0, 600, 6):
-            await sides.found(" ".join(words[at : at + 6]))
-            assert sides.cache.size < most + slack
-
-    side_by_side(path, play, most=most)
-
-
 @pytest.mark.slow
 @pytest.mark.representative(1)
 @pytest.mark.parametrize("seed", range(2))
@@ -403,52 +375,30 @@ def test_memory_fts5_and_a_look_at_each_text_correct_alike(
 
 @pytest.mark.slow
 def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(path: Path) -> None:
-    held = IndexCache(40_000)
-    clock = Clock()
+    most = 40_000
 
-    async def asked(engine: SqliteEngine, times: int = 2, text: str = "zebra") -> int:
-        recall = Recall(engine=engine)
-        for _ in range(times):
-            found = await recall.search(OPERATOR, text, Filter(project=Project("demo")), 5)
-        return len(found.hits)
+    async def play(sides: Sides) -> None:
+        held = sides.cache
+        for text in ("zebra one", "zebra two"):
+            await sides.save(text)
+        await sides.hold("zebra")
+        assert held.size <= most
 
-    async def until_held(engine: SqliteEngine, text: str = "zebra") -> None:
-        for _ in range(1_000):
-            if held.size:
-                return
-            await asked(engine, 1, text)
-        raise AssertionError("It was never read into memory.")
+        await sides.engine.write(OPERATOR, saves.erase, MemoryId(1))
+        assert held.size == 0
+        await save(sides.stored, "zebra three")
+        await sides.hold("zebra")
+        assert len(await sides.found("three")) == 2
 
-    async def whole() -> None:
-        async with (
-            SqliteEngine.opened(path, clock=clock, index_cache=held) as engine,
-            SqliteEngine.opened(path, clock=clock) as elsewhere,
-        ):
-            for text in ("zebra one", "zebra two"):
-                await save(engine, text)
-            assert await asked(engine, 1) == 2
-            await until_held(engine)
-            assert await asked(engine) == 2
-            assert held.size <= 40_000
+        await sides.stored.write(OPERATOR, saves.erase, MemoryId(2))
+        assert held.size > 0
+        await sides.engine.scrub_file(OPERATOR)
+        assert held.size == 0
 
-            await engine.write(OPERATOR, saves.erase, MemoryId(1))
-            assert held.size == 0
-            assert await asked(engine, 1) == 1
+        for number in range(40):
+            words = " ".join(f"word{number * 100 + it}" for it in range(100))
+            await sides.save(f"zebra {words}")
+            await sides.found("zebra")
+            await asyncio.to_thread(until, lambda: held.size <= most)
 
-            await save(elsewhere, "zebra three")
-            await until_held(engine)
-            assert await asked(engine) == 2
-            assert await asked(engine, text="three") == 1
-
-            await elsewhere.write(OPERATOR, saves.erase, MemoryId(2))
-            assert held.size > 0
-            await engine.scrub_file(OPERATOR)
-            assert held.size == 0
-
-            for number in range(40):
-                words = " ".join(f"word{number * 100 + it}" for it in range(100))
-                await save(engine, f"zebra {words}")
-                await asked(engine, 3)
-                await asyncio.to_thread(until, lambda: held.size <= 40_000)
-
-    asyncio.run(whole())
+    side_by_side(path, play, most=most)

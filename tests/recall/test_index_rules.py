@@ -1,9 +1,5 @@
 """An index that was made by other rules is made anew at the start, whole or not at all."""
 
-import signal
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,21 +9,19 @@ from agentops_memory.memory.space import MOST_PROJECTS
 from agentops_memory.recall.features import ALL, INDEXED, Feature
 from agentops_memory.recall.stems import rules
 from agentops_memory.recall.text import borrowed, borrows
-from agentops_memory.sqlite.connection import APPLICATION_ID, connect
-from agentops_memory.sqlite.migrate import migrated, statements
+from agentops_memory.sqlite.migrate import migrated
 
 from ..support.another import another
 from ..support.engines import rows
-from ..support.files import NOW, assert_index_is_whole, assert_sound, beside, old_texts
+from ..support.files import NOW, assert_index_is_whole, old_texts
 from ..support.original import original
-from ..support.process import run
 from ..support.recall import search, titles
 from ..support.service import Service, observation, serving
 
 # Other techniques
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("without", sorted(INDEXED - {Feature.PRIOR}))
 def test_a_file_made_without_a_technique_is_indexed_anew_with_it(path: Path, without: str) -> None:
@@ -135,135 +129,7 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
     assert_index_is_whole(path)
 
 
-# The first format
-
-
-@pytest.mark.heavy
-def test_a_file_of_the_first_format_is_brought_to_the_second(path: Path) -> None:
-    first_format(path)
-
-    migrated(path, NOW)
-
-    assert_sound(path, live=39)
-    assert rows(path, "SELECT number FROM partitions") == [(0,), (1,)]
-    assert beside(path) == []
-    with serving(path) as service:
-        everywhere = {"g0", "g1", "g2"}
-        for text in ("apple", "appel", "zebra", "walrus"):
-            found = set(titles(search(service, text, project="p3")))
-            assert found == everywhere | {"p3", "p3 team", "p3 own"}
-            assert set(titles(search(service, text, project="never"))) == everywhere
-        assert search(service, "mulberry") == []
-        service.http.delete("/observations/1", params={"hard": "true"})
-        service.save("apple of a new one", title="new", project="p12")
-    assert_index_is_whole(path)
-
-
 @pytest.mark.slow
-def test_a_file_of_the_first_format_may_be_empty(path: Path) -> None:
-    with at_first_format(path):
-        pass
-
-    migrated(path, NOW)
-
-    assert_sound(path, live=0)
-    with serving(path) as service:
-        service.save("apple")
-    assert_sound(path, live=1)
-
-
-@pytest.mark.heavy
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("point", ["make_all", "drop_all", "rebuild", "COMMIT"])
-def test_an_index_whose_making_is_killed_is_used_as_it_was(path: Path, point: str) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="context") as service:
-        told(service)
-
-    killed_at(path, point)
-
-    before = rows(path, "SELECT * FROM memories_fts_0_data")
-    with serving(path, MEMORY_RECALL_WITHOUT="context") as service:
-        assert found_by_all(service) == WITH_ALL | {"zebra": {"question"}}
-    assert rows(path, "SELECT * FROM memories_fts_0_data") == before
-    with serving(path) as service:
-        assert found_by_all(service) == WITH_ALL
-    assert_index_is_whole(path)
-
-
-# Helpers
-
-
-@contextmanager
-def at_first_format(path: Path) -> Iterator[sqlite3.Connection]:
-    """A new file as the first migration leaves it, to write into."""
-    with closing(connect(path)) as database:
-        database.execute("PRAGMA journal_mode = WAL")
-        for statement in statements(1):
-            database.execute(statement)
-        database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        database.execute("PRAGMA user_version = 1")
-        yield database
-
-
-def first_format(path: Path) -> None:
-    """A file of the first format: twelve projects, a team in each, global and deleted memories."""
-    with at_first_format(path) as database:
-        for space, (project, scope, title) in enumerate(spaces(), 1):
-            database.execute("INSERT INTO spaces VALUES (?, ?, ?)", (space, project, scope))
-            database.execute(
-                "INSERT OR IGNORE INTO sessions (id, project, started_at) VALUES (?, ?, 0)",
-                (f"s-{project}", project),
-            )
-            for at, content in enumerate((f"apple {title} zebra", "the mulberry")):
-                database.execute(
-                    """INSERT INTO memories (uid, space_id, session_id, type, title, content, tags,
-                                             content_hash, last_seen_at, created_at, updated_at,
-                                             deleted_at)
-                       VALUES (?, ?, ?, 't', ?, ?, '["walrus"]', '', 0, 0, 0, ?)""",
-                    (f"{title} {at}", space, f"s-{project}", title, content, 0 if at else None),
-                )
-        database.execute("INSERT INTO memories_fts (memories_fts) VALUES ('rebuild')")
-
-
-def spaces() -> Iterator[tuple[str, str, str]]:
-    """The spaces of that file, and the title of the memories in each."""
-    for number in range(3):
-        yield f"p{number}", "global", f"g{number}"
-    for number in range(12):
-        for scope, title in (("project", ""), ("team", " team"), ("personal", " own")):
-            yield f"p{number}", scope, f"p{number}{title}"
-
-
-KILLED = """
-import os, signal, sys
-from datetime import UTC, datetime
-from pathlib import Path
-from agentops_memory.sqlite import partitions
-from agentops_memory.sqlite import migrate
-
-def kill(*_, **__):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-point = sys.argv[2]
-if point == "COMMIT":
-    connect = migrate.connect
-    def traced(*args, **options):
-        database = connect(*args, **options)
-        database.set_trace_callback(lambda text: kill() if text == "COMMIT" else None)
-        return database
-    migrate.connect = traced
-else:
-    setattr(partitions.Partitions, point, kill)
-migrate.migrated(Path(sys.argv[1]), datetime.now(UTC))
-"""
-
-
-def killed_at(path: Path, point: str) -> None:
-    """A start in a process that is killed when it comes to the point."""
-    assert run(str(path), point, code=KILLED).returncode == -signal.SIGKILL
-
-
-@pytest.mark.heavy
 def test_a_process_by_other_rules_is_refused_its_writes(path: Path) -> None:
     with serving(path) as old:
         old.save("secret plan", tags=["hidden"])

@@ -1,7 +1,6 @@
 """Lists of hits become one by reciprocal rank."""
 
 from collections import Counter
-from collections.abc import Sequence
 from fractions import Fraction
 
 from hypothesis import given
@@ -32,31 +31,7 @@ def test_places_count_by_their_reciprocals_and_ids_break_ties(
     assert [one.memory.id for one in found] == expected
 
 
-@given(lists=LISTS)
-def test_each_list_keeps_its_order_and_tells_its_places(lists: list[list[int]]) -> None:
-    apart = [[100 * at + id_ for id_ in ids] for at, ids in enumerate(lists)]
-
-    found = fused([list(map(hit, ids)) for ids in apart], 100)
-
-    for ids in apart:
-        assert [one.memory.id for one in found if one.memory.id in ids] == ids
-        places = [one.place for one in found if one.memory.id in ids]
-        assert places == list(range(1, len(ids) + 1))
-
-
-def test_the_first_of_each_come_before_the_second_of_any() -> None:
-    assert ids_of(fused([hits(7, 1), hits(5, 2), hits(6)], 10)) == [5, 6, 7, 1, 2]
-
-
 # Helpers
-
-
-def hits(*ids: int) -> list[Hit]:
-    return list(map(hit, ids))
-
-
-def ids_of(found: Sequence[Hit]) -> list[int]:
-    return [one.memory.id for one in found]
 
 
 def hit(id_: int) -> Hit:

@@ -71,7 +71,6 @@ LENT: dict[str, tuple[list[Saved], dict[str, list[int]]]] = {
     ),
     "not by what comes after it": ([QUESTION, "On Friday, by the walrus"], {"walrus": [2]}),
     "not from another session": ([(QUESTION, {"session_id": "b"}), ANSWER], {"zebra": [1]}),
-    "not from another project": ([(QUESTION, {"project": "b"}), ANSWER], {"zebra": []}),
     "not from another scope": ([(QUESTION, {"scope": "team"}), ANSWER], {"zebra": [1]}),
     "not from a global memory": ([(QUESTION, {"scope": "global"}), ANSWER], {"zebra": [1]}),
     "across what lies between and elsewhere": (
@@ -88,23 +87,12 @@ LENT: dict[str, tuple[list[Saved], dict[str, list[int]]]] = {
     "the last thirty words of each": (
         [*FIRST, ANSWER], {"zebra": [1, 2, 3], "emu": [2, 3], "first": [1, 2]},
     ),
-    "no word before the last thirty": (
-        [*(f"{it} w29" for it in FIRST), ANSWER], {"zebra": [1], "emu": [2]},
-    ),
-    "two characters of a script without spaces as a word": (
-        ["猫狗" + "数" * 58, "鸟鱼" + "数" * 60, "据" * 160],
-        {"猫狗": [1, 2, 3], "鸟鱼": [2]},
-    ),
     "to 160 characters of such a script and not to 161": (
         ["马牛", "库" * 160, "库" * 161], {"马牛": [1, 2]},
     ),
     "no half of a word": (
         [f"lionhearted {'z' * 1000} {'z' * 194}", ANSWER],
         {"lionhearted": [1], "rted": [], "z" * 194: [1, 2]},
-    ),
-    "no half of a word of two bytes a letter": (
-        [f"lionhearted {'é' * 1000} {'é' * 194}", ANSWER],
-        {"lionhearted": [1], "rted": [], "é" * 194: [1, 2]},
     ),
     "no title and no tags": (
         [("a question", {"title": "zebra", "tags": ["walrus"]}), ANSWER],
@@ -156,15 +144,10 @@ DONE: dict[str, tuple[list[Deed], dict[str, list[int]]]] = {
     "restored": (
         [("delete", 2, None), ("restore", 2, None)], {"zebra": [2, 3, 4], "apple": [1, 2, 3]},
     ),
-    "deleted with its neighbours": (
-        [("delete", 3, None), ("delete", 2, None), ("delete", 4, None)],
-        {"zebra": [], "cherry": [], "damson": [], "apple": [1, 5]},
-    ),
     "restored without its neighbours": (
         [("delete", 3, None), ("delete", 2, None), ("delete", 4, None), ("restore", 2, None)],
         {"zebra": [2, 5]},
     ),
-    "grown": ([("amend", 3, "word " * 81)], {"zebra": [2, 4]}),
     "grown and shrunk": (
         [("amend", 3, "word " * 81), ("amend", 3, "cherry again")], {"zebra": [2, 3, 4]},
     ),

@@ -20,12 +20,7 @@ __all__ = ["counted"]
 SEARCH, CONTEXT = "/search?project=heron&q=rollback", "/context?project=heron&query=rollback"
 TAMPERED = {
     "of another text": "UPDATE memory_stems SET stems = '1 stork' WHERE memory_id = 1",
-    "as many, but others": "UPDATE memory_stems SET stems = replace(stems, 'rollback', 'zzz')",
-    "none": "UPDATE memory_stems SET stems = ''",
-    "a number that is none": "UPDATE memory_stems SET stems = 'xyz rollback'",
-    "a number below zero": "UPDATE memory_stems SET stems = '-1 rollback'",
     "a number beyond all": "UPDATE memory_stems SET stems = '" + "f" * 90 + " rollback'",
-    "twice": "UPDATE memory_stems SET stems = stems || char(10) || stems",
     "only separators": "UPDATE memory_stems SET stems = char(10) || '   ' || char(10)",
     "gathered of another text": "INSERT INTO area_stems SELECT area, 3, ' zzz ' FROM spaces",
     "gathered and no UTF-8": "INSERT INTO area_stems SELECT area, 3, CAST(x'20ff20' AS TEXT)"

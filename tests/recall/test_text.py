@@ -2,11 +2,8 @@
 
 # ruff: noqa: RUF001 - signs that look like ASCII ones are what is tested
 
-import sqlite3
 import unicodedata
-from contextlib import closing
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,43 +75,12 @@ def test_piled_up_marks_are_dropped_before_they_are_sorted() -> None:
     assert len(indexed(zalgo)) < 50
 
 
-@pytest.mark.heavy
-def test_every_letter_is_a_word_to_the_index_as_it_is_to_us() -> None:
-    letters = [chr(point) for point in range(0x10000) if chr(point).isalnum()]
-    with closing(sqlite3.connect(":memory:")) as database:
-        database.execute(
-            """CREATE VIRTUAL TABLE texts USING fts5 (
-                   text,
-                   tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'")"""
-        )
-        database.executemany(
-            "INSERT INTO texts (rowid, text) VALUES (?, ?)",
-            ((ord(letter), indexed(f"x{letter}y")) for letter in letters),
-        )
-        lost = [
-            letter
-            for letter in letters
-            if not database.execute(
-                "SELECT 1 FROM texts WHERE texts MATCH ? AND rowid = ?",
-                (" ".join(f'"{word}"' for word in indexed(f"x{letter}y").split()), ord(letter)),
-            ).fetchone()
-        ]
-
-    assert lost == []
-
-
 def test_a_project_has_one_name_and_what_cannot_be_one_is_left_alone() -> None:
     names = ["Café", " café ", "CAFE\u0301", "\u2003cafe\u0301\n"]
 
     assert {project_name(name) for name in names} == {"café"}
 
     assert project_name("A" * 100_000) == "A" * 100_000
-
-
-@EXAMPLES
-@given(anything)
-def test_folding_a_project_twice_changes_nothing(name: str) -> None:
-    assert project_name(project_name(name)) == project_name(name)
 
 
 def test_a_text_is_cleaned_hashed_and_cut_by_its_code_points() -> None:

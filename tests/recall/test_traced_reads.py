@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from agentops_memory.telemetry.logs import JsonFormatter
 
-from ..support.fast_reads import LONG_WAY, Counted, both, counted, held
+from ..support.fast_reads import LONG_WAY, Counted, counted, held
 from ..support.otlp import Collector, ReceivedSpan
 from ..support.service import Service
 from ..telemetry.test_logs import Lines, lines
@@ -152,33 +152,9 @@ def test_what_is_remembered_of_events_is_forgotten_with_the_rules(
     assert KEY not in str(one)
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    "variables",
-    [{"OTEL_SPAN_EVENT_COUNT_LIMIT": "1"}, {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "3"}],
-    ids=str,
-)
-def test_limits_of_the_sdk_hold_for_every_read(
-    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
-) -> None:
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    with traced(tmp_path) as (service, received):
-        fill(service)
-        for _ in range(3):
-            service.http.get(url("/context", {"query": "rollback"})).raise_for_status()
-        spans = received().all("memory.fetch_context")
-
-    assert counted.answered == 0
-    for span in spans:
-        texts = [it for it in span.attributes.values() if isinstance(it, str)]
-        assert len(span.events) == 1 or max(map(len, texts)) == 3
-    assert len(spans) == 3
-
-
 @pytest.mark.slow
-def test_the_sampler_of_the_environment_decides(
-    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
+def test_the_sampler_of_the_environment_and_the_caller_decide(
+    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, lines: Lines
 ) -> None:
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
     monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0")
@@ -187,11 +163,14 @@ def test_the_sampler_of_the_environment_decides(
         asked = url("/context", {"query": "rollback"})
         held(service, counted, asked)
         memory = answered(service, counted, asked, "9" * 32)
+        print_from_now_on(lines)
+        answered(service, counted, asked, "4" * 32, flags="00")
         collector = received()
 
     one, other = trees(collector, "9" * 32, memory)
     assert one == other
     assert {it.trace for it in collector.spans} == {"9" * 32}
+    assert {it["trace_id"] for it in _requests(lines)} == {"4" * 32}
 
 
 @pytest.mark.slow
@@ -219,44 +198,6 @@ def test_an_empty_context_from_memory_is_a_span(tmp_path: Path, counted: Counted
     assert one == other
     assert one[3]["memory.context.result_count"] == 0
     assert one[6] == "a=1,b=2"
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("header", [None, "00-zz-zz-01", f"00-{'0' * 32}-{'0' * 16}-01"])
-def test_a_held_read_without_a_caller_is_a_trace_of_its_own(
-    tmp_path: Path, counted: Counted, header: str | None
-) -> None:
-    with traced(tmp_path) as (service, received):
-        fill(service)
-        asked = url("/search", {"q": "rollback"})
-        for _ in range(ATTEMPTS):
-            before = counted.answered
-            both(service, asked, {"traceparent": header} if header else {})
-            if counted.answered > before:
-                break
-        spans = received().spans
-
-    assert counted.answered == 1
-    told = [it for it in spans if it.name == "memory.search"][-2:]
-    assert [it.parent for it in told] == ["", ""]
-    assert len({it.trace for it in told}) == 2
-    one, other = (_tree(spans, it) for it in told)
-    assert one == other
-
-
-@pytest.mark.slow
-def test_a_caller_that_samples_nothing_gets_no_spans(
-    tmp_path: Path, counted: Counted, lines: Lines
-) -> None:
-    with traced(tmp_path) as (service, received):
-        fill(service)
-        asked = url("/context", {"query": "rollback"})
-        held(service, counted, asked)
-        print_from_now_on(lines)
-        answered(service, counted, asked, "4" * 32, flags="00")
-        assert not [it for it in received().spans if it.trace == "4" * 32]
-
-    assert {it["trace_id"] for it in _requests(lines)} == {"4" * 32}
 
 
 @pytest.mark.slow

@@ -1,27 +1,20 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
-import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
 from itertools import count, product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from agentops_memory.recall import stems
 from agentops_memory.recall.query import is_one_edit
-from agentops_memory.recall.stems import TOKENIZER, Stems, by_letter, halves, likely_in
+from agentops_memory.recall.stems import Stems, by_letter, halves, likely_in
 
 from ..support.files import assert_index_is_whole, imported
 from ..support.recall import context, explained, search
-from ..support.samples import examples, for_each
+from ..support.samples import for_each
 from ..support.service import Service, lasting, observation
 
 __all__ = ["lasting"]
 
-EXAMPLES = examples(200)
 Saved = tuple[str, dict[str, Any]]
 
 
@@ -236,57 +229,6 @@ def test_a_stem_that_is_only_borrowed_is_no_likely_one() -> None:
 
     assert line == " abbey~ abbot "
     assert [*likely_in(line, "abbox")] == ["abbot"]
-
-
-word = st.one_of(
-    st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=12),
-    st.builds(
-        "".join,
-        st.tuples(
-            st.text("bcdfglmnrst", min_size=1, max_size=4),
-            st.sampled_from(["a", "e", "io", "y", "ou"]),
-            st.text("bcdfglmnrst", max_size=3),
-            st.sampled_from(["", "s", "es", "ed", "ing", "ies", "ness", "ational", "ly", "ement"]),
-        ),
-    ),
-    st.text("àéîõüçñøåž", min_size=1, max_size=8),
-    st.text("абвгдежзийклмн", min_size=1, max_size=8),
-    st.text("0123456789abc", min_size=1, max_size=8),
-    st.text("αβγδאבגדابتकखग", min_size=1, max_size=6),
-)
-
-
-@pytest.mark.slow
-@EXAMPLES
-@given(words=st.lists(word, min_size=1, max_size=20))
-def test_a_form_finds_the_word_in_the_index(words: list[str]) -> None:
-    with closing(Stems()) as learner, closing(sqlite3.connect(":memory:")) as database:
-        forms = learner.forms(words)
-        database.execute(f'CREATE VIRTUAL TABLE texts USING fts5 (text, tokenize = "{TOKENIZER}")')
-        lost = [word for word, form in forms.items() if form and not finds(database, word, form)]
-
-    assert lost == []
-    assert forms.keys() == set(words)
-    assert "" not in {form for word, form in forms.items() if word.isascii()}
-
-
-def finds(database: sqlite3.Connection, text: str, match: str) -> bool:
-    database.execute("INSERT OR REPLACE INTO texts (rowid, text) VALUES (1, ?)", (text,))
-    row = database.execute("SELECT 1 FROM texts WHERE texts MATCH ?", (f'"{match}"',))
-    return row.fetchone() is not None
-
-
-def test_no_word_is_lost_when_too_many_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = [f"{letter}windows" for letter in "abcdefghijkl"]
-    with closing(Stems()) as roomy, closing(Stems()) as narrow:
-        monkeypatch.setattr(stems, "KNOWN", 3)
-        for asked in (words, words[:2], words[5:], words[::-1], [*words[:4], *words[:4]]):
-            assert narrow.forms(asked) == dict(zip(asked, all_forms(roomy, asked), strict=False))
-
-
-def all_forms(learner: Stems, words: Iterable[str]) -> list[str]:
-    """The form of each word, asked alone."""
-    return [learner.forms([word])[word] for word in dict.fromkeys(words)]
 
 
 def test_forms_can_be_asked_for_after_the_table_was_given_up() -> None:

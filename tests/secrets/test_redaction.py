@@ -93,13 +93,18 @@ def test_a_secret_in_a_longer_text_is_taken_out_of_it_and_the_rest_is_found(
     for number, secret in enumerate(SECRETS):
         body = observation(f"The banana is at {secret}", title="Where it is", project=f"p{number}")
         answer = service.http.post("/observations", json=body)
+        path = f"/observations/{answer.json()['id']}"
 
         assert answer.headers["x-redacted"] == "1"
-        stored = service.http.get(f"/observations/{answer.json()['id']}").json()
-        assert stored["content"].startswith("The banana is at [REDACTED:")
+        assert service.http.get(path).json()["content"].startswith("The banana is at [REDACTED:")
         assert len(service.http.get(f"/search?q=banana&project=p{number}").json()) == 1
+        service.http.patch(path, json={"content": f"now {secret}"})
+        service.http.delete(path)
     assert service.http.get(f"/search?q={RARE}").json() == []
     assert_not_in(tmp_path)
+    assert_index_is_whole(service.path)
+    kept = ("term", "postings") if is_postgresql() else ("stems", "memory_stems")
+    assert rows(service.path, "SELECT 1 FROM {1} WHERE {0} LIKE '%qzxv%'".format(*kept)) == []
 
 
 def written_everywhere(http: httpx.Client) -> None:
@@ -125,19 +130,7 @@ def written_everywhere(http: httpx.Client) -> None:
 
 
 @pytest.mark.slow
-def test_passwords_like_names_and_short_tokens_reach_no_file_by_any_protocol(
-    service: Service, tmp_path: Path
-) -> None:
-    written_everywhere(service.http)
-
-    assert_not_in(tmp_path)
-    assert service.http.get("/observations/1").json()["content"] == f"changed\n{CLEANED}"
-    entries = service.http.get(f"{HOSTS}/memory", params={"memoryRef": "mem://a"}).json()
-    assert entries["entries"][0]["content"] == CLEANED
-
-
-@pytest.mark.slow
-def test_passwords_like_names_and_short_tokens_are_found_by_a_scan(
+def test_passwords_like_names_and_short_tokens_are_found_by_a_scan_and_reach_no_file_any_more(
     service: Service, tmp_path: Path
 ) -> None:
     exceptions = tmp_path / "memory.db.redaction"
@@ -150,6 +143,11 @@ def test_passwords_like_names_and_short_tokens_are_found_by_a_scan(
 
     assert Terminal().say("scan", "--db", service.path) == "no secrets found in texts\n"
     assert_not_in(tmp_path)
+    written_everywhere(service.http)
+    assert_not_in(tmp_path)
+    assert service.http.get("/observations/1").json()["content"] == f"changed\n{CLEANED}"
+    entries = service.http.get(f"{HOSTS}/memory", params={"memoryRef": "mem://a"}).json()
+    assert entries["entries"][0]["content"] == CLEANED
 
 
 def test_what_has_no_secret_is_stored_as_it_came_and_no_header_says_otherwise(
@@ -244,30 +242,44 @@ def test_placeholders_do_not_make_a_text_too_long_to_be_imported(service: Servic
 
 
 @pytest.mark.slow
-def test_no_span_and_no_log_line_has_a_secret(
+def test_no_span_and_no_log_line_has_a_secret_nor_half_of_one(
     telling: Service, collector: Collector, caplog: pytest.LogCaptureFixture
 ) -> None:
-    formatter = JsonFormatter()
+    http = telling.http
+    refused: list[dict[str, object]] = [
+        observation("apple", title="word " * 100 + GITHUB),
+        observation("x " * 25_000 + PRIVATE),
+        observation("apple", scope=f"postgres://app:{RARE}@db.internal:5432/" + "x" * 50),
+        {"title": "no content", "type": "x", "project": "word " * 20 + GITHUB},
+    ]
     with caplog.at_level(logging.DEBUG):
         for field in FIELDS:
-            telling.http.post("/observations", json=with_secret(field, AWS))
+            http.post("/observations", json=with_secret(field, AWS))
         for path in ("/search?q=", "/context?project=demo&query=", "/observations/recent?project="):
-            telling.http.get(path + AWS)
-        telling.http.get("/context", params={"query": f"what is {PEM}", "project": "p"})
-        telling.http.post(f"/sessions/{AWS}/end")
-        telling.http.get(f"/observations/{AWS}")
-        telling.http.post("/observations", json={"session_id": AWS, "tags": [AWS] * 30})
-        telling.http.post("/import", content=f'{{"sessions": [{{"id": "{AWS}"}}]}}')
+            http.get(path + AWS)
+        for path in ("/search?q=", "/context?project=demo&query="):  # which are cut in spans
+            for length in (180, 190, 480, 490):
+                http.get(f"{path}{'a ' * (length // 2)}{AWS} {GITHUB}")
+        telling.save(f"{'b' * 90} {GITHUB}", title=f"{'b' * 80} key")
+        http.get("/context", params={"query": f"what is {PEM}", "project": "p"})
+        http.post(f"/sessions/{AWS}/end")
+        http.get(f"/observations/{AWS}")
+        http.post("/observations", json={"session_id": AWS, "tags": [AWS] * 30})
+        http.post("/import", content=f'{{"sessions": [{{"id": "{AWS}"}}]}}')
+        for body in refused:
+            assert http.post("/observations", json=body).status_code == 400
+            assert http.post("/import", json={"observations": [body]}).status_code == 400
+            assert http.post("/sessions/s/end", json={"messages": [[body]]}).status_code == 400
 
-    last = telling.http.get("/stats")
-    assert last.status_code == 200
+    assert http.get("/stats").status_code == 200
     collector.await_span("memory.stats")
     said = "\n".join(map(repr, collector.spans))
     assert "[REDACTED:" in said
-    assert AWS not in said
-    assert RARE not in said
+    assert "validation failed" in said
+    for half in (AWS[:8], RARE, GITHUB[:12], GITHUB[-12:], "may know", "</private>"):
+        assert half not in said
     own = [record for record in caplog.records if record.name.startswith("agentops_memory")]
-    lines = [formatter.format(record) for record in own]
+    lines = [JsonFormatter().format(record) for record in own]
     assert any("[REDACTED:" in line for line in lines)
     assert [line for line in lines if AWS in line or RARE in line] == []
 
@@ -286,29 +298,6 @@ def test_what_the_operator_allows_is_told_in_spans_from_the_next_request_on(
     searches = collector.all("memory.search")
     told = [search.attributes["memory.search.query"] for search in searches]
     assert told == ["[REDACTED:aws-key-id]", AWS]
-
-
-@pytest.mark.slow
-def test_no_half_of_a_secret_is_told_of_a_body_that_is_refused(
-    telling: Service, collector: Collector
-) -> None:
-    bodies: list[dict[str, object]] = [
-        observation("apple", title="word " * 100 + GITHUB),
-        observation("x " * 25_000 + PRIVATE),
-        observation("apple", scope=f"postgres://app:{RARE}@db.internal:5432/" + "x" * 50),
-        {"title": "no content", "type": "x", "project": "word " * 20 + GITHUB},
-    ]
-    for body in bodies:
-        assert telling.http.post("/observations", json=body).status_code == 400
-        assert telling.http.post("/import", json={"observations": [body]}).status_code == 400
-        assert telling.http.post("/sessions/s/end", json={"messages": [[body]]}).status_code == 400
-    telling.http.get("/stats")
-    collector.await_span("memory.stats")
-
-    said = "\n".join(map(repr, collector.spans))
-    assert "validation failed" in said
-    for half in (RARE, GITHUB[-12:], "may know", "</private>"):
-        assert half not in said
 
 
 def test_the_lines_of_a_log_have_no_secret_wherever_it_stands() -> None:
@@ -380,19 +369,6 @@ def test_a_list_of_exceptions_that_cannot_be_reached_is_not_taken_for_none(tmp_p
         pass
 
 
-def test_what_was_redacted_leaves_the_index_exact(service: Service) -> None:
-    for secret in SECRETS:
-        saved = service.save(f"the pear is {secret}", title=secret)
-        service.http.patch(f"/observations/{saved['id']}", json={"content": f"now {secret}"})
-        service.http.delete(f"/observations/{saved['id']}")
-
-    assert_index_is_whole(service.path)
-    if is_postgresql():
-        assert rows(service.path, "SELECT 1 FROM postings WHERE term LIKE '%qzxv%'") == []
-    else:
-        assert rows(service.path, "SELECT 1 FROM memory_stems WHERE stems LIKE '%qzxv%'") == []
-
-
 def test_a_secret_in_a_path_or_a_header_comes_back_in_no_answer(service: Service) -> None:
     for answer in [
         service.http.get(f"/observations/{AWS}"),
@@ -401,22 +377,6 @@ def test_a_secret_in_a_path_or_a_header_comes_back_in_no_answer(service: Service
     ]:
         assert isinstance(answer, httpx.Response)
         assert AWS not in answer.text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", ["/search?q=", "/context?project=demo&query="])
-def test_a_query_is_cut_after_its_secrets_are_taken_out(
-    telling: Service, collector: Collector, path: str
-) -> None:
-    for length in (180, 190, 480, 490):
-        telling.http.get(f"{path}{'a ' * (length // 2)}{AWS} {GITHUB}")
-    telling.save(f"{'b' * 90} {GITHUB}", title=f"{'b' * 80} key")
-    telling.http.get("/stats")
-    collector.await_span("memory.stats")
-
-    said = "\n".join(map(repr, collector.spans))
-    assert AWS[:8] not in said
-    assert GITHUB[:12] not in said
 
 
 def test_a_secret_is_seen_as_json_and_addresses_escape_it(service: Service) -> None:

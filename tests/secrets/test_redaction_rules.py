@@ -5,7 +5,6 @@
 import base64
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from hashlib import sha256
 
@@ -299,9 +298,8 @@ def test_every_kind_but_registered_values_has_samples() -> None:
     assert sorted(KINDS) == sorted([*SAMPLES, "value"])
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_a_short_text_is_searched_as_a_long_one(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = [text for sample in SAMPLES[kind] for text in sample]
+def test_a_short_text_is_searched_as_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [text for samples in SAMPLES.values() for sample in samples for text in sample]
     short = [text[at : at + shapes.SHORT - 1] for text in texts for at in range(0, len(text), 5)]
     quickly = [list(shapes.secrets(text)) for text in short]
     monkeypatch.setattr(shapes, "SHORT", 0)
@@ -546,25 +544,7 @@ def test_occurrences_that_overlap_are_one(
     assert Rules(values=(("x", value),)).redacted(text).text == expected + text[at:]
 
 
-REPEATED = [
-    "a" * 8192, "ab" * 4096, "a" * 8000 + "b", "b" + "a" * 8000, "a" * 4000 + "b" + "a" * 4000,
-]  # fmt: skip
-
-
 MOST = 60  # seconds of processor; what compares each with each takes minutes
-
-
-@pytest.mark.heavy
-@for_each("value", REPEATED)
-def test_a_value_that_overlaps_itself_is_found_in_time(value: str) -> None:
-    values = tuple(("x", value[: len(value) - n]) for n in range(8))
-    text = value[:2] * 100_000 + value + value
-    began = time.process_time()
-
-    left = Rules(values=values).redacted(text).text
-
-    assert value not in left
-    assert time.process_time() - began < MOST
 
 
 def test_rules_of_very_many_values_are_made_and_used_in_time() -> None:
@@ -687,29 +667,19 @@ rules = st.builds(
 
 @pytest.mark.slow
 @EXAMPLES
-@given(texts, rules)
-def test_redacting_twice_is_redacting_once(text: str, rules: Rules) -> None:
-    once = rules.redacted(text).text
-
-    assert rules.redacted(once) == Redacted(text=once)
-
-
-@EXAMPLES
 @given(texts, rules, st.data())
-def test_no_registered_value_is_left(text: str, rules: Rules, data: st.DataObject) -> None:
+def test_no_registered_value_is_left_and_the_rest_stays_in_its_order_however_often_it_is_done(
+    text: str, rules: Rules, data: st.DataObject
+) -> None:
     for _, value in rules.values:
         at = data.draw(st.integers(0, len(text)))
         text = text[:at] + value + text[at:]
 
-    left = PLACEHOLDER.split(rules.redacted(text).text)
+    once = rules.redacted(text).text
 
+    assert rules.redacted(once) == Redacted(text=once)
+    left, at = PLACEHOLDER.split(once), 0
     assert [value for _, value in rules.values for part in left if value in part] == []
-
-
-@EXAMPLES
-@given(texts)
-def test_what_is_left_was_there_in_the_same_order(text: str) -> None:
-    at = 0
     for part in PLACEHOLDER.split(redacted(text).text):
         at = text.index(part, at) + len(part)
 
@@ -746,14 +716,6 @@ def test_hostile_repetition_is_answered_and_settled(part: str) -> None:
     assert redacted(once.text) == Redacted(text=once.text)
 
 
-@pytest.mark.heavy
-@for_each("part", HOSTILE)
-def test_a_token_after_hostile_repetition_is_found(part: str) -> None:
-    text = f"{part * 1000} {TOKEN}"
-
-    assert TOKEN not in redacted(text).text
-
-
 def test_twenty_thousand_open_private_parts_hide_the_rest_once() -> None:
     assert redacted("a" + "<private>" * 20_000) == Redacted(
         text="a[REDACTED:private]", count=1, kinds={"private": 1}
@@ -781,49 +743,25 @@ def test_a_registry_has_each_value_of_a_run_and_of_a_tenant_once_until_it_is_for
     assert rules().values == ()
 
 
-def test_a_run_has_room_for_so_many_values_and_takes_known_ones_again() -> None:
-    registry = Registry()
-    for n in range(MOST_VALUES):
-        registry.register(ADA, "pw", f"hunter22-{n}")
-
-    with pytest.raises(OverQuota, match=str(MOST_VALUES)):
-        registry.register(ADA, "pw", "one more than that")
-    registry.register(ADA, "pw", "hunter22-0")
-    registry.register(BOB, "pw", "another run's")
-    assert len(registry.values(ADA)) == MOST_VALUES
-
-
-def test_a_tenant_has_room_for_so_many_runs_until_one_is_forgotten() -> None:
+def test_a_run_has_room_for_so_many_values_and_a_tenant_for_so_many_runs() -> None:
     registry = Registry()
     runs = [RunKey(tenant="default", run=str(n)) for n in range(MOST_RUNS + 1)]
-    for run in runs[:-1]:
+    for n in range(MOST_VALUES):
+        registry.register(runs[0], "pw", f"hunter22-{n}")
+    for run in runs[1:-1]:
         registry.register(run, "pw", "hunter22")
 
-    with pytest.raises(OverQuota, match=str(MOST_RUNS)):
-        registry.register(runs[-1], "pw", "hunter22")
-    registry.register(runs[0], "pw", "swordfish")
+    for run, most in ((runs[0], MOST_VALUES), (runs[-1], MOST_RUNS)):
+        with pytest.raises(OverQuota, match=str(most)):
+            registry.register(run, "pw", "one more than that")
+    with pytest.raises(Invalid, match=str(LONGEST_ID)):
+        registry.register(runs[1], "x" * (LONGEST_ID + 1), "hunter22")
+    registry.register(runs[0], "pw", "hunter22-0")  # which it knows
+    registry.register(runs[1], "pw", "swordfish")
     registry.register(RunKey(tenant="other", run="1"), "pw", "hunter22")
+    assert len(registry.values(runs[0])) == MOST_VALUES
     registry.forget(runs[0])
     registry.register(runs[-1], "pw", "hunter22")
-
-
-def test_an_id_has_a_limit() -> None:
-    with pytest.raises(Invalid, match=str(LONGEST_ID)):
-        Registry().register(ADA, "x" * (LONGEST_ID + 1), "hunter22")
-
-
-def test_threads_register_without_losing_a_value() -> None:
-    registry = Registry()
-
-    def register(thread: int) -> None:
-        for n in range(25):
-            registry.register(ADA, "pw", f"hunter22-{thread}-{n}")
-            registry.rules("default", DEFAULT_RULES)
-
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(register, range(8)))
-
-    assert len(registry.rules("default", DEFAULT_RULES).values) == len(registry.values(ADA)) == 200
 
 
 def test_a_page_about_kinds_may_itself_be_stored() -> None:

@@ -1,10 +1,5 @@
 """Reads that memory answers: counted, and compared with what the long way answers."""
 
-import sqlite3
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import FrameType
 from typing import Any
 
 import httpx
@@ -15,69 +10,29 @@ from agentops_memory.recall import cache
 
 from .service import Service
 
-COMPREHENSIONS = ("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>")
 LONG_WAY = {"Idempotency-Key": "any"}  # which means nothing for a GET
 
 
 class Counted:
     """How often memory answered, and how often it left a request to the long way."""
 
-    def __init__(self) -> None:
-        self.answered = self.declined = 0
-        self.calls: list[int] = []  # of each answer; a comprehension is one before Python 3.12
-        self.functions: list[int] = []  # the same without
-        self.statements: list[int] = []
-
-    def told(self, answer: bytes | None) -> None:
-        self.answered += answer is not None
-        self.declined += answer is None
-
-
-class Work:
-    """What was called of ours, and how many statements SQLite was given."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.statements = 0
+    answered = declined = 0
 
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted, answer = Counted(), FastReads.answer
 
-    def answered(self: FastReads, url: bytes, *given: Any) -> bytes | None:
-        with watched() as work:
-            told = answer(self, url, *given)
+    def counting(self: FastReads, url: bytes, *args: Any) -> bytes | None:
+        told = answer(self, url, *args)
         if url.startswith((b"/context", b"/search")):
-            counted.told(told)
-            if told is not None:
-                counted.calls.append(len(work.calls))
-                counted.functions.append(sum(it not in COMPREHENSIONS for it in work.calls))
-                counted.statements.append(work.statements)
+            counted.answered += told is not None
+            counted.declined += told is None
         return told
 
-    monkeypatch.setattr(FastReads, "answer", answered)
+    monkeypatch.setattr(FastReads, "answer", counting)
     monkeypatch.setattr(cache, "REST", 0)
     return counted
-
-
-@contextmanager
-def watched() -> Iterator[Work]:
-    """What this thread does inside."""
-    work = Work()
-
-    def called(frame: FrameType, event: str, what: Any) -> None:
-        if event == "call" and "agentops_memory" in frame.f_code.co_filename:
-            work.calls.append(frame.f_code.co_name)
-        elif event == "c_call" and what.__name__.startswith("execute"):
-            work.statements += isinstance(what.__self__, sqlite3.Connection | sqlite3.Cursor)
-
-    before = sys.getprofile()
-    sys.setprofile(called)
-    try:
-        yield work
-    finally:
-        sys.setprofile(before)
 
 
 def both(service: Service, path: str, headers: dict[str, str] | None = None) -> tuple[bytes, bytes]:
@@ -93,13 +48,11 @@ def without_date(answer: httpx.Response) -> bytes:
     return b"\n".join([b"%d" % answer.status_code, *lines, b"", answer.content])
 
 
-def held(
-    service: Service, counted: Counted, path: str, headers: dict[str, str] | None = None
-) -> httpx.Response:
+def held(service: Service, counted: Counted, path: str) -> httpx.Response:
     """What memory answers, once it does."""
     for _ in range(200):
         before = counted.answered
-        answer = service.http.get(path, headers=headers)
+        answer = service.http.get(path)
         if counted.answered > before:
             return answer
     raise AssertionError("memory never answered")

@@ -29,21 +29,6 @@ Question = tuple[str, str]
 """The name of the key, and a path."""
 
 
-def any_observation(
-    chance: random.Random, words: Sequence[str], projects: Sequence[str]
-) -> dict[str, Any]:
-    return observation(
-        any_text(chance, words), project=chance.choice(projects), scope=chance.choice(SCOPES),
-        type=chance.choice(["note", "decision"]), session_id=f"s{chance.randrange(4)}",
-        topic_key=chance.choice([None, None, "a/b", "c"]),
-        tags=chance.choices(words, k=chance.randrange(3)),
-    )  # fmt: skip
-
-
-def any_text(chance: random.Random, words: Sequence[str]) -> str:
-    return " ".join(chance.choices(words, k=chance.choice([2, 6, 20, 60])))
-
-
 class History:
     """Changes by any of some services on one database, or by commands beside them."""
 
@@ -151,10 +136,16 @@ class History:
         return self.chance.choice(self.services)
 
     def _body(self) -> dict[str, Any]:
-        return any_observation(self.chance, WORDS, PROJECTS)
+        chance = self.chance
+        return observation(
+            self._text(), project=chance.choice(PROJECTS), scope=chance.choice(SCOPES),
+            type=chance.choice(["note", "decision"]), session_id=f"s{chance.randrange(4)}",
+            topic_key=chance.choice([None, None, "a/b", "c"]),
+            tags=chance.choices(WORDS, k=chance.randrange(3)),
+        )  # fmt: skip
 
     def _text(self) -> str:
-        return any_text(self.chance, WORDS)
+        return " ".join(self.chance.choices(WORDS, k=self.chance.choice([2, 6, 20, 60])))
 
     def _id(self) -> int:
         return self.chance.randint(1, self._last[self._tenant])

@@ -3,13 +3,12 @@
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import NamedTuple
 
 from benchmarks import corpus
 from benchmarks.client import Client, Request, get, post
@@ -22,8 +21,7 @@ PROJECTS = 10
 SAVES, CONTEXTS, SCRAPES = 1_500, 300, 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Probe:
+class Probe(NamedTuple):
     """A question that must be answered with 200 in time."""
 
     path: str
@@ -42,59 +40,45 @@ class Probe:
         took = time.monotonic() - began
         return took if took <= self.timeout else None
 
+    def watched(self, done: Event) -> list[float | None]:
+        tries = [self.seconds()]
+        while not done.wait(EVERY):
+            tries.append(self.seconds())
+        return tries
+
+    def verdict(self, tries: Sequence[float | None]) -> str:
+        in_turn = (len(list(run)) for missed, run in groupby(t is None for t in tries) if missed)
+        worst = max(in_turn, default=0)
+        slowest = max((t for t in tries if t is not None), default=0)
+        said = (
+            f"{self.path}: asked {len(tries)} times, missed {tries.count(None)}, "
+            f"slowest {slowest:.2f} s of {self.timeout} s"
+        )
+        if worst >= self.failures:
+            raise SystemExit(f"{said}; {worst} misses one after the other")
+        return said
+
 
 def main(deployment: Path) -> None:
     """Prints how each probe fared; one that would have acted ends the program."""
-    asked = container(deployment)
+    rendered = container(deployment)
+    live, ready = (rendered[f"{name}Probe"] for name in ("liveness", "readiness"))
     probes = [
-        _probe(asked["livenessProbe"], asked["livenessProbe"]["failureThreshold"]),
-        _probe(asked["readinessProbe"], 1),
-        Probe(path="/health", timeout=1, failures=3),  # as the original's chart asks
+        Probe(live["httpGet"]["path"], live["timeoutSeconds"], live["failureThreshold"]),
+        Probe(ready["httpGet"]["path"], ready["timeoutSeconds"], 1),
+        Probe("/health", 1, 3),  # as the original's chart asks
     ]
-    loads = _loads()
-    began = time.monotonic()
-    tries = _beside(probes, loads)
-    took = time.monotonic() - began
-    print(f"{SAVES} saves, {CONTEXTS} contexts and {SCRAPES} scrapes in {took:.0f} s")
-    for probe, seconds in zip(probes, tries, strict=True):
-        print(_verdict(probe, seconds))
-
-
-def _probe(rendered: dict[str, Any], failures: int) -> Probe:
-    return Probe(
-        path=rendered["httpGet"]["path"], timeout=rendered["timeoutSeconds"], failures=failures
-    )
-
-
-def _beside(probes: list[Probe], loads: list[list[Request]]) -> list[list[float | None]]:
-    done = Event()
-    with ThreadPoolExecutor(len(probes) + len(loads)) as threads:
-        watches = [threads.submit(_watched, probe, done) for probe in probes]
+    done, began = Event(), time.monotonic()
+    with ThreadPoolExecutor(6) as threads:
+        watches = [threads.submit(probe.watched, done) for probe in probes]
         try:
-            list(threads.map(_ask, loads))
+            list(threads.map(_ask, _loads()))
         finally:
             done.set()
-        return [watch.result() for watch in watches]
-
-
-def _watched(probe: Probe, done: Event) -> list[float | None]:
-    tries = [probe.seconds()]
-    while not done.wait(EVERY):
-        tries.append(probe.seconds())
-    return tries
-
-
-def _verdict(probe: Probe, tries: Sequence[float | None]) -> str:
-    in_turn = (len(list(run)) for missed, run in groupby(t is None for t in tries) if missed)
-    worst = max(in_turn, default=0)
-    slowest = max((t for t in tries if t is not None), default=0)
-    said = (
-        f"{probe.path}: asked {len(tries)} times, missed {tries.count(None)}, "
-        f"slowest {slowest:.2f} s of {probe.timeout} s"
-    )
-    if worst >= probe.failures:
-        raise SystemExit(f"{said}; {worst} misses one after the other")
-    return said
+    took = time.monotonic() - began
+    print(f"{SAVES} saves, {CONTEXTS} contexts and {SCRAPES} scrapes in {took:.0f} s")
+    for probe, watch in zip(probes, watches, strict=True):
+        print(probe.verdict(watch.result()))
 
 
 def _ask(requests: list[Request]) -> None:
@@ -106,20 +90,18 @@ def _ask(requests: list[Request]) -> None:
 
 def _loads() -> list[list[Request]]:
     """What three clients ask at the same time, on a connection each."""
-    return [list(_saves()), list(_contexts()), [get("/metrics")] * SCRAPES]
-
-
-def _saves() -> Iterator[Request]:
-    for number, piece in enumerate(islice(corpus.pieces(1), SAVES)):
-        yield post("/observations", {
+    saves = [
+        post("/observations", {
             "session_id": "load", "type": "discovery", "title": piece.title,
             "content": piece.content, "project": f"p{number % PROJECTS}",
-        })  # fmt: skip
-
-
-def _contexts() -> Iterator[Request]:
-    for number, prompt in enumerate(corpus.sentences(1, CONTEXTS)):
-        yield get("/context", project=f"p{number % PROJECTS}", query=prompt)
+        })
+        for number, piece in enumerate(islice(corpus.pieces(1), SAVES))
+    ]  # fmt: skip
+    contexts = [
+        get("/context", project=f"p{number % PROJECTS}", query=prompt)
+        for number, prompt in enumerate(corpus.sentences(1, CONTEXTS))
+    ]
+    return [saves, contexts, [get("/metrics")] * SCRAPES]
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from typing import Any
 
 import httpx
@@ -56,17 +55,8 @@ def read(service: Service, memory: int) -> dict[str, object]:
 
 
 def found(service: Service, words: str, **more: str) -> list[int]:
-    """The ids that a search finds, by the title that each has."""
-    answer = service.http.get("/search", params={"q": words, "project": "demo", **more})
-    hits = answer.json()
-    return [hit["id"] for hit in (hits["results"] if isinstance(hits, dict) else hits)]
-
-
-def reminded(service: Service, words: str = "", **more: str) -> list[str]:
-    """The titles in a context."""
-    asked = {"query": words, "project": "demo", **more}
-    answer = service.http.get("/context", params=asked).json()
-    return [line["title"] for line in answer["recent_observations"]]
+    """The ids that a search of a project finds."""
+    return [hit["id"] for hit in search(service, words, project="demo", **more)]
 
 
 def listed(service: Service) -> list[int]:
@@ -74,8 +64,11 @@ def listed(service: Service) -> list[int]:
     return [each["id"] for each in answer.json()]
 
 
-def at(moment: datetime) -> str:
-    return moment.isoformat()
+def ended(service: Service, id_: str, said: str, project: str = "demo") -> None:
+    """End a new session in which this was said."""
+    messages = [{"role": "user", "content": said}]
+    service.http.post("/sessions", json={"id": id_, "project": project})
+    service.http.post(f"/sessions/{id_}/end", json={"messages": messages})
 
 
 def explained(service: Service, path: str, **asked: Any) -> dict[str, Any]:
@@ -88,11 +81,9 @@ def explained(service: Service, path: str, **asked: Any) -> dict[str, Any]:
 
 def plain_of(answer: dict[str, Any]) -> Any:
     """The same answer without what explains it."""
-    rows: list[dict[str, Any]] = answer["results" if "results" in answer else "recent_observations"]
-    bare = [{name: row[name] for name in row if name != "explain"} for row in rows]
-    if "results" in answer:
-        return bare
-    return {"recent_sessions": answer["recent_sessions"], "recent_observations": bare}
+    name = "results" if "results" in answer else "recent_observations"
+    bare = [{key: row[key] for key in row if key != "explain"} for row in answer[name]]
+    return bare if name == "results" else {"recent_sessions": answer["recent_sessions"], name: bare}
 
 
 def assert_true(item: dict[str, Any]) -> None:
@@ -129,11 +120,11 @@ SAID = (
 _PLAIN = re.compile(r"(?<![^\W_])[^\W\d_]+(?![^\W_])")
 
 
-def mistyped(word: str, chance: random.Random) -> str:
+def mistyped(word: str, chance: random.Random, letters: str = "abdeinorsuw2") -> str:
     """A word with one letter swapped, left out, added or changed; or as it is."""
     word = word.casefold()
     at = chance.randrange(1, len(word)) if len(word) > 1 else 0
-    letter = chance.choice("abdeinorsuw2")
+    letter = chance.choice(letters)
     return chance.choice([
         word,
         word[:at] + word[at : at + 2][::-1] + word[at + 2 :],
