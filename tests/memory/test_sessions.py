@@ -12,10 +12,10 @@ HELLO = {"role": "user", "content": "hello"}
 ANSWER = {"role": "assistant", "content": "hi"}
 
 STRANGE_IDS = [
-    "a/b", "/", "a/end", "..", ".", "a/../b", "//", " ", "a b", "+", "%2F", "?q=1&r", "#x", "ä",
-    "😀", "'\"\\", "\ufffd", "recent", "null", "x" * 500,
+    "a/b", "/", "a/end", "..", "a/../b", " ", "+", "%2F", "?q=1&r", "#x", "😀", "'\"\\", "\ufffd",
+    "recent", "x" * 500,
 ]  # fmt: skip
-OLDER_IDS = ["a\nb", "\n", "a\r\n", "\t"]  # which no new one has
+OLDER_IDS = ["a\nb", "a\r\n"]  # which no new one has
 
 
 @requirement("agentops:sessions:start")

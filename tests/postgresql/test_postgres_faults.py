@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -33,31 +32,21 @@ WRITERS = 16
 PAUSE = 0.02  # seconds, between two tries
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """A refusal as it was answered."""
-
-    status: int
-    retry_after: str | None
-    text: str
-
-
 class KeyedLoad:
     """Writers without pause over several services: saves, and puts of hosts, each under a key."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = [*urls]
         self._progress = threading.Condition()
-        self._is_over = threading.Event()
+        self._is_over = self._is_given_up = False
         self._numbers = itertools.count()
         self._writers = [
             threading.Thread(target=self._write, args=(number,), daemon=True)
             for number in range(WRITERS)
         ]
-        self._is_given_up = False
         self.acknowledged: list[str] = []
         self.times: list[float] = []  # of acknowledgements, by the monotonic clock
-        self.refusals: list[Answer] = []
+        self.refusals: list[tuple[int, str | None, str]] = []  # status, Retry-After, and text
         self.unanswered = 0
 
     def start(self) -> "KeyedLoad":
@@ -75,17 +64,12 @@ class KeyedLoad:
         """Ask this service, too, from now on."""
         self._urls.append(url)
 
-    def end(self) -> None:
-        """Let each writer end when its request is acknowledged."""
-        self._is_over.set()
+    def end(self, *, is_given_up: bool = False) -> None:
+        """Let each writer end when its request is acknowledged, unless it is given up."""
+        self._is_over, self._is_given_up = True, is_given_up
         for writer in self._writers:
             writer.join(DEADLINE)
             assert not writer.is_alive()
-
-    def give_up(self) -> None:
-        """End, whether it is acknowledged or not."""
-        self._is_given_up = True
-        self.end()
 
     def gap_from(self, moment: float) -> float:
         """The longest time from then on in which nothing was acknowledged, in seconds."""
@@ -93,21 +77,19 @@ class KeyedLoad:
         return max(b - a for a, b in itertools.pairwise(times))
 
     def _write(self, number: int) -> None:
-        clients = dict[str, httpx.Client]()
-        for turn in itertools.count(number):
-            if self._is_over.is_set():
-                break
-            with self._progress:
+        with ExitStack() as stack:
+            clients = dict[str, httpx.Client]()
+            turns = itertools.count(number)
+            while not self._is_over:
                 content = f"What save {next(self._numbers)} has learned"
-            for again in itertools.count(turn):
-                url = self._urls[again % len(self._urls)]
-                if url not in clients:
-                    clients[url] = httpx.Client(base_url=url, timeout=DEADLINE, verify=PLAIN)
-                if self._acknowledged(clients[url], number, content) or self._is_given_up:
-                    break
-                time.sleep(PAUSE)
-        for client in clients.values():
-            client.close()
+                is_done = False
+                while not is_done and not self._is_given_up:
+                    url = self._urls[next(turns) % len(self._urls)]
+                    if url not in clients:
+                        client = httpx.Client(base_url=url, timeout=DEADLINE, verify=PLAIN)
+                        clients[url] = stack.enter_context(client)
+                    if not (is_done := self._acknowledged(clients[url], number, content)):
+                        time.sleep(PAUSE)
 
     def _acknowledged(self, http: httpx.Client, number: int, content: str) -> bool:
         headers = {"Idempotency-Key": content.replace(" ", "-")}
@@ -123,14 +105,14 @@ class KeyedLoad:
                 self.unanswered += 1
             return False
         with self._progress:
-            if answer.status_code in (200, 201):
+            if answer.is_success:
                 self.acknowledged.append(content)
                 self.times.append(time.monotonic())
             else:
-                again = answer.headers.get("retry-after")
-                self.refusals.append(Answer(answer.status_code, again, answer.text))
+                refusal = answer.status_code, answer.headers.get("retry-after"), answer.text
+                self.refusals.append(refusal)
             self._progress.notify_all()
-        return answer.status_code in (200, 201)
+        return answer.is_success
 
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not is_found(), reason=NOT_FOUND)]
@@ -165,7 +147,7 @@ def both(url: str, **variables: str) -> Iterator[tuple[list[Program], KeyedLoad]
     with ExitStack() as stack:
         begun = [stack.enter_context(served(url, **variables)) for _ in range(2)]
         load = KeyedLoad([str(http.base_url) for _, http in begun])
-        stack.callback(load.give_up)
+        stack.callback(load.end, is_given_up=True)
         load.start().reach(SAVES)
         yield [it for it, _ in begun], load
         load.end()
@@ -177,7 +159,7 @@ def assert_kept(losses: Losses, fault: str, url: str, load: KeyedLoad, remark: s
     seen = (remark, f"{len(load.refusals)} refusals, {load.unanswered} without an answer")
     losses(fault, acknowledged=load.acknowledged, found=found, remark="; ".join(filter(None, seen)))
     assert sorted(found) == sorted(load.acknowledged)
-    assert {(it.status, it.retry_after) for it in load.refusals} <= {(503, "1")}, load.refusals
+    assert {it[:2] for it in load.refusals} <= {(503, "1")}, load.refusals
     assert_index_is_whole(url)
 
 
@@ -275,10 +257,10 @@ def test_a_database_that_has_no_room_refuses_and_goes_on_when_it_has(lost: Losse
         url = of(running.url, "small")
         with both(url) as (_, load):
             fill(folder / "ballast")
-            until(lambda: [it for it in load.refusals if NO_ROOM in it.text])
+            until(lambda: [text for *_, text in load.refusals if NO_ROOM in text])
             (folder / "ballast").unlink()
             load.reach(SAVES)
-        full = sum(NO_ROOM in it.text for it in load.refusals)
+        full = sum(NO_ROOM in text for *_, text in load.refusals)
         assert_kept(
             lost, "the database has no room, and has again", url, load, f"{full} were told so"
         )

@@ -1,9 +1,7 @@
 """Writes that wait for each other on PostgreSQL share a commit; each is answered for itself."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import psycopg
@@ -15,10 +13,12 @@ from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
 from ..support.measures import key, measured
-from ..support.pods import Pods, pods
+from ..support.pods import Pods, one
 from ..support.process import until
 from ..support.service import observation
 from .test_postgres_waiting import holding
+
+__all__ = ["one"]
 
 SCHEMA = schema_of(DEFAULT_TENANT)
 WRITERS = 8
@@ -28,16 +28,14 @@ WAITING = """SELECT 1
               WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"""
 
 
-@pytest.fixture
-def one(tmp_path: Path, postgresql: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pods]:
-    """A service that waits however long it takes until all wait."""
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes until all wait."""
     long = timedelta(minutes=5)
     monkeypatch.setattr(transaction, "MAX_WAIT", long)
     monkeypatch.setattr(transactions, "MAX_WAIT", long)
     monkeypatch.setattr(transactions, "LONGEST", 2 * long)
     monkeypatch.setattr(transaction, "LONGEST", long)
-    with pods(tmp_path / "postgresql", postgresql, count=1) as running:
-        yield running
 
 
 def save(one: Pods, number: int, **fields: object) -> httpx.Response:

@@ -1,6 +1,5 @@
 """What probes are told of a service whose database is busy, or away."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,21 +9,17 @@ from agentops_memory.http import middleware as health
 
 from ..http.test_health import ready
 from ..support.clusters import server
-from ..support.pods import Pods, pods
+from ..support.pods import Pods, one, pods
 from ..support.postgres import NOT_FOUND, is_found
 from .test_postgres_group_commit import lock
 from .test_postgres_waiting import holding
+
+__all__ = ["one"]
 
 
 @pytest.fixture(autouse=True)
 def _looking_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
-
-
-@pytest.fixture
-def one(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
-    with pods(tmp_path / "postgresql", postgresql, count=1) as running:
-        yield running
 
 
 def test_a_service_is_ready_while_a_long_write_has_its_tenant_alone(one: Pods) -> None:

@@ -111,12 +111,6 @@ MEMORIES = {
         left=lambda two, *_: two.http.post("/sessions/s1/end").json()["message_count"],
         expected=RACERS,
     ),
-    "first saves of a project in several scopes": Race(
-        ask=lambda http, it, _: save(http, f"{it}", session_id=f"s{it}", scope=f"scope-{it % 4}"),
-        statuses={201: RACERS},
-        left=lambda two, *_: two.rows("SELECT count(DISTINCT area), count(*) FROM spaces"),
-        expected=[(1, 4)],
-    ),
     "changes and a deletion": Race(
         made=saved,
         ask=lambda http, it, of: (

@@ -1,19 +1,17 @@
 """A pod of the release before writes beside ours: it expects a row of each memory's revision."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from ..support.pods import Pods, pods
+from ..support.pods import Pods, one
 from ..support.service import observation
+
+__all__ = ["one"]
 
 
 @pytest.fixture
-def pod(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
-    with pods(tmp_path / "postgresql", postgresql, count=1) as one:
-        one.services[0].save("The first text.")
-        yield one
+def pod(one: Pods) -> Pods:
+    one.services[0].save("The first text.")
+    return one
 
 
 def history(pod: Pods) -> list[tuple[int, str, str | None]]:

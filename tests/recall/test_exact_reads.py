@@ -33,10 +33,10 @@ def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_
 ) -> None:
     path, clock, compared = tmp_path / "memory.db", Clock(), 0
     keys = {name: made_key(path, *of) for name, of in KEYS.items()}
-    history = History((), keys, seed)
+    history = History(keys, seed)
     for _ in range(phases):
         with serving(path, clock=clock, MEMORY_SWEEP_EVERY="0") as service:
-            history.services = [service]
+            history.service = service
             compared += played(history, service, steps)
             questions = [history.question() for _ in range(min(steps, 40))]
             answers = [asked(service, history, it) for it in questions]

@@ -18,9 +18,11 @@ from ..support.callers import made_key
 from ..support.fast_reads import Counted, both, counted, held
 from ..support.files import imported, put_in_index
 from ..support.raw import wire
-from ..support.service import observation, serving
+from ..support.service import Service, observation, serving
 
 __all__ = ["counted"]
+
+CONTEXT = "/context?project=heron&query=rollback"
 
 
 def test_a_word_counts_once_among_the_most_that_are_looked_for(
@@ -60,38 +62,37 @@ def test_a_key_of_some_projects_is_answered_for_those(path: Path, counted: Count
         assert one.startswith(b"401")
 
 
-def test_what_is_no_plain_read_goes_the_long_way(tmp_path: Path, counted: Counted) -> None:
-    with serving(tmp_path / "memory.db") as service:
-        service.save("rollback worker", project="heron")
-        held(service, counted, "/context?project=heron&query=rollback")
-        for path in (
-            "/context?project=heron&query=rollback&query=worker",
-            "/context?project=heron&query=rollback&explain=true",
-            "/context?project=heron&query=rollback&limit=1000",
-            "/context?project=heron&query=rollback&limit=no", "/context?project=heron&q=rollback",
-            "/context?query=rollback", "/context?project=heron", "/search?project=heron&q=a/b",
-            "/search?project=none&q=rollback", "/search?project=heron&q=%FF%00",
-        ):  # fmt: skip
-            one, other = both(service, path)
-            assert one == other, path
-        answer = service.http.get("/context?project=heron&query=x", headers={"Origin": "null"})
-        assert answer.status_code == 403
+@pytest.fixture
+def heron(service: Service, counted: Counted) -> Service:
+    """A service that has its project in memory."""
+    service.save("rollback worker", project="heron")
+    held(service, counted, CONTEXT)
+    return service
 
 
-def test_requests_of_one_connection_are_answered_in_their_order(
-    path: Path, counted: Counted
-) -> None:
-    with serving(path) as service:
-        service.save("rollback worker", project="heron")
-        fast, slow = "/context?project=heron&query=rollback", "/stats"
-        held(service, counted, fast)
-        paths = [fast, slow, fast, fast, slow, fast]
-        with wire(service.url) as connection:
-            connection.send(
-                *(f"GET {it} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for it in paths)
-            )
-            told = ["total_observations" in connection.answer().json for _ in paths]
-        assert told == [it == slow for it in paths]
+def test_what_is_no_plain_read_goes_the_long_way(heron: Service) -> None:
+    for path in (
+        f"{CONTEXT}&query=worker", f"{CONTEXT}&explain=true", f"{CONTEXT}&limit=1000",
+        f"{CONTEXT}&limit=no", "/context?project=heron&q=rollback",
+        "/context?query=rollback", "/context?project=heron", "/search?project=heron&q=a/b",
+        "/search?project=none&q=rollback", "/search?project=heron&q=%FF%00",
+    ):  # fmt: skip
+        one, other = both(heron, path)
+        assert one == other, path
+    # What no page and no other name may read is refused in front, too.
+    assert heron.http.get(CONTEXT, headers={"Origin": "null"}).status_code == 403
+    for path in (CONTEXT, "/health"):
+        one, other = both(heron, path, {"Host": "evil.example"})
+        assert one == other
+        assert one.startswith(b"403")
+
+
+def test_requests_of_one_connection_are_answered_in_their_order(heron: Service) -> None:
+    paths = [CONTEXT, "/stats", CONTEXT, CONTEXT, "/stats", CONTEXT]
+    with wire(heron.url) as connection:
+        connection.send(*(f"GET {it} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() for it in paths))
+        told = ["total_observations" in connection.answer().json for _ in paths]
+    assert told == [it == "/stats" for it in paths]
 
 
 @pytest.mark.slow
@@ -135,18 +136,14 @@ def _texts() -> Iterator[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [RuntimeError("a bug"), Unavailable("no database")])
 def test_what_fails_in_front_is_answered_the_long_way(
-    tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch, fault: Exception
+    heron: Service, monkeypatch: pytest.MonkeyPatch, fault: Exception
 ) -> None:
     def failing(*_: object) -> None:
         raise fault
 
-    path = "/context?project=heron&query=rollback"
-    with serving(tmp_path / "memory.db") as service:
-        service.save("rollback worker", project="heron")
-        held(service, counted, path)
-        before = service.http.get(path).content
-        monkeypatch.setattr(HeldReads, "context", failing)
-        assert service.http.get(path).content == before
+    before = heron.http.get(CONTEXT).content
+    monkeypatch.setattr(HeldReads, "context", failing)
+    assert heron.http.get(CONTEXT).content == before
 
 
 def test_a_first_global_memory_of_a_project_comes_before_those_of_others(
@@ -166,25 +163,11 @@ def test_a_first_global_memory_of_a_project_comes_before_those_of_others(
         assert places == sorted(places)
 
 
-def test_a_name_that_is_not_the_services_own_is_refused_in_front_too(
-    tmp_path: Path, counted: Counted
-) -> None:
-    path = "/context?project=heron&query=rollback"
-    with serving(tmp_path / "memory.db") as service:
-        service.save("rollback worker", project="heron")
-        held(service, counted, path)
-        for asked in (path, "/health"):
-            one, other = both(service, asked, {"Host": "evil.example"})
-            assert one == other
-            assert one.startswith(b"403")
-
-
 @pytest.mark.slow
 def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Counted) -> None:
-    path = "/context?project=heron&query=rollback"
     with serving(tmp_path / "memory.db", MEMORY_RATE_LIMIT="60/h") as service:
         service.save("rollback worker", project="heron")
-        statuses = [service.http.get(path).status_code for _ in range(80)]
+        statuses = [service.http.get(CONTEXT).status_code for _ in range(80)]
         assert counted.answered > 30
         assert statuses.count(200) == 59  # and the save
         assert set(statuses[59:]) == {429}

@@ -41,7 +41,8 @@ TEXTS = (
 def test_the_index_equals_one_built_afresh(path: Path, seed: int) -> None:
     with small_partitions(), serving(path, MEMORY_DEDUPE_WINDOW="0") as service:
         keys = {name: made_key(path, *of) for name, of in KEYS.items()}
-        history = History([service], keys, seed)
+        history = History(keys, seed)
+        history.service = service
         for _ in range(60):
             history.change()
         relieve(path)

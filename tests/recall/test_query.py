@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.recall.query import (
-    CACHED,
     MAX_TERMS,
     Piece,
     Query,
@@ -117,14 +116,3 @@ def test_any_text_is_understood_and_no_term_is_syntax(prompt: str) -> None:
     assert set(asked) == set(needed)
     assert len(asked) <= MAX_TERMS
     assert all(text and not set(text) & set('"*^:(){}+-\0 ') for text in asked)
-
-
-@pytest.mark.slow
-def test_more_words_than_are_remembered_change_nothing() -> None:
-    prompt = "What did HTTPServer do? The pool ran, 数据库, a/b.c"
-    first = understood(prompt)
-
-    for number in range(CACHED + 1):
-        understood(f"word{number}")
-
-    assert understood(prompt) == first

@@ -7,15 +7,6 @@ from ..support.requirements import requirement
 from ..support.service import Service
 
 
-def test_every_way_to_write_an_identifier_counts_as_all_of_it(service: Service) -> None:
-    service.save("maxconnections at the limit", title="joined", session_id="a")
-    service.save("max_connections at the limit", title="compound", session_id="b")
-    service.save("max limit limit limit", title="part", session_id="c")
-
-    for query in ("max_connections limit", "maxConnections limit", "max-connections limit"):
-        assert set(titles(search(service, query))[:2]) == {"joined", "compound"}
-
-
 @requirement("agentops:search:hits")
 def test_search_takes_all_terms_first_and_then_any(service: Service) -> None:
     service.save("apple apple apple", title="often")
@@ -62,22 +53,6 @@ def test_a_rank_is_the_best_sentence_and_two_fifths_of_the_others(service: Servi
             "three": that_asks * banana["three"],
         }
     )
-
-
-def test_each_sentence_contributes_its_best_ten_alone(service: Service) -> None:
-    for number in range(10):
-        service.save(f"apple {number}", title="apple", session_id="apples")
-    service.save("banana, and among many other words one apple at last", title="both")
-    for number in range(30):
-        service.save(f"other {number}", title="other", session_id="others")
-    (alone,) = search(service, "banana")
-    few = {hit["title"]: hit["rank"] for hit in search(service, "apple none. banana here", limit=5)}
-    all_ = {
-        hit["title"]: hit["rank"] for hit in search(service, "apple none. banana here", limit=40)
-    }
-
-    assert few["both"] == pytest.approx(alone["rank"])
-    assert all_["both"] < alone["rank"]
 
 
 @requirement("agentops:search:hits")

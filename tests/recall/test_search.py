@@ -1,7 +1,5 @@
 """Search by words and by topic key."""
 
-from itertools import pairwise
-
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -18,21 +16,6 @@ def test_a_hit_has_its_text_and_a_negative_rank(service: Service) -> None:
         "topic_key": "db",
     }  # fmt: skip
     assert plain == {"id": 2, "type": "discovery", "title": "another wal", "content": "another wal"}
-
-
-@requirement("agentops:search:hits")
-def test_ranks_never_fall_along_the_list(service: Service) -> None:
-    service.save("apple banana cherry and so many other words that it is long", title="all three")
-    service.save("apple", title="apple apple apple")
-    service.save("banana banana", title="x")
-    service.save("irrelevant", topic_key="apple/banana", title="keyed")
-    hits = service.http.get("/search", params={"q": "apple/banana cherry. apple"}).json()
-    keyed = service.http.get("/search", params={"q": "apple/banana"}).json()
-
-    assert [hit["title"] for hit in hits][:1] == ["all three"]
-    assert [hit["title"] for hit in keyed][:2] == ["keyed", "all three"]
-    for found in (hits, keyed):
-        assert all(before["rank"] <= after["rank"] < 0 for before, after in pairwise(found))
 
 
 @requirement("agentops:search:no-query")

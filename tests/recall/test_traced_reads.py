@@ -25,19 +25,13 @@ LONG_WAYS = 0xF067AA0BA902B7  # the span that a caller has whom the long way ans
 
 READS: dict[str, tuple[str, dict[str, str]]] = {
     "matches": ("/context", {"query": "rollback worker", "limit": "2"}),
-    "matches, then the newest": ("/context", {"query": "rollback worker"}),
     "the newest of all projects, too": ("/context", {"query": "rollback", "limit": "40"}),
-    "only the newest": ("/context", {"query": "zanzibar"}),
     "no word to look for": ("/context", {"query": "?!"}),
     "words corrected": ("/context", {"query": "rolback of the migratoin"}),
-    "several sentences": ("/context", {"query": "A rollback. The queue of a worker! Retry?"}),
-    "a long prompt": ("/context", {"query": "é rollback " * 80}),
     "a secret": ("/context", {"query": f"rollback {KEY}"}),
-    "around it white space": ("/context", {"query": "  rollback\n"}),
     "a search with every word": ("/search", {"q": "rollback", "limit": "2"}),
     "a search with any word": ("/search", {"q": "rollback migration zanzibar"}),
     "a search with corrections": ("/search", {"q": "rolback worker"}),
-    "a search for nothing": ("/search", {"q": "zanzibar"}),
 }
 
 
@@ -97,7 +91,7 @@ def _tree(spans: list[ReceivedSpan], root: ReceivedSpan) -> Any:
     return (*told, root.state, [_tree(spans, it) for it in below])
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_memory_leaves_the_spans_of_the_long_way(tmp_path: Path, counted: Counted) -> None:
     with traced(tmp_path) as (service, received):
         fill(service)

@@ -1,7 +1,7 @@
 """Random histories of projects over HTTP, and questions about them: the same of each seed."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -30,16 +30,14 @@ Question = tuple[str, str]
 
 
 class History:
-    """Changes by any of some services on one database, or by commands beside them."""
+    """Changes by a service, which may be another one later, or by commands beside it."""
 
-    def __init__(
-        self, services: Sequence[Service], keys: dict[str, str], seed: int, **database: str
-    ) -> None:
-        self.services, self._keys = services, keys
-        self._database = database  # a setting, unless it is the file of the services
+    service: Service
+
+    def __init__(self, keys: dict[str, str], seed: int) -> None:
+        self._keys = keys
         self.chance = random.Random(seed)  # noqa: S311 - the same each time
         self._last = dict.fromkeys(TENANTS, 1)
-        self.done: list[str] = []
 
     def headers(self, key: str) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._keys[key]}"}
@@ -94,7 +92,7 @@ class History:
     def expire(self) -> None:
         self.save(ttl=60)
         if self.chance.random() < 0.5:
-            self.services[0].clock.advance(seconds=61)
+            self.service.clock.advance(seconds=61)
 
     def supersede(self) -> None:
         self.save(supersedes=[self._id()])
@@ -110,10 +108,10 @@ class History:
     def import_(self) -> None:
         one, other = self.chance.sample(PROJECTS, 2)
         headers = self.headers(self._admin)
-        rows = self._service().http.get("/export", params={"project": one}, headers=headers).text
+        http = self.service.http
+        rows = http.get("/export", params={"project": one}, headers=headers).text
         renamed = rows.replace(f'"project":"{one}"', f'"project":"{other}"')
-        self._service().http.post("/import", content=renamed, headers=headers)
-        self.done.append(f"import {one} {other}")
+        http.post("/import", content=renamed, headers=headers)
 
     def erase_all(self) -> None:
         self._ask("DELETE", f"/projects/{self.chance.choice(PROJECTS)}")
@@ -132,9 +130,6 @@ class History:
     def _admin(self) -> str:
         return "admin" if self._tenant == "default" else self._tenant
 
-    def _service(self) -> Service:
-        return self.chance.choice(self.services)
-
     def _body(self) -> dict[str, Any]:
         chance = self.chance
         return observation(
@@ -151,15 +146,13 @@ class History:
         return self.chance.randint(1, self._last[self._tenant])
 
     def _ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
-        http, headers = self._service().http, self.headers(self._admin)
-        answer = http.request(method, path, json=body, headers=headers)
-        self.done.append(f"{method} {path} {body} {answer.status_code}")
+        headers = self.headers(self._admin)
+        answer = self.service.http.request(method, path, json=body, headers=headers)
         assert answer.status_code < 500, answer.text
         told: dict[str, Any] = answer.json() if answer.content else {}
         return told
 
     def _command(self, *arguments: str) -> None:
-        place = {} if self._database else {"MEMORY_DB_PATH": str(self.services[0].path)}
-        done = run(*arguments, "--tenant", self._tenant, variables={**place, **self._database})
-        self.done.append(f"{arguments} {done.returncode}")
+        variables = {"MEMORY_DB_PATH": str(self.service.path)}
+        done = run(*arguments, "--tenant", self._tenant, variables=variables)
         assert "Traceback" not in done.stderr

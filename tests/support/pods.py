@@ -88,6 +88,12 @@ def two(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
         yield both
 
 
+@pytest.fixture
+def one(tmp_path: Path, postgresql: str) -> Iterator[Pods]:
+    with pods(tmp_path / "postgresql", postgresql, count=1) as single:
+        yield single
+
+
 def looked(url: str, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
     """What a statement answers in the schema of the default tenant."""
     with psycopg.connect(make_conninfo(url, options='-c search_path="t_default"')) as connection:

@@ -1,18 +1,10 @@
 """Memories saved, read, searched and explained through the front door, as a test does it."""
 
 import random
-import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import closing
 from typing import Any
 
 import httpx
 import pytest
-
-from agentops_memory.recall.query import MOST_TERMS, MOST_WORDS, is_one_edit
-from agentops_memory.recall.stems import Stems
-from agentops_memory.recall.text import indexed
 
 from .service import Service, observation
 
@@ -117,7 +109,6 @@ SAID = (
     "bindo bindu bindi binda bindq nose poison queue queues rollback rolled deployments замок "
     "window win32api running using close closed closing hopping node noded noded2"
 ).split()
-_PLAIN = re.compile(r"(?<![^\W_])[^\W\d_]+(?![^\W_])")
 
 
 def mistyped(word: str, chance: random.Random, letters: str = "abdeinorsuw2") -> str:
@@ -132,19 +123,3 @@ def mistyped(word: str, chance: random.Random, letters: str = "abdeinorsuw2") ->
         word[:at] + letter + word[at:],
         word[:at] + letter + word[at + 1 :],
     ])  # fmt: skip
-
-
-def by_hand(words: Sequence[str], texts: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-    with closing(Stems()) as stems:
-        said = [set(stems.compared.of(_PLAIN.findall(indexed(it))).values()) - {""} for it in texts]
-        counts = Counter(form for forms in said for form in forms)
-        asked = {word: form for word, form in stems.compared.of(words).items() if form}
-    unknown = [it for it in asked.items() if it[1] not in counts][:MOST_WORDS]
-    corrections = {}
-    for word, form in unknown:
-        near = [it for it in sorted(counts) if it[0] == form[0] and is_one_edit(form, it)]
-        if len(near) > MOST_TERMS:
-            near = sorted(near, key=lambda it: (-counts[it], it))[:MOST_TERMS]
-        if near:
-            corrections[word] = tuple(near)
-    return corrections
