@@ -65,7 +65,7 @@ def _new_pair(folder: Path, databases: Databases | None) -> Iterator[Pair]:
     """Two services, the second on an engine."""
     with tempfile.TemporaryDirectory(dir=folder) as name:
         own = Path(name)
-        with paired(own, databases and databases.at(own / "other.db")) as pair:
+        with paired(own, databases.at(own / "other.db") if databases else None) as pair:
             yield pair
         if databases is not None:
             databases.release(own)

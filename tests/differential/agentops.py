@@ -190,8 +190,7 @@ class AgentOps:
         place = self._place
         path = "/observations" if similar is None else f"/observations?similar={similar}"
         answer = place.write("POST", path, self._row() | self._life(0.06) | fields)
-        if answer.is_success and answer.json()["id"] not in self.ids:
-            self.ids.append(answer.json()["id"])
+        self.ids += [id_ for id_ in answer.made() if id_ not in self.ids]
 
     def _row(self) -> dict[str, object]:
         place, words = self._place, self._place.words
@@ -240,8 +239,4 @@ class AgentOps:
         return self._project() if self._place.is_rare(share) else None
 
     def _id(self) -> int:
-        """One that was given, more often a late one; sometimes one of nothing."""
-        if not self.ids or self._place.is_rare(0.03):
-            return NOBODY
-        late = self.ids[-20:]
-        return self._place.choice([*late, self._place.choice(self.ids)])
+        return self._place.late(self.ids, NOBODY)

@@ -48,9 +48,9 @@ class Agents:
     def change(self) -> None:
         place, held = self._place, self._held()
         body = place.maybe(
-            0.3, value=self._value(), tags=place.some(["x", "y"]), pinned=place.choice([True,
-            False]),
-            priority=place.choice(["low", "normal", "high"]), ttl=place.choice(TTLS),
+            0.3, value=self._value(), tags=place.some(["x", "y"]),
+            pinned=place.choice([True, False]), priority=place.choice(["low", "normal", "high"]),
+            ttl=place.choice(TTLS),
             expires_at=place.choice([place.soon(), None]), sensitivity=place.choice(SENSITIVITIES),
             curated_by=place.choice(["me", None]),
         )  # fmt: skip
@@ -130,8 +130,7 @@ class Agents:
             constraints=[place.words.text(5)],
         )  # fmt: skip
         answer = self._ask("POST", "/api/v1/intents", body, "lead")
-        if answer.is_success:
-            self._intents = [*self._intents[-2:], answer.json()["id"]]
+        self._intents = [*self._intents[-2:], *answer.made()]
 
     def make_task(self) -> None:
         place = self._place
@@ -186,8 +185,7 @@ class Agents:
         }  # fmt: skip
         body |= place.maybe(0.3, expires_at=place.soon())
         answer = self._ask("POST", "/api/v1/coordinators", body, "lead")
-        if answer.is_success:
-            self._coordinators.append(answer.json()["id"])
+        self._coordinators += answer.made()
 
     def grant(self) -> None:
         place = self._place
@@ -200,8 +198,7 @@ class Agents:
             0.3, expires_at=place.soon()
         )
         answer = self._ask("POST", f"/api/v1/intents/{intent}/acl/entries", body, "lead")
-        if answer.is_success:
-            self._grants.append((intent, answer.json()["id"]))
+        self._grants += [(intent, grant) for grant in answer.made()]
 
     def _ask(
         self, method: str, path: str, body: object = None, agent: str | None = None,
@@ -235,12 +232,10 @@ class Agents:
         }
 
     def _learn(self, answer: Any) -> None:
-        if answer.is_success:
-            self._entries[answer.json()["id"]] = answer.json()
+        self._entries |= {id_: answer.json() for id_ in answer.made()}
 
     def _learn_task(self, answer: Any) -> None:
-        if answer.is_success:
-            self._tasks[answer.json()["id"]] = answer.json()
+        self._tasks |= {id_: answer.json() for id_ in answer.made()}
 
     def _follow(self, answer: Any) -> None:
         told = answer.json() if answer.is_success else None
@@ -251,14 +246,13 @@ class Agents:
         return f"events?after={self._seen}&limit={self._place.choice([1, 5, 1000])}"
 
     def _held(self) -> dict[str, Any]:
-        held = [*self._entries.values()]
-        return self._place.choice([*held[-15:] * 3, *held, {"id": NOBODY}])
+        return self._place.late([*self._entries.values()], {"id": NOBODY})
 
     def _intent(self) -> str:
-        return self._place.choice([*self._intents * 5, "none"])
+        return self._place.late(self._intents, "none")
 
     def _task(self) -> str:
-        return self._place.choice([*[*self._tasks][-6:] * 5, "none"])
+        return self._place.late([*self._tasks][-6:], "none")
 
     def _own(self, agent: str, rest: str) -> str:
         return f"/api/v1/agents/{agent}/memory/{rest}"

@@ -44,17 +44,14 @@ class Hosts:
                 0.5, nodeId="n", agentId="ada"
             )
         answer = self._write("POST", "/memory", body)
-        if answer.is_success:
-            self._entries.setdefault(ref, []).append(answer.json()["entry"]["id"])
+        self._learn(ref, answer)
 
     def put_alike(self) -> None:
         """What a consolidation finds."""
         text, tags = self._place.words.text(12), self._place.some(TAGS, 1)
         for said in (text, f"{text}. {self._place.words.word()}"):
             body = {"memoryRef": "mem://a", "content": said, "tags": tags}
-            answer = self._write("POST", "/memory", body)
-            if answer.is_success:
-                self._entries.setdefault("mem://a", []).append(answer.json()["entry"]["id"])
+            self._learn("mem://a", self._write("POST", "/memory", body))
 
     def delete(self) -> None:
         ref = self._ref()
@@ -103,9 +100,7 @@ class Hosts:
             memoryRefs=place.some(REFS),
             agentId="ada", workflowId=place.words.word(),
         )  # fmt: skip
-        answer = self._write("POST", "/runs", body)
-        if answer.is_success:
-            self._learn_run(answer.json())
+        self._learn_run(self._write("POST", "/runs", body))
 
     def end(self) -> None:
         run, status = self._run(), self._place.choice(ENDS)
@@ -124,9 +119,7 @@ class Hosts:
         body = {"mode": place.choice(["replay", "branch", "branch"])} | place.maybe(
             0.8, fromSeq=place.choice([0, 1, 1, 2, 3, 99])
         )
-        answer = self._write("POST", f"/runs/{_part(self._run())}/fork", body)
-        if answer.is_success:
-            self._learn_run(answer.json())
+        self._learn_run(self._write("POST", f"/runs/{_part(self._run())}/fork", body))
 
     def look_at_a_run(self) -> None:
         run = _part(self._run())
@@ -161,8 +154,7 @@ class Hosts:
         self._pass("/consolidate", place.maybe(0.4, merges=[merge]))
 
     def undo(self) -> None:
-        run = self._place.choice([*self._passes[-3:] * 3, *self._passes, "run_" + "0" * 32])
-        self._write("POST", f"/passes/{run}/undo")
+        self._write("POST", f"/passes/{self._place.late(self._passes, 'run_' + '0' * 32)}/undo")
 
     def forget(self) -> None:
         place = self._place
@@ -180,9 +172,7 @@ class Hosts:
             {"condition": "time", "dueAt": place.soon()}, {"condition": "predicate", "tag": "x"},
             {"condition": "predicate", "tag": place.choice(TAGS)}, {"condition": "none"},
         ])  # fmt: skip
-        answer = self._write("POST", "/commitments", body)
-        if answer.is_success:
-            self._commitments.append(answer.json()["id"])
+        self._commitments += self._write("POST", "/commitments", body).made()
         if self._commitments:
             method = place.choice(["GET", "GET", "DELETE"])
             self._write(method, f"/commitments/{place.choice(self._commitments)}")
@@ -199,14 +189,11 @@ class Hosts:
             "provenance": {"sourceRunIds": place.some(self._runs)},
             **place.maybe(0.5, title=place.words.title(), rationale=place.words.text()),
         }  # fmt: skip
-        answer = self._write("POST", "/proposals", body)
-        if answer.is_success:
-            self._proposals.append(answer.json()["id"])
+        self._proposals += self._write("POST", "/proposals", body).made()
 
     def decide(self) -> None:
         place = self._place
-        own = self._proposals[-6:]
-        at = f"/proposals/{place.choice([*own * 4, 'prop_' + '0' * 32])}"
+        at = f"/proposals/{place.late(self._proposals[-6:], 'prop_' + '0' * 32)}"
         method, path, body = place.choice([
             ("PATCH", at, place.maybe(0.5, title=place.words.title(), artifact={"name": "b",
             "version": "2"})),
@@ -214,28 +201,30 @@ class Hosts:
             ("DELETE", at, None), ("GET", at, None), ("GET", at, None),
         ])  # fmt: skip
         answer = self._write(method, path, body)
-        if path.endswith("apply") and answer.is_success:
-            self._artifacts.append(answer.json()["installedArtifactRef"])
+        if path.endswith("apply"):
+            self._artifacts += answer.made("installedArtifactRef")
         if self._artifacts and place.is_rare(0.4):
             place.ask("GET", f"{H}/artifacts/{_part(place.choice(self._artifacts[-3:]))}")
 
     def _pass(self, path: str, body: dict[str, Any]) -> None:
         answer = self._write("POST", path, {"memoryRef": self._ref(), **body})
-        if answer.is_success:
-            self._passes.append(answer.json()["runId"])
-            output = answer.json()["event"]["payload"].get("outputId")
-            if output:
-                self._entries.setdefault("mem://a", []).append(output)
+        self._passes += answer.made("runId")
+        for event in answer.made("event"):
+            outputs = [it for it in [event["payload"].get("outputId")] if it]
+            self._entries.setdefault("mem://a", []).extend(outputs)
 
     def _write(self, method: str, path: str, body: object = None) -> Any:
         asking = self._place.ask if method == "GET" else self._place.write
         return asking(method, H + path, body)
 
-    def _learn_run(self, told: dict[str, Any]) -> None:
-        if told["runId"] not in self._runs:
-            self._runs.append(told["runId"])
-        if told["status"] == "running":
-            self._open = [*self._open[-4:], told["runId"]]
+    def _learn(self, ref: str, answer: Any) -> None:
+        self._entries.setdefault(ref, []).extend(it["id"] for it in answer.made("entry"))
+
+    def _learn_run(self, answer: Any) -> None:
+        for run in answer.made("runId"):
+            self._runs += [run] * (run not in self._runs)
+            if answer.json()["status"] == "running":
+                self._open = [*self._open[-4:], run]
 
     def _bound(self) -> str:
         return f"&runId={_part(self._run())}" if self._place.is_rare(0.3) else ""
@@ -247,8 +236,7 @@ class Hosts:
         return self._place.choice(BAD_REFS if self._place.is_rare(0.04) else REFS)
 
     def _entry(self, ref: str) -> str:
-        held = self._entries.get(ref, [])
-        return self._place.choice([*held[-8:] * 3, *held, NOBODY])
+        return self._place.late(self._entries.get(ref, []), NOBODY)
 
 
 def _part(text: str) -> str:

@@ -75,6 +75,11 @@ class Place:
     def some(self, of: Sequence[T], most: int = 3) -> list[T]:
         return self.chance.sample(of, min(len(of), self.chance.randint(0, most)))
 
+    def late(self, held: Sequence[T], other: T) -> T:
+        """One of those that were given, more often a late one; sometimes another."""
+        late = [*held][-12:]
+        return self.choice([*late * 4, *held, other])
+
     def is_rare(self, share: float = 0.1) -> bool:
         return self.chance.random() < share
 

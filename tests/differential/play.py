@@ -9,6 +9,7 @@ from .hosts import Hosts
 from .pair import Pair
 from .place import Place
 from .stores import Stores
+from .tools import Tools
 
 # How often a deed is done that is done more than once, by the name of its part and its own.
 OFTEN = {
@@ -16,6 +17,7 @@ OFTEN = {
         "save": 7, "save_alike": 2, "amend": 3, "delete": 2, "search": 8, "context": 8, "talk": 2,
         "end_session": 2,
     },
+    "Tools": {"use": 4},
     "Stores": {"put": 4, "replace": 2, "update": 2, "search": 2},
     "Agents": {
         "make": 5, "change": 2, "find": 2, "search": 2, "make_task": 2, "change_task": 2,
@@ -32,7 +34,7 @@ def play(pair: Pair, seed: int, requests: int) -> None:
     memory = AgentOps(place)
     stores = Stores(place, memory.stores)
     agents = Agents(place)
-    parts = (memory, stores, agents, Hosts(place), Hostile(place))
+    parts = (memory, Tools(place, memory), stores, agents, Hosts(place), Hostile(place))
     deeds = [deed for part in parts for deed in deeds_of(part)] + [place.wait] * 4 + [place.restart]
     for beginning in (memory, stores, agents):
         beginning.begin()

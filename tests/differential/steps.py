@@ -45,5 +45,9 @@ class Answer:
     def json(self) -> Any:
         return json.loads(self.text)
 
+    def made(self, name: str = "id") -> list[Any]:
+        """What has been made, by its id; nothing, if the request was refused."""
+        return [self.json()[name]] if self.is_success else []
+
 
 NOTHING = Answer(status=0, headers=(), text="")

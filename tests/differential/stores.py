@@ -138,18 +138,10 @@ class Stores:
         held += [it["id"] for it in answer if it["id"] not in held]
 
     def read_version(self) -> None:
-        store = self._store()
-        path = self._place.choice(
-            [f"{CLOUD}/{store}/versions", f"{ANTHROPIC}/{store}/memory_versions"]
-        )
-        self._place.ask("GET", f"{path}/{self._version(store)}")
+        self._place.ask("GET", self._version_at())
 
     def redact(self) -> None:
-        store = self._store()
-        path = self._place.choice(
-            [f"{CLOUD}/{store}/versions", f"{ANTHROPIC}/{store}/memory_versions"]
-        )
-        self._place.write("POST", f"{path}/{self._version(store)}/redact")
+        self._place.write("POST", f"{self._version_at()}/redact")
 
     def search(self) -> None:
         place = self._place
@@ -159,8 +151,7 @@ class Stores:
     def _make(self, body: dict[str, object]) -> None:
         place = self._place
         answer = place.write("POST", place.choice([CLOUD, ANTHROPIC]), body)
-        if answer.is_success and len(self.stores) < 6:
-            self.stores.append(answer.json()["id"])
+        self.stores += answer.made()[: 6 - len(self.stores)]
 
     def _list(self, path: str, **query: object) -> list[dict[str, Any]]:
         answer = self._place.look(path, limit=self._place.choice(PAGES), **query)
@@ -181,11 +172,8 @@ class Stores:
                 self._versions.setdefault(store, []).append(version)
 
     def _content(self) -> str:
-        return (
-            self._place.choice(["", " "])
-            if self._place.is_rare(0.05)
-            else self._place.words.text(40)
-        )
+        place = self._place
+        return place.choice(["", " "]) if place.is_rare(0.05) else place.words.text(40)
 
     def _times(self) -> dict[str, Any]:
         place = self._place
@@ -202,9 +190,17 @@ class Stores:
         return self._place.choice([*self.stores * 8, f"memstore_{NOBODY}"])
 
     def _entry(self, store: str) -> str:
-        held = self._entries.get(store, [])
-        return self._place.choice([*held[-12:] * 4, *held, f"mem_{NOBODY}"])
+        return self._place.late(self._entries.get(store, []), f"mem_{NOBODY}")
+
+    def _version_at(self) -> str:
+        store = self._store()
+        version = self._version(store)
+        return self._place.choice(
+            [
+                f"{CLOUD}/{store}/versions/{version}",
+                f"{ANTHROPIC}/{store}/memory_versions/{version}",
+            ]
+        )
 
     def _version(self, store: str) -> str:
-        held = self._versions.get(store, [])
-        return quote(self._place.choice([*held * 4, f"memver_{NOBODY}"]))
+        return quote(self._place.late(self._versions.get(store, []), f"memver_{NOBODY}"))

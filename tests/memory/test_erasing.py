@@ -9,16 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.errors import NotFound
 from agentops_memory.jobs.retention import scrub_all
-from agentops_memory.memory.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.erasure import ErasureId, receipt_of
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.saves import ERASE
 from agentops_memory.sqlite import SqliteEngine, partitions, scrub, upgrade
 from agentops_memory.sqlite.connection import connect
 
 from ..support import engine as engines
+from ..support.callers import calling, made_key
 from ..support.engine import locked
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import erased, gone, receipt, remains
@@ -236,32 +235,20 @@ def forgetful(folder: Path) -> Path:
 # The receipt
 
 
-def test_a_repeated_erasure_names_the_same_receipt(service: Service) -> None:
+def test_a_repeated_erasure_names_the_same_receipt_to_those_who_may_read_it(
+    service: Service,
+) -> None:
     memory = service.save(HIDDEN)["id"]
     erasure = erased(service.http, memory)
-
     assert erased(service.http, memory) == erasure
     assert gone(service.http, erasure)["observation_ids"] == [memory]
 
-
-@pytest.mark.slow
-def test_a_receipt_of_another_project_is_as_one_that_never_was(path: Path) -> None:
-    with serving(path) as service:
-        memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
-        erasure = ErasureId(erased(service.http, memory))
-    other = Caller(projects=Patterns(("other-*",)))
-
-    async def look(engine: SqliteEngine) -> None:
-        assert await engine.write(other, ERASE, memory) is None
-        assert await engine.write(OPERATOR, ERASE, memory) == erasure
-        refusals = []
-        for asked in (erasure, ErasureId("never")):
-            with pytest.raises(NotFound) as refused:
-                await receipt_of(engine, other, asked)
-            refusals.append(str(refused.value))
-        assert refusals == ["No such erasure."] * 2
-
-    engines.run(path, look)
+    with calling(service, made_key(service.path, projects=("other-*",))) as stranger:
+        deletion = stranger.delete(f"/observations/{memory}?hard=true")
+        receipts = [stranger.get(f"/erasures/{it}") for it in (erasure, "never")]
+    assert (deletion.status_code, "X-Erasure-Id" in deletion.headers) == (204, False)
+    for answer in receipts:
+        assert (answer.status_code, answer.json()) == (404, {"error": "No such erasure."})
 
 
 def test_only_what_was_erased_has_a_receipt(service: Service) -> None:

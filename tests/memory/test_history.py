@@ -2,9 +2,13 @@
 
 import pytest
 
+from ..support.engines import rows
 from ..support.files import assert_index_is_whole
+from ..support.openintent_agents import Agent
+from ..support.openintent_agents import ok as done
 from ..support.requirements import requirement
 from ..support.service import Service
+from ..support.stores import entry, redact, store, update, versions
 
 
 @requirement("agentops:observations:history")
@@ -111,3 +115,88 @@ def test_what_is_no_revision_is_refused(service: Service) -> None:
 def _restored(service: Service, revision: object) -> int:
     body = {"revision": revision}
     return service.http.post("/observations/1/restore", json=body).status_code
+
+
+STORED = "SELECT count(*) FROM revisions"
+
+
+def test_an_entry_of_an_agent_has_no_rows(service: Service) -> None:
+    ada = Agent(service.http)
+
+    done(ada.patch(ada.make(), value={"colour": "red"}))
+
+    assert rows(service.path, STORED) == [(0,)]
+
+
+def test_a_memory_has_rows_once_it_was_changed_and_counts_as_one_revision_until_then(
+    service: Service,
+) -> None:
+    for number in range(3):
+        service.save(f"apple {number}", project="going")
+    assert rows(service.path, STORED) == [(0,)]
+    assert service.http.patch("/observations/1", json={"content": "pear"}).is_success
+    assert rows(service.path, STORED) == [(2,)]
+    plan = service.http.delete("/projects/going?hard=true&dry_run=true").json()
+
+    receipt = service.http.delete("/projects/going?hard=true").json()
+
+    assert (plan["revisions"], receipt["observations"], receipt["revisions"]) == (4, 3, 4)
+
+
+def test_text_that_a_redacted_version_has_lost_does_not_come_back(service: Service) -> None:
+    home = store(service.http)
+    made = entry(service.http, home, "a", "zanzibar")
+    (version,) = versions(service.http, home)
+    redact(service.http, home, version)
+
+    update(service.http, home, made, "open")
+
+    texts = rows(service.path, "SELECT number, content FROM revisions ORDER BY number")
+    assert texts == [(1, ""), (2, None)]
+
+
+SOFT, HARD = "", "?hard=true"
+
+
+@requirement("agentops:observations:delete")
+def test_a_deleted_observation_is_seen_nowhere(service: Service) -> None:
+    service.save("a word", scope="global", topic_key="a/b")
+    service.save("neighbour")
+
+    for how in (SOFT, HARD):
+        answer = service.http.delete(f"/observations/1{how}")
+        assert (answer.status_code, answer.content) == (204, b"")
+        assert service.http.get("/observations/1").status_code == 404
+        assert [row["id"] for row in service.http.get("/observations/recent").json()] == [2]
+        assert service.http.get("/search?q=word").json() == []
+        assert service.http.get("/search?q=a/b").json() == []
+        context = service.http.get("/context?project=demo&query=word").json()
+        assert [row["title"] for row in context["recent_observations"]] == ["neighbour"]
+        assert service.http.get("/timeline?observation_id=1").status_code == 404
+        around = service.http.get("/timeline?observation_id=2").json()
+        assert [row["id"] for row in around] == [2]
+        assert service.http.get("/stats").json()["total_observations"] == 1
+
+
+@requirement("agentops:observations:delete")
+def test_a_soft_deletion_keeps_the_history_and_a_hard_one_nothing(service: Service) -> None:
+    service.save("one")
+    service.http.delete("/observations/1")
+    kept = service.http.get("/observations/1/history")
+    service.clock.advance(hours=1)
+    service.http.delete("/observations/1")
+    assert service.http.get("/observations/1/history").json() == kept.json()
+    service.http.delete("/observations/1?hard=true")
+    gone = service.http.get("/observations/1/history")
+
+    assert (kept.status_code, len(kept.json())) == (200, 2)
+    assert gone.status_code == 404
+    assert service.http.post("/observations/1/restore", json={"revision": 1}).status_code == 404
+    assert service.save("two")["id"] == 2
+
+
+@requirement("agentops:observations:delete")
+def test_a_deletion_of_what_is_not_there_is_no_error(service: Service) -> None:
+    for id_ in ("1", "-1", "9223372036854775807"):
+        for how in (SOFT, HARD):
+            assert service.http.delete(f"/observations/{id_}{how}").status_code == 204

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from agentops_memory.memory.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role
 from agentops_memory.memory.keys import issued
 
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key
-from ..support.engines import broken, quota, rows
+from ..support.engines import broken, rows
 from ..support.erasing import gone, remains
 from ..support.process import served
 from ..support.raw import Wire, request
@@ -334,19 +334,6 @@ def test_what_was_refused_or_failed_is_not_remembered(service: Service) -> None:
     assert ask(service.http, *restoring).status_code == 409
     service.http.delete(f"/observations/{other}")
     assert ask(service.http, *restoring).status_code == 200
-
-
-@pytest.mark.slow
-def test_a_full_tenant_still_answers_as_before_and_deletes(path: Path) -> None:
-    with serving(path, MEMORY_TENANT_QUOTA=quota(path, 1024)) as service:
-        first = saving(service.http, "a pear")
-        for number in count():
-            if saving(service.http, f"{number} " * 5000, f"k{number}").status_code == 507:
-                break
-
-        assert told(saving(service.http, "a pear")) == told(first)
-        assert ask(service.http, "DELETE", "/observations/1", key="d").status_code == 204
-        assert ask(service.http, "DELETE", "/observations/2?hard=true", key="e").is_success
 
 
 def test_a_tenant_that_is_more_than_full_takes_no_record(

@@ -126,6 +126,58 @@ def test_at_its_instant_a_memory_is_in_no_answer(service: Service) -> None:
     assert '"reason":"unknown"' in service.http.get("/search?q=zebra&why_not=1").text
 
 
+@requirement("life:fields:upsert")
+def test_a_save_by_key_sets_what_it_gives_and_adds_what_it_supersedes(service: Service) -> None:
+    one, two = saved(service, "One."), saved(service, "Two.")
+    memory = saved(service, "At a key.", topic_key="a/b", pinned=True, supersedes=[one], ttl=60)
+    saved(service, "At a key again.", topic_key="a/b", supersedes=[two, two])
+
+    told = read(service, memory)
+    assert (told["pinned"], told["supersedes"]) == (True, [one, two])
+    assert told["expires_at"] == "2030-01-01T12:01:00Z"
+    assert changed(service, memory, supersedes=[two]).json()["supersedes"] == [two]
+
+
+@requirement("life:1:dedup", "life:1:key", "life:2:exact")
+def test_until_its_instant_a_memory_holds_its_words_and_its_key(service: Service) -> None:
+    end = START + MINUTE  # within the window of duplicates
+    words = observation("The gate is shut.", expires_at=end.isoformat())
+    keyed = observation("The door is open.", expires_at=end.isoformat(), topic_key="door")
+
+    def actions() -> list[str]:
+        answers = [service.http.post("/observations", json=it).json() for it in (words, keyed)]
+        return [answer["action"] for answer in answers]
+
+    assert actions() == ["created", "created"]
+    service.clock.advance(seconds=(MINUTE - MICROSECOND).total_seconds())
+    assert actions() == ["deduplicated", "updated"]
+    service.clock.advance(seconds=MICROSECOND.total_seconds())
+    assert actions() == ["created", "created"]
+
+
+@requirement("life:1:key", "life:1:key-taken", "life:1:read")
+def test_an_expired_memory_holds_no_key(service: Service) -> None:
+    saved(service, "The gate is shut.", ttl=60, topic_key="gate")
+    service.clock.advance(seconds=60)
+
+    other = service.http.post(
+        "/observations", json=observation("The gate is open.", topic_key="gate")
+    ).json()
+    told = read(service, 1)
+
+    assert other["action"] == "created"
+    assert (told["expired"], told["topic_key"]) == (True, "gate")
+    assert service.http.get("/observations/1/history").status_code == 200
+    assert changed(service, 1, title="Still there").json()["expired"] is True
+    assert service.http.post("/observations/1/confirm").json()["expired"] is True
+    assert changed(service, 1, expires_at=None).status_code == 409
+    service.http.delete(f"/observations/{other['id']}")
+    back = changed(service, 1, expires_at=None).json()
+    assert (back["topic_key"], "expired" in back) == ("gate", False)
+    assert found(service, "gate") == [1]
+    assert saved(service, "The gate is ajar.", topic_key="gate") == 1
+
+
 @requirement("life:1:key", "life:2:clock")
 def test_a_clock_that_went_back_gives_a_key_to_nobody_twice(service: Service) -> None:
     saved(service, "The gate is shut.", ttl=60, topic_key="gate")
@@ -230,6 +282,40 @@ def test_what_is_superseded_is_found_on_demand_alone(service: Service) -> None:
     why = service.http.get(f"/search?q=queue&explain=true&why_not={old}").json()
     assert why["explain"]["why_not"] == {"id": old, "reason": "superseded", "superseded_by": [new]}
     assert why["results"][0]["explain"]["superseded"] == [old]
+
+
+@requirement("life:fields:duplicate")
+def test_of_two_ends_of_a_duplicate_the_later_holds(service: Service) -> None:
+    saved(service, "Same.", ttl=60)
+    saved(service, "Same.", ttl=30)
+    assert read(service, 1)["expires_at"] == "2030-01-01T12:01:00Z"
+    saved(service, "Same.", ttl=90, pinned=True)
+    assert read(service, 1)["expires_at"] == "2030-01-01T12:01:30Z"
+    saved(service, "Same.")
+
+    told = read(service, 1)
+    assert "expires_at" not in told
+    assert (told["pinned"], told["duplicate_count"], told["revision_count"]) == (True, 4, 1)
+
+
+@requirement("life:5:chain", "life:6:circle", "life:6:through")
+def test_a_chain_stays_one_and_a_circle_is_refused(service: Service) -> None:
+    first = saved(service, "First queue.")
+    second = saved(service, "Second queue.", supersedes=[first])
+    third = saved(service, "Third queue.", supersedes=[second], ttl=60)
+    assert found(service, "queue") == [third]
+
+    before = read(service, first)
+    assert changed(service, first, supersedes=[third]).status_code == 409
+    assert changed(service, first, supersedes=[first]).status_code == 409
+    service.http.delete(f"/observations/{second}")
+    assert changed(service, first, title="New", supersedes=[third]).status_code == 409
+    service.clock.advance(seconds=60)
+    assert changed(service, first, supersedes=[third]).status_code == 409
+    body = observation("Third queue.", topic_key="x", supersedes=[9999])
+    assert service.http.post("/observations", json=body).status_code == 404
+    assert read(service, first)["title"] == before["title"]
+    assert listed(service) == [first]
 
 
 @requirement("life:6:unknown", "life:6:scopes")

@@ -385,11 +385,7 @@ class Play:
 
 
 @pytest.mark.slow
-@requirement(
-    "life:1:live", "life:1:dedup", "life:1:key", "life:1:key-taken", "life:1:read", "life:2:exact",
-    "life:4:half", "life:5:hidden", "life:5:back", "life:5:chain", "life:6:circle",
-    "life:6:through", "life:fields:upsert", "life:fields:duplicate",
-)  # fmt: skip
+@requirement("life:1:live", "life:2:exact", "life:4:half", "life:5:hidden", "life:5:back")
 @pytest.mark.representative(2)
 @pytest.mark.parametrize("seed", range(21))
 def test_the_service_and_the_model_agree(path: Path, seed: int) -> None:

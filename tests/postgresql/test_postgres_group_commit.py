@@ -1,7 +1,10 @@
 """Writes that wait for each other on PostgreSQL share a commit; each is answered for itself."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 import psycopg
@@ -12,10 +15,12 @@ from agentops_memory.postgresql import transaction, transactions
 from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
+from ..support.clusters import Cut, Way, way
 from ..support.measures import key, measured
-from ..support.pods import Pods, one
+from ..support.openwop_hosts import H
+from ..support.pods import Pods, looked, one, pods
 from ..support.process import until
-from ..support.service import observation
+from ..support.service import Service, observation
 from .test_postgres_waiting import holding
 
 __all__ = ["one"]
@@ -90,3 +95,76 @@ def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -
             ((is_free,),) = stranger.execute("SELECT pg_try_advisory_xact_lock(%s)", (number,))
         assert is_free
         assert not saving.done()
+
+
+class Cutting(NamedTuple):
+    """A service that stores over a way that can be cut."""
+
+    service: Service
+    way: Way
+    url: str
+
+    def asked(self, method: str, path: str, body: object, key: str | None) -> httpx.Response:
+        headers = {"X-Agent-ID": "ada"} | ({} if key is None else {"Idempotency-Key": key})
+        return self.service.http.request(method, path, json=body, headers=headers)
+
+    def count(self, table: str) -> int:
+        ((number,),) = looked(self.url, f"SELECT count(*) FROM {table}")
+        return int(number)
+
+
+@pytest.fixture
+def cutting(tmp_path: Path, postgresql: str) -> Iterator[Cutting]:
+    with way(postgresql) as carrying, pods(tmp_path / "postgresql", carrying.url, count=1) as one:
+        one.http.get("/stats")  # its connection is not new afterwards
+        yield Cutting(one.services[0], carrying, postgresql)
+
+
+MAKING: dict[str, tuple[str, Any, str]] = {
+    "a save": ("/observations", observation("said once"), "memories"),
+    "a host's entry": (f"{H}/memory", {"memoryRef": "mem://n", "content": "once"}, "memories"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.representative(4)
+@pytest.mark.parametrize("key", ["key-1", None])
+@pytest.mark.parametrize("when", Cut)
+@pytest.mark.parametrize("kind", MAKING)
+def test_what_is_sent_again_under_its_key_is_done_once_and_nothing_is_by_the_service_itself(
+    cutting: Cutting, kind: str, when: Cut, key: str | None
+) -> None:
+    path, body, table = MAKING[kind]
+    cutting.way.cut(when)
+
+    refused = cutting.asked("POST", path, body, key)
+
+    assert cutting.way.cuts == 1
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1"), refused.text
+    assert cutting.count(table) == (when is Cut.AFTER)
+    if key is not None:
+        again = [cutting.asked("POST", path, body, key) for _ in range(2)]
+        assert {it.status_code for it in again} <= {200, 201}, [it.text for it in again]
+        assert (cutting.count(table), cutting.count("done")) == (1, 1)
+    elif kind == "a save":
+        told = cutting.asked("POST", path, body, None).json()
+        action = "deduplicated" if when is Cut.AFTER else "created"
+        assert (told["action"], told["duplicate_count"]) == (action, 1 + (when is Cut.AFTER))
+        assert cutting.count(table) == 1
+
+
+def test_connections_that_end_while_they_wait_are_replaced_and_nobody_sees_it(
+    cutting: Cutting,
+) -> None:
+    memory = cutting.service.save("said before")["id"]
+    for number in range(3):
+        with psycopg.connect(cutting.url) as stranger:
+            stranger.execute(
+                """SELECT pg_terminate_backend(pid)
+                     FROM pg_stat_activity
+                    WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+            )
+        if number % 2:
+            assert cutting.service.http.get(f"/observations/{memory}").status_code == 200
+        cutting.service.save(f"said after {number}")
+    assert cutting.count("memories") == 4

@@ -14,6 +14,7 @@ import pytest
 from agentops_memory.errors import Refusal
 from agentops_memory.postgresql.keys import PostgresKeys
 
+from ..support.answers import Writer, described, every_write
 from ..support.callers import OPERATOR, made_in
 from ..support.openintent_agents import Agent
 from ..support.openwop_commitments import Intents
@@ -351,3 +352,12 @@ def test_of_racing_keys_none_is_lost_and_one_revocation_is_audited(two: Pods) ->
         assert sum(threads.map(revoke, range(RACERS))) >= 1
     revoked = "SELECT count(*) FROM agentops.audit WHERE line LIKE '%revoked%'"
     assert two.rows(revoked) == [(1,)]
+
+
+@pytest.mark.heavy
+def test_every_write_is_answered_again_as_before_through_another_pod(two: Pods) -> None:
+    write = Writer(two.http)
+    every_write(write)
+
+    assert set(write.sent) == described(two.http) | {"delete_observation, hard"}
+    write.assert_same(two.services[1].http)

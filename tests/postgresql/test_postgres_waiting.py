@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -9,16 +10,17 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from agentops_memory.jobs import schedule
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
-from ..support.openwop_hosts import H
-from ..support.pods import Pods, pods, two
-from ..support.service import observation
+from ..support.openwop_commitments import Intents
+from ..support.openwop_hosts import H, Host
+from ..support.pods import Pods, pods
+from ..support.process import until
+from ..support.service import START, observation
 from ..support.stores import STORES
-
-__all__ = ["two"]
 
 pytestmark = pytest.mark.slow
 
@@ -93,3 +95,26 @@ def test_who_waits_for_all_places_is_refused_in_time_and_others_are_served(
         assert {it.json()["error"] for it in refused} <= {HELD, WAITED}
     assert small.http.get("/observations/1").status_code == 200
     assert save(small.http, 99).status_code == 201
+
+
+WAITING = """SELECT 1
+               FROM pg_stat_activity
+              WHERE datname = current_database() AND wait_event_type = 'Lock'
+                    AND query LIKE 'ANALYZE %'"""
+
+
+@pytest.mark.slow
+def test_what_is_due_is_done_while_statistics_of_a_table_cannot_be_made(
+    tmp_path: Path, blank_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(milliseconds=20))
+    with pods(tmp_path / "postgresql", blank_database, count=1) as one:
+        host = Host(one.http)
+        intents = Intents(host)
+        with holding(one.url, "LOCK TABLE postings IN SHARE UPDATE EXCLUSIVE MODE"):
+            entry = host.put(" ".join(f"heron{number}" for number in range(30)))["id"]
+            intents.at(entry, START + timedelta(minutes=1))
+            # The database counts what a session has written when the session has more to do.
+            until(lambda: host.put("storks nest") and one.rows(WAITING))
+            one.clock.advance(minutes=2)
+            until(lambda: one.rows("SELECT 1 FROM commitments WHERE state = 'fired'"))

@@ -136,26 +136,27 @@ def test_an_answer_says_what_it_looked_for_and_what_it_dropped(service: Service)
     assert [part["sentence"] for part in item["sentences"]] == [1, 2]
 
 
-def test_a_word_that_was_written_stands_for_none(service: Service) -> None:
+def test_what_is_looked_for_is_told_word_by_word(service: Service) -> None:
     service.save("Kafka.", title="it")
+    service.save("東京 tower", title="tower", session_id="s2")
+    words = [f"{letter}{number}" for letter in "abcdefgh" for number in range(10)]
 
-    answer = explained(service, "/search", project="demo", q="kafka kafkaa")
+    typo = explained(service, "/search", project="demo", q="kafka kafkaa")
+    prefix = explained(service, "/search", q="東")
+    many = explained(service, "/search", q=" ".join(words))["explain"]
 
-    (hit,) = answer["results"]
-    assert answer["explain"]["corrected"] == {"kafkaa": ["kafka"]}
+    (hit,) = typo["results"]
+    assert typo["explain"]["corrected"] == {"kafkaa": ["kafka"]}
+    # A word that was written stands for none.
     assert {(one["term"], one.get("instead_of")) for one in hit["explain"]["matched"]} == {
         ("kafka", None)
     }
-
-
-def test_more_terms_than_are_looked_for_are_dropped(service: Service) -> None:
-    service.save("a0")
-    words = [f"{letter}{number}" for letter in "abcdefgh" for number in range(10)]
-
-    why = explained(service, "/search", q=" ".join(words))["explain"]
-
-    assert why["terms"] == [words[:64]]
-    assert why["dropped"] == words[64:]
+    assert prefix["explain"]["terms"] == [["東*"]]
+    assert [one["term"] for one in prefix["results"][0]["explain"]["matched"]] == ["東*"]
+    assert (many["terms"], many["dropped"]) == ([words[:64]], words[64:])
+    for text in ("", "?!", "/", "\0", '"AND" OR NOT (', "*", "😀"):
+        answer = explained(service, "/search", q=text)
+        assert (answer["results"], answer["explain"]["explained"]) == ([], 0)
 
 
 def test_a_sentence_in_which_a_memory_was_not_among_the_best_counts_for_nothing(
@@ -177,15 +178,6 @@ def test_a_sentence_in_which_a_memory_was_not_among_the_best_counts_for_nothing(
     assert item["score"] == pytest.approx(banana["weight"] * banana["score"])
     assert (banana["sentence"], banana["share"], banana["counted"]) == (2, 1.0, True)
     assert_true(item)
-
-
-def test_a_term_of_any_ending_is_marked(service: Service) -> None:
-    service.save("東京 tower", title="it")
-
-    answer = explained(service, "/search", q="東")
-
-    assert answer["explain"]["terms"] == [["東*"]]
-    assert [one["term"] for one in answer["results"][0]["explain"]["matched"]] == ["東*"]
 
 
 def test_a_search_says_which_tier_found_it(service: Service) -> None:
@@ -229,10 +221,3 @@ def test_the_newest_have_no_score(service: Service) -> None:
     assert row["explain"] == {
         "id": 1, "place": 1, "rank": 0.0, "method": "recency", "matched": [], "content_cut": True,
     }  # fmt: skip
-
-
-def test_a_text_without_words_is_explained_too(service: Service) -> None:
-    for text in ("", "?!", "/", "\0", '"AND" OR NOT (', "*", "😀"):
-        answer = explained(service, "/search", q=text)
-        assert answer["results"] == []
-        assert answer["explain"]["explained"] == 0

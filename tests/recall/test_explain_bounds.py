@@ -10,7 +10,7 @@ from agentops_memory.http import query as http
 from agentops_memory.recall import explanation
 
 from ..support.engine import slow_words
-from ..support.recall import explained
+from ..support.recall import ended, explained
 from ..support.service import Service, serving
 from ..telemetry.test_tracing import traced
 
@@ -78,6 +78,7 @@ def test_when_words_took_too_long_a_memory_is_out_by_its_age_and_spans_say_so(
             (row,) = answer["results" if path == "/search" else "recent_observations"]
             assert row["explain"]["method"] == "recency"
             assert answer["explain"]["why_not"] == {"id": 1, "reason": "recency", "older": True}
+        ended(service, "s9", "hello " * 40)
         service.http.get("/context", params={"project": "demo", "max_tokens": 8}).raise_for_status()
         collector = received()
 
@@ -90,7 +91,7 @@ def test_when_words_took_too_long_a_memory_is_out_by_its_age_and_spans_say_so(
     assert "degraded" not in told
     assert "max_chars" not in told
     assert (told["max_tokens"], told["used_tokens"], told["used_chars"]) == (8, 7, 27)
-    assert told["left_out_count"] == 1
+    assert told["left_out_count"] == 1 + 1  # and the summary
 
 
 @pytest.mark.sqlite_files

@@ -1,10 +1,13 @@
-"""What memory answers in front of everything else is, byte for byte, what the long way answers."""
+"""What memory answers is, byte for byte, what the long way answers, and misses no write."""
 
 import gc
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import urlencode
 
+import httpx
 import pytest
 
 from agentops_memory.errors import Unavailable
@@ -13,12 +16,17 @@ from agentops_memory.recall.area import Area
 from agentops_memory.recall.cache import NewMemory
 from agentops_memory.recall.held_reads import HeldReads
 from agentops_memory.recall.stems import Vocabulary
+from agentops_memory.telemetry import Telemetry
 
+from ..support.another import another
 from ..support.callers import made_key
-from ..support.fast_reads import Counted, both, counted, held
+from ..support.fast_reads import LONG_WAY, Counted, both, counted, held, without_date
 from ..support.files import imported, put_in_index
+from ..support.histories import KEYS, History, Question
+from ..support.otlp import http_collector
+from ..support.process import run
 from ..support.raw import wire
-from ..support.service import Service, observation, serving
+from ..support.service import PLAIN, Clock, Service, observation, serving
 
 __all__ = ["counted"]
 
@@ -63,7 +71,7 @@ def test_a_key_of_some_projects_is_answered_for_those(path: Path, counted: Count
 
 
 @pytest.fixture
-def heron(service: Service, counted: Counted) -> Service:
+def heron(counted: Counted, service: Service) -> Service:  # counted from the start
     """A service that has its project in memory."""
     service.save("rollback worker", project="heron")
     held(service, counted, CONTEXT)
@@ -171,3 +179,139 @@ def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Count
         assert counted.answered > 30
         assert statuses.count(200) == 59  # and the save
         assert set(statuses[59:]) == {429}
+
+
+ZEBRAS, SEARCH = "/context?project=heron&query=zebra&limit=40", "/search?project=heron&q=zebra"
+
+
+@pytest.mark.slow
+def test_the_next_answer_is_of_what_a_command_has_made_of_the_projects(
+    tmp_path: Path, counted: Counted
+) -> None:
+    path = tmp_path / "memory.db"
+    elsewhere = ZEBRAS.replace("heron", "stork")
+
+    def command(*arguments: str) -> None:
+        done = run(*arguments, "--db", str(path), "--json")
+        assert done.returncode == 0, done.stderr
+
+    def titles(path: str) -> set[str]:
+        one, other = both(service, path)
+        assert one == other
+        answer = service.http.get(path).json()
+        return {it["title"] for it in answer["recent_observations"]}
+
+    with serving(path) as service:
+        service.save("zebra one", project="heron", title="one")
+        service.save("zebra two", project="stork", title="two", session_id="s2")
+        held(service, counted, ZEBRAS)
+        command("save", "three", "zebra three", "--project", "heron", "--pinned")
+        assert titles(ZEBRAS) == {"one", "three"}
+        for each in (ZEBRAS, elsewhere):
+            held(service, counted, each)
+        command("projects", "merge", "heron", "stork", "--yes")
+        assert (titles(ZEBRAS), titles(elsewhere)) == (set(), {"one", "two", "three"})
+        held(service, counted, elsewhere)
+        command("projects", "rename", "stork", "heron")
+        assert (titles(elsewhere), titles(ZEBRAS)) == (set(), {"one", "two", "three"})
+        held(service, counted, ZEBRAS)
+        command("projects", "erase", "heron", "--yes")
+        assert titles(ZEBRAS) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("saves", [40, pytest.param(600, marks=pytest.mark.heavy)])
+def test_no_request_that_began_after_a_save_misses_it_while_many_ask(
+    tmp_path: Path, counted: Counted, saves: int
+) -> None:
+    """Readers that never pause; another program and the service itself save by turns."""
+    path, acknowledged, is_over = tmp_path / "memory.db", list[int](), threading.Event()
+
+    def read(which: str) -> int:
+        asked = 0
+        with httpx.Client(base_url=service.url, timeout=30, verify=PLAIN) as http:
+            while not is_over.is_set():
+                before = set(acknowledged)
+                hits = http.get(f"{SEARCH}{which}&limit=1000").json()
+                assert before <= {it["id"] for it in hits}
+                asked += 1
+        return asked
+
+    with serving(path) as service, another(path) as other:
+        acknowledged.append(int(str(service.save("zebra", project="heron", title="0")["id"])))
+        held(service, counted, SEARCH)
+        with ThreadPoolExecutor(2) as threads:
+            readers = [threads.submit(read, it) for it in ("", "+zebra")]
+            try:
+                for number in range(saves):
+                    fields = {"project": "heron", "title": f"t{number}"}
+                    if number % 8 == 7:
+                        acknowledged.append(other.save("zebra", **fields).id)
+                    else:
+                        acknowledged.append(int(str(service.save("zebra", **fields)["id"])))
+            finally:
+                is_over.set()
+            assert all(it.result() > 0 for it in readers)
+    assert counted.answered > 0
+
+
+def asked(service: Service, history: History, question: Question, **more: str) -> bytes:
+    key, path = question
+    return without_date(service.http.get(path, headers={**history.headers(key), **more}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("seed", "phases", "steps"),
+    [(1, 1, 120), pytest.param(2, 10, 60, marks=pytest.mark.heavy)],
+)
+def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_index(
+    tmp_path: Path, counted: Counted, seed: int, phases: int, steps: int
+) -> None:
+    """Nothing is swept meanwhile: that takes what has expired out of what is weighed."""
+    path, clock, compared = tmp_path / "memory.db", Clock(), 0
+    keys = {name: made_key(path, *of) for name, of in KEYS.items()}
+    history = History(keys, seed)
+    for _ in range(phases):
+        with serving(path, clock=clock, MEMORY_SWEEP_EVERY="0") as service:
+            history.service = service
+            compared += played(history, service, steps)
+            questions = [history.question() for _ in range(min(steps, 40))]
+            answers = [asked(service, history, it) for it in questions]
+        with serving(path, clock=clock, MEMORY_INDEX_CACHE="0", MEMORY_SWEEP_EVERY="0") as service:
+            assert_same(questions, answers, service, history)
+        with http_collector() as collector:
+            telemetry = Telemetry.started(collector.endpoint, "http/protobuf")
+            try:
+                with serving(
+                    path, clock=clock, MEMORY_SWEEP_EVERY="0", telemetry=telemetry
+                ) as service:
+                    for _ in range(2):  # before memory holds anything, and afterwards
+                        assert_same(questions, answers, service, history)
+            finally:
+                telemetry.stop()
+    assert compared >= phases * steps * 3
+    assert counted.answered > compared // 6
+
+
+def played(history: History, service: Service, steps: int) -> int:
+    """How many questions were answered alike by memory and the long way, between changes."""
+    compared = 0
+    for step in range(steps):
+        for _ in range(history.chance.choice([0, 1, 3])):
+            history.change()
+        if step % 8 == 7:
+            history.change_rarely()
+        for _ in range(3):
+            question = history.question()
+            one = asked(service, history, question)
+            assert one == asked(service, history, question, **LONG_WAY), question
+            compared += 1
+    return compared
+
+
+def assert_same(
+    questions: list[Question], answers: list[bytes], service: Service, history: History
+) -> None:
+    for question, answer in zip(questions, answers, strict=True):
+        assert asked(service, history, question) == answer, question

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,20 +19,27 @@ from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory import projects, saves
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text
+from agentops_memory.memory.ranking import Totals
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall import area, cache, group
 from agentops_memory.recall import visibility as document
-from agentops_memory.recall.cache import IndexCache
+from agentops_memory.recall.area import Row, drafted
+from agentops_memory.recall.cache import DatabaseIndex, IndexCache, LoadPlan
 from agentops_memory.recall.recall import Recall
+from agentops_memory.recall.stems import MOST_CODES, Entry, Vocabulary
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.chart import CHECKS
 from ..support.engine import Work, raising, save, statement, together
+from ..support.fast_reads import counted
 from ..support.process import until
 from ..support.recall import SAID, mistyped
+from ..support.samples import for_each
 from ..support.service import Clock
 from .test_index import small_partitions
+
+__all__ = ["counted"]
 
 STEPS = 50
 PROJECTS = [Project(f"p{number}") for number in range(5)]
@@ -351,7 +358,7 @@ def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(path: Path) -> N
         assert held.size == 0
         await save(sides.stored, "zebra three")
         await sides.hold("zebra")
-        assert len(await sides.found("three")) == 2
+        assert (await sides.found("three"))[0][0] == 3
 
         await sides.stored.write(OPERATOR, saves.erase, MemoryId(2))
         assert held.size > 0
@@ -365,3 +372,75 @@ def test_memory_is_bounded_and_keeps_nothing_of_what_was_erased(path: Path) -> N
             await asyncio.to_thread(until, lambda: held.size <= most)
 
     side_by_side(path, play, most=most)
+
+
+PART, AREA = 1, 7
+WEIGHTS = (1.0, 1.0, 1.0, 1.0)
+
+
+def entry_of(texts: Iterable[str]) -> Entry:
+    return Entry.of_fields([it.split() for it in texts])
+
+
+def test_counts_that_are_made_to_differ_do_not_pile_up_and_old_drafts_are_refused() -> None:
+    index = DatabaseIndex(IndexCache(), Vocabulary(WEIGHTS), entry_of)
+    plan, totals = LoadPlan(PART, None, False), Totals.of(1, 1)
+
+    def draft(counts: str) -> area.Draft:
+        row = Row(MemoryId(1), 1, None, 0, None, None)
+        return drafted(AREA, [(row, f"{counts} rollback")], index.vocabulary)
+
+    def drafts() -> Iterator[area.Draft]:
+        yield draft("1")
+        index.forget()
+
+    assert index.install(1, plan, drafts(), totals)
+    assert not index.parts
+    assert index.install(1, plan, [draft("1")], totals)
+    index.vocabulary.codes |= {f"made up {it}": (it, 1) for it in range(MOST_CODES)}
+
+    assert not index.is_at(1)
+    assert not index.parts
+    assert len(index.vocabulary.codes) == len(index.vocabulary.often) == 0
+
+
+@pytest.mark.slow
+@for_each("seed", range(40))
+def test_the_likely_places_hold_the_best_and_are_few(seed: int) -> None:
+    chance = random.Random(seed)  # noqa: S311 - not secret
+    size, depth = chance.choice([500, 2_000]), chance.choice([1, 10, 20])
+    terms = [some_scores(chance, size) for _ in range(chance.choice([1, 8, 40]))]
+    hidden = frozenset(chance.sample(range(size), chance.choice([0, 3, 200])))
+    sums, total = [0.0] * size, 0
+    for term in terms:
+        total += group.lanes_of(size, [(place, group.bound_of(it)) for place, it in term])
+        for place, it in term:
+            sums[place] += it
+    seen = [0.0 if place in hidden else it for place, it in enumerate(sums)]
+
+    likely = group.likely_places(total, size, depth, len(terms), hidden)
+
+    least = sorted(seen, reverse=True)[depth - 1]
+    assert {place for place, it in enumerate(seen) if it and it >= least} <= {*likely}
+    assert hidden.isdisjoint(likely)
+    assert likely == sorted(likely)
+    # A sum and the least of the best may each be told larger by a unit a term.
+    least -= 2 * len(terms) / group.UNIT
+    assert all(seen[place] >= least for place in likely)
+
+
+def test_the_best_is_likely_where_its_bound_has_a_smaller_upper_byte() -> None:
+    size, many = 600, 10
+    scores = [[(1, 0.397)] for _ in range(many)] + [[(2, 3.98)]]  # 4 is the first upper byte
+    total = sum(
+        group.lanes_of(size, [(at, group.bound_of(it)) for at, it in each]) for each in scores
+    )
+
+    assert 2 in group.likely_places(total, size, 1, len(scores), ())
+
+
+def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:
+    """What one term adds, most of it close to what it adds elsewhere."""
+    worth = chance.uniform(0.01, 9.0)
+    places = sorted(chance.sample(range(size), chance.choice([1, 30, size // 2])))
+    return [(place, worth * chance.uniform(0.9, 1.0)) for place in places]

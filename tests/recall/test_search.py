@@ -1,7 +1,11 @@
 """Search by words and by topic key."""
 
+import pytest
+
+from ..support.files import imported
+from ..support.recall import context, search, titles
 from ..support.requirements import requirement
-from ..support.service import Service
+from ..support.service import Service, observation
 
 
 @requirement("agentops:search:hits")
@@ -86,6 +90,170 @@ def test_words_are_narrowed_by_what_is_asked(service: Service) -> None:
         "project=Demo": "abd", "project=other&type=decision": "c", "project=nobody": "",
         "limit=2": "ac",
     }  # fmt: skip
-    for query, titles in asked.items():
+    for query, expected in asked.items():
         hits = service.http.get(f"/search?q=word&{query}").json()
-        assert "".join(sorted(hit["title"] for hit in hits)) == titles, query
+        assert "".join(sorted(hit["title"] for hit in hits)) == expected, query
+
+
+@requirement("agentops:search:hits")
+def test_search_takes_all_terms_first_and_then_any(service: Service) -> None:
+    service.save("apple apple apple", title="often")
+    service.save("apple and a long text about other things, and banana at its end", title="both")
+    service.save("banana", title="one")
+
+    assert titles(search(service, "apple banana"))[0] == "both"
+    assert set(titles(search(service, "apple banana"))) == {"both", "often", "one"}
+    assert titles(search(service, "apple banana", limit=1)) == ["both"]
+
+
+def test_stop_words_count_only_where_nothing_else_is_asked(service: Service) -> None:
+    service.save("to be or not to be", title="hamlet")
+    service.save("the pool", title="pool", session_id="another")
+
+    assert titles(search(service, "what is the pool?")) == ["pool"]
+    assert titles(search(service, "to be or not")) == ["hamlet"]
+    assert context(service, "is the THE pool not to be?", limit=1) == ["pool"]
+
+
+def test_only_the_first_500_code_points_of_a_prompt_count(service: Service) -> None:
+    service.save("zebra", title="it")
+
+    assert titles(search(service, "😀" * 495 + "zebra")) == ["it"]
+    assert titles(search(service, "😀" * 496 + "zebra")) == []
+
+
+@requirement("agentops:search:hits")
+def test_a_rank_is_the_best_sentence_and_two_fifths_of_the_others(service: Service) -> None:
+    service.save("apple and the rest", title="one", session_id="a")
+    service.save("apple with banana", title="two", session_id="b")
+    service.save("banana with cherry", title="three", session_id="c")
+    apple, banana = (
+        {hit["title"]: hit["rank"] for hit in search(service, word)} for word in ("apple", "banana")
+    )
+    found = {hit["title"]: hit["rank"] for hit in search(service, "Apple none. Banana here?")}
+
+    of_two_words, that_asks = 2**-0.35, 1.5
+    best, other = sorted((of_two_words * apple["two"], that_asks * banana["two"]))
+    assert found == pytest.approx(
+        {
+            "one": of_two_words * apple["one"],
+            "two": best + 0.4 * other,
+            "three": that_asks * banana["three"],
+        }
+    )
+
+
+@requirement("agentops:search:hits")
+def test_equal_scores_are_in_the_order_of_their_ids(service: Service) -> None:
+    ids = [service.save("the same words", title="same", session_id=f"s{n}", type=f"t{n}")["id"]
+           for n in range(9)]  # fmt: skip
+
+    hits = search(service, "same words")
+    assert [hit["id"] for hit in hits] == ids
+    assert len({hit["rank"] for hit in hits}) == 1
+    assert [hit["id"] for hit in search(service, "same. words", limit=4)] == ids[:4]
+
+
+def test_the_title_weighs_twice_the_content(service: Service) -> None:
+    service.save("pool and something", title="another thing")
+    service.save("another thing", title="pool and something")
+
+    assert titles(search(service, "pool")) == ["pool and something", "another thing"]
+
+
+# Two projects, a and b; in each one memory of a scope: p(roject), g(lobal), t(eam).
+ALL = {"ap", "ag", "at", "bp", "bg", "bt"}
+OWN = {"ap", "ag", "at"}
+GLOBALS = {"ag", "bg"}
+
+SEEN = {
+    "/search?q=word": {
+        "": ALL, "project=a": OWN | {"bg"}, "scope=global": GLOBALS,
+        "project=a&scope=global": GLOBALS, "project=none&scope=global": GLOBALS,
+        "project=none": GLOBALS, "scope=team": {"at", "bt"}, "project=a&scope=team": {"at"},
+        "project=a&scope=project": {"ap"},
+    },
+    "/observations/recent?limit=9": {
+        "": ALL, "project=a": OWN, "scope=global": GLOBALS, "project=a&scope=global": GLOBALS,
+        "project=none": set(), "scope=team": {"at", "bt"}, "project=a&scope=team": {"at"},
+        "project=a&scope=project": {"ap"},
+    },
+    "/context?limit=9": {
+        "": GLOBALS, "project=a": OWN | {"bg"}, "scope=global": GLOBALS,
+        "project=a&scope=global": GLOBALS, "project=none": GLOBALS, "scope=team": set(),
+        "project=a&scope=team": {"at"}, "project=a&scope=project": {"ap"},
+    },
+    "/export?": {"": ALL, "project=a": OWN, "project=none": set()},
+}  # fmt: skip
+SEEN["/context?limit=9&query=word"] = SEEN["/context?limit=9"]
+SEEN["/context?limit=9&query=unheard"] = SEEN["/context?limit=9"]
+
+
+@requirement("agentops:global:visibility", "agentops:fault:global-unread")
+def test_each_read_sees_the_global_memories_that_it_should(service: Service) -> None:
+    for project in "ab":
+        for scope in ("project", "global", "team"):
+            text = {"title": project + scope[0], "project": project, "scope": scope}
+            service.save(f"word of {project}", **text)
+
+    for path, seen in SEEN.items():
+        for query, expected in seen.items():
+            assert _titles(service, f"{path}&{query}") == expected, (path, query)
+
+
+def _titles(service: Service, path: str) -> set[str]:
+    answer = service.http.get(path).json()
+    if isinstance(answer, dict):
+        answer = answer.get("recent_observations") or answer.get("observations") or []
+    return {row["title"] for row in answer}
+
+
+ROWS = 1005
+MIDDLE = 503
+DEFAULT = [
+    "", "0", "-1", "-999", "ten", "1.5", "1e3", "0x10", "१०", "\uff11\uff10", " 5", "%2B5", "5%00",
+]  # fmt: skip
+DEFAULTS = {
+    "/observations/recent?limit={}": 20, "/sessions/recent?limit={}": 5,
+    "/search?q=word&limit={}": 10, "/context?project=demo&limit={}": 5,
+    f"/timeline?observation_id={MIDDLE}&after=1&before={{}}": 3,
+    f"/timeline?observation_id={MIDDLE}&before=1&after={{}}": 3,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@requirement("agentops:parameters:row-counts")
+def test_a_number_of_rows_that_is_missing_or_none_is_the_default_and_at_most_a_thousand(
+    service: Service,
+) -> None:
+    _fill(service)
+
+    for path, default in DEFAULTS.items():
+        beside = 2 if "timeline" in path else 0
+        for text in DEFAULT:
+            assert _count(service, path.format(text)) == default + beside, (path, text)
+        for text in ("2", "0002"):
+            assert _count(service, path.format(text)) == 2 + beside
+        if not beside:
+            assert _count(service, path.replace("limit={}", "")) == default
+            for huge in ("1001", "1000", "99999999999999999999", "9" * 5000):
+                assert _count(service, path.format(huge)) == 1000, (path, huge[:9])
+    around = f"/timeline?observation_id={MIDDLE}"
+    assert _count(service, around) == 7
+    assert _count(service, f"{around}&before={'9' * 20}&after={'9' * 5000}") == ROWS
+    assert _count(service, "/observations/recent?limit=999") == 999
+
+
+def _fill(service: Service) -> None:
+    imported(
+        service,
+        [observation(f"word {number}") for number in range(ROWS)],
+        [{"id": f"s{number}", "project": "demo"} for number in range(ROWS)],
+    )
+
+
+def _count(service: Service, path: str) -> int:
+    answer = service.http.get(path)
+    assert answer.status_code == 200, answer.text
+    rows = answer.json()
+    return len(rows if isinstance(rows, list) else rows["recent_observations"])

@@ -143,11 +143,12 @@ def test_passwords_like_names_and_short_tokens_are_found_by_a_scan_and_reach_no_
 
     assert Terminal().say("scan", "--db", service.path) == "no secrets found in texts\n"
     assert_not_in(tmp_path)
-    written_everywhere(service.http)
-    assert_not_in(tmp_path)
-    assert service.http.get("/observations/1").json()["content"] == f"changed\n{CLEANED}"
-    entries = service.http.get(f"{HOSTS}/memory", params={"memoryRef": "mem://a"}).json()
+    with serving(tmp_path / "other.db") as other:
+        written_everywhere(other.http)
+        assert other.http.get("/observations/1").json()["content"] == f"changed\n{CLEANED}"
+        entries = other.http.get(f"{HOSTS}/memory", params={"memoryRef": "mem://a"}).json()
     assert entries["entries"][0]["content"] == CLEANED
+    assert_not_in(tmp_path)
 
 
 def test_what_has_no_secret_is_stored_as_it_came_and_no_header_says_otherwise(
@@ -161,56 +162,30 @@ def test_what_has_no_secret_is_stored_as_it_came_and_no_header_says_otherwise(
     assert service.http.get(f"/observations/{answer.json()['id']}").json()["content"] == content
 
 
-def test_a_secret_reaches_no_revision_by_a_change_nor_by_an_upsert(
+def test_a_secret_reaches_no_revision_by_a_change_and_no_summary_by_a_transcript(
     service: Service, tmp_path: Path
 ) -> None:
-    saved = service.save("apple", topic_key="fruit")
-    changed = service.http.patch(
-        f"/observations/{saved['id']}",
-        json={"title": AWS, "content": PEM, "tags": [AWS], "type": AWS},
-    )
-    upserted = service.http.post("/observations", json=observation(GITHUB, topic_key="fruit"))
-    service.http.post(f"/observations/{saved['id']}/restore", json={"revision": 2})
+    http = service.http
+    path = f"/observations/{service.save('apple', topic_key='fruit')['id']}"
+    change = {"title": AWS, "content": PEM, "tags": [AWS], "type": AWS}
+    changed = http.patch(path, json=change)
+    upserted = http.post("/observations", json=observation(GITHUB, topic_key="fruit"))
+    http.post(f"{path}/restore", json={"revision": 2})
+    opened = http.post("/sessions", json={"id": f"run {AWS}", "project": "p"})
+    long = "a" * 195  # a summary is cut after 200 characters: in the middle of the secret
+    said = [("user", f"{long} {AWS}"), ("assistant", GITHUB), ("user", f"a {AWS} b")]
+    messages = [{"role": role, "content": content} for role, content in said]
+    ended = http.post(f"/sessions/run {AWS}/end", json={"messages": messages})
 
     assert changed.headers["x-redacted"] == "4"
     assert upserted.headers["x-redacted"] == "2"  # its title is its content
-    assert_not_in(tmp_path)
-
-
-def test_a_summary_is_made_of_what_is_no_secret(service: Service, tmp_path: Path) -> None:
-    service.http.post("/sessions", json={"id": "s", "project": "p"})
-    long = "a" * 195  # a summary is cut after 200 characters: in the middle of the secret
-
-    answer = service.http.post(
-        "/sessions/s/end",
-        json={
-            "messages": [
-                {"role": "user", "content": f"{long} {AWS}"},
-                {"role": "assistant", "content": GITHUB},
-                {"role": "user", "content": f"a {AWS} b"},
-            ]
-        },
-    )
-
-    assert answer.headers["x-redacted"] == "2"
-    assert answer.json()["summary"] == (
+    assert opened.json()["id"] == ended.json()["session_id"]
+    assert ended.json()["summary"] == (
         f"Session: 3 messages (2 user, 1 assistant). Started with: {long} [RED... "
         "Ended with: a [REDACTED:aws-key-id] b"
     )
-    assert_not_in(tmp_path)
-
-
-def test_a_session_whose_id_has_a_secret_can_be_ended_by_it(
-    service: Service, tmp_path: Path
-) -> None:
-    opened = service.http.post("/sessions", json={"id": f"run {AWS}", "project": "p"})
-    ended = service.http.post(
-        f"/sessions/run {AWS}/end", json={"messages": [{"role": "user", "content": "hello"}]}
-    )
-
-    assert opened.json()["id"] == ended.json()["session_id"]
-    (session,) = service.http.get("/sessions/recent").json()
-    assert session["message_count"] == 1
+    (session,) = http.get("/sessions/recent?project=p").json()
+    assert session["message_count"] == 3
     assert_not_in(tmp_path)
 
 

@@ -432,9 +432,7 @@ def test_a_private_part_ends_at_the_tag_that_matches_or_with_the_text(text: str)
 
 
 CUT_KEYS = {
-    "at a line end": ("\n".join(KEY_LINES[:2]), ""),
     "within a line": ("\n".join([*KEY_LINES[:2], mixed(9)]), ""),
-    "before prose": ("\n".join(KEY_LINES), "\nand so on, until the end of it."),
     "with headers": ("Proc-Type: 4,ENCRYPTED\nDEK-Info: AES,0A1B\n\n" + KEY_LINES[0], ""),
     "with escaped line ends": (r"\n".join(KEY_LINES), r'\n"}'),
     "quoted by mail": ("\n> ".join(KEY_LINES), "\n> \n> Yours"),
@@ -454,7 +452,6 @@ def test_a_private_key_without_an_end_is_taken_out_as_far_as_it_goes(name: str) 
 TOKEN = "gh" + "p_" + mixed(36)
 # registered values, a text, and what is left of it
 VALUES = {
-    "a value": ([("db", "hunter22")], "pw=hunter22!", "pw=[REDACTED:db]!"),
     "one within a word": ([("db", "hunter22")], "xhunter22x", "x[REDACTED:db]x"),
     "the longest": (
         [("short", "hunter22"), ("long", "hunter2233")],
@@ -467,20 +464,10 @@ VALUES = {
     "one with a line end": (
         [("pem", "line one\r\nline two")], "line one\r\nline two", "[REDACTED:pem]",
     ),
-    "Chinese": ([("zh", "数据库密码一二三")], "是数据库密码一二三。", "是[REDACTED:zh]。"),
-    "two with one id": (
-        [("x", "hunter22"), ("x", "swordfish")], "hunter22 swordfish", "[REDACTED:x] [REDACTED:x]",
-    ),
     "one that is a token": ([("gh", TOKEN)], TOKEN, "[REDACTED:gh]"),
     "one within a token": ([("mid", TOKEN[10:20])], TOKEN, "[REDACTED:github-token]"),
     "one that ends in a token": (
         [("x", "=token=gh")], f"=token={TOKEN}.", "[REDACTED:github-token].",
-    ),
-    "one that ends in a private part": (
-        [("x", "swordfish<pri")], "swordfish<private>no</private>.", "[REDACTED:private].",
-    ),
-    "one within a password": (
-        [("x", "hunter22")], "a://u:1hunter22!@h", "a://u:[REDACTED:connection-password]@h",
     ),
     "one within a private key": (
         [("x", KEY_LINES[0][:30])], armored("PRIVATE KEY", KEY_LINES), "[REDACTED:private-key]",

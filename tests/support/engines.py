@@ -95,14 +95,13 @@ FILES = frozenset(
     """
     test_archive_folder test_backup test_backups_under_load test_batches test_broken_batches
     test_damage test_damaged_rows test_differential test_disk test_doctor test_durability
-    test_exact_reads test_fast_reads test_faults_readers test_faults_volume test_file_systems
-    test_fresh_reads test_hand_over test_hard_links test_held_adversity test_index_cache
-    test_index_rules test_library test_litestream test_locking test_lost_keys test_machine
-    test_migrate test_migrations test_open_files test_openintent_lost_seals
-    test_openintent_seal_file test_partitions test_partitions_mended test_pending test_restore
-    test_scheduled_backups test_serving_lock test_start test_starting test_stored_stems
-    test_sweep test_tenants test_transactions test_upgrade test_upgrade_adversity test_waiting
-    test_wal
+    test_fast_reads test_faults_readers test_faults_volume test_file_systems test_hand_over
+    test_hard_links test_held_adversity test_index_cache test_index_rules test_library
+    test_litestream test_locking test_lost_keys test_machine test_migrate test_migrations
+    test_open_files test_openintent_lost_seals test_openintent_seal_file test_partitions
+    test_partitions_mended test_pending test_restore test_scheduled_backups test_serving_lock
+    test_start test_starting test_stored_stems test_sweep test_tenants test_transactions
+    test_upgrade test_upgrade_adversity test_waiting test_wal
     """.split()
 )
 # What stores nothing, so that no engine makes a difference.
