@@ -4,6 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 from ..support.callers import calling, made_key
 from ..support.recall import changed, context, found, listed, read, saved
 from ..support.requirements import requirement
@@ -296,6 +298,23 @@ def test_of_two_ends_of_a_duplicate_the_later_holds(service: Service) -> None:
     told = read(service, 1)
     assert "expires_at" not in told
     assert (told["pinned"], told["duplicate_count"], told["revision_count"]) == (True, 4, 1)
+
+
+@requirement("life:5:back")
+@pytest.mark.parametrize("end", ["delete", "expire", "erase"])
+def test_what_was_superseded_is_back_when_the_newer_one_goes(service: Service, end: str) -> None:
+    old = saved(service, "The queue is rabbit.")
+    new = saved(service, "The queue is a stream.", supersedes=[old], ttl=60)
+    match end:
+        case "delete":
+            service.http.delete(f"/observations/{new}")
+        case "expire":
+            service.clock.advance(seconds=60)
+        case "erase":
+            service.http.delete(f"/observations/{new}?hard=true")
+
+    assert found(service, "queue") == [old]
+    assert "superseded_by" not in read(service, old)
 
 
 @requirement("life:5:chain", "life:6:circle", "life:6:through")

@@ -10,6 +10,7 @@ import json
 import logging
 import random
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -225,66 +226,54 @@ DEEDS: dict[ChangeKind, set[str]] = {
 }
 
 
-@pytest.fixture
-def heard() -> list[tuple[Party, str]]:
-    """What each caller was answered."""
-    return []
+Heard = list[tuple[Party, str]]
+CALLERS = (
+    ("default", "a-"), ("default", "b-"), ("acme", "a-"), ("acme", "b-"), ("default", ""),
+    ("acme", ""),
+)  # fmt: skip
 
 
-@pytest.fixture
-def everybody(
-    tmp_path: Path, collector: Collector, heard: list[tuple[Party, str]]
-) -> Iterator[tuple[Service, list[Party], Telemetry]]:
-    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
-    with serving(tmp_path / "memory.db", telemetry=telemetry, MEMORY_TOOLS="all") as service:
-        parties: list[Party] = []
-        stores = [crossing_stores.stock(service, tenant) for tenant in ("default", "acme")]
-        for number, (tenant, prefix) in enumerate(
-            [
-                ("default", "a-"), ("default", "b-"), ("acme", "a-"), ("acme", "b-"),
-                ("default", ""), ("acme", ""),
-            ]
-        ):  # fmt: skip
-            agents = (f"agent-{number}",)
-            token = made_key(service.path, "admin", tenant, (f"{prefix}*",), agents=agents)
-            client = calling(service, token)
-            token = made_key(service.path, "writer", tenant, agents=agents, coordinates=True)
-            party = Party(
-                tenant=tenant, prefix=prefix, number=number, client=client,
-                writer=calling(service, token),
-            )  # fmt: skip
-            party.foreign_stores = stores
-            for each in (client, party.writer):
-                each.event_hooks["response"] = [_hearing(party, heard)]
-            parties.append(party)
-        yield service, parties, telemetry
-        for party in parties:
-            party.client.close()
-            party.writer.close()
-    telemetry.stop()
+def party_of(service: Service, number: int, stack: ExitStack, heard: Heard) -> Party:
+    """A caller, and what it is answered."""
+    tenant, prefix = CALLERS[number]
+    agents = (f"agent-{number}",)
+    tokens = (
+        made_key(service.path, "admin", tenant, (f"{prefix}*",), agents=agents),
+        made_key(service.path, "writer", tenant, agents=agents, coordinates=True),
+    )
+    client, writer = (stack.enter_context(calling(service, token)) for token in tokens)
+    party = Party(tenant=tenant, prefix=prefix, number=number, client=client, writer=writer)
 
-
-def _hearing(party: Party, heard: list[tuple[Party, str]]):  # type: ignore[no-untyped-def]
     def hear(response: httpx.Response) -> None:
         response.read()
         heard.append((party, f"{response.headers} {response.text}"))
 
-    return hear
+    for each in (client, writer):
+        each.event_hooks["response"] = [hear]
+    return party
 
 
 @requirement("OW-32", "OW-33", "OW-34", "OW-59", "OI-92")
 @pytest.mark.slow
 def test_nothing_crosses(
-    everybody: tuple[Service, list[Party], Telemetry], collector: Collector,
-    heard: list[tuple[Party, str]], caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    service, everyone, telemetry = everybody
-    parties, keepers = everyone[:4], everyone[4:]
+    tmp_path: Path, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: Heard = []
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
     chance = random.Random(0)  # noqa: S311 - the same each time
-    going_on = Place(parties=parties, keepers=keepers, chance=chance)
     deeds, store_deeds = _in_turn(DEEDS, chance), _in_turn(STORE_DEEDS, chance)
 
-    with caplog.at_level(logging.DEBUG, logger="agentops_memory"):
+    with (
+        serving(tmp_path / "memory.db", telemetry=telemetry, MEMORY_TOOLS="all") as service,
+        ExitStack() as stack,
+        caplog.at_level(logging.DEBUG, logger="agentops_memory"),
+    ):
+        stores = [crossing_stores.stock(service, tenant) for tenant in ("default", "acme")]
+        everyone = [party_of(service, number, stack, heard) for number in range(len(CALLERS))]
+        for party in everyone:
+            party.foreign_stores = stores
+        parties, keepers = everyone[:4], everyone[4:]
+        going_on = Place(parties=parties, keepers=keepers, chance=chance)
         for party in parties * 2:
             create_session(going_on, party)
             add_observation(going_on, party)
@@ -314,8 +303,9 @@ def test_nothing_crosses(
         for keeper in keepers:
             look_into_stores(going_on, keeper)
 
+        described = parties[0].ask("GET", "/openapi.json").json()["paths"].values()
+
     _assert_silent(everyone, heard)
-    described = parties[0].ask("GET", "/openapi.json").json()["paths"].values()
     named = {operation["operationId"] for methods in described for operation in methods.values()}
     assert named <= going_on.driven
     lines = [
@@ -337,7 +327,7 @@ def _in_turn(deeds: Collection[ChangeKind], chance: random.Random) -> Iterator[C
         yield from chance.sample(list(deeds), k=len(deeds))
 
 
-def _assert_silent(parties: list[Party], heard: list[tuple[Party, str]]) -> None:
+def _assert_silent(parties: list[Party], heard: Heard) -> None:
     own = {party.number: 0 for party in parties}
     for party, text in heard:
         assert not party.prefix or crossing_stores.WORD not in text, (party, text)

@@ -42,6 +42,25 @@ def service(postgresql: str, tmp_path: Path) -> Iterator[Service]:
 
 
 @pytest.mark.slow
+def test_an_export_goes_into_a_file_and_back_into_another_tenant(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    terminal.say("save", "Owls", "They hunt.", "--project", "birds")
+    export = tmp_path / "export.json"
+
+    terminal.say("export", export)
+    terminal.say("tenants", "create", "acme")
+    imported = terminal.say("import", export, "--tenant", "acme")
+    terminal.say("tenants", "export", "acme", "--to", tmp_path / "acme.json")
+
+    assert imported == "Imported 1 observation and 1 session.\n"
+    (ours, theirs) = (json.loads(it.read_text())["observations"][0] for it in (
+        export, tmp_path / "acme.json"
+    ))  # fmt: skip
+    assert ours["content"] == theirs["content"] == "They hunt."
+
+
+@pytest.mark.slow
 def test_an_erasure_says_where_bytes_are_until_tables_are_written_anew(postgresql: str) -> None:
     terminal = Terminal({"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_RETENTION": "14d"})
     for project in ("owls", "herons", "cranes"):

@@ -29,6 +29,8 @@ def test_places_count_by_their_reciprocals_and_ids_break_ties(
     found = fused([list(map(hit, ids)) for ids in lists], limit)
 
     assert [one.memory.id for one in found] == expected
+    first = {id_: place for ids in lists[::-1] for place, id_ in enumerate(ids, start=1)}
+    assert {one.memory.id: one.place for one in found} == {id_: first[id_] for id_ in expected}
 
 
 # Helpers

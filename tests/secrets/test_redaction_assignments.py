@@ -108,6 +108,23 @@ def test_beside_a_name_in_capitals_a_word_is_enough(spelling: str) -> None:
 
 
 LIKE_NAMES = ["V3lvet" + ".Harbor9", "Quartz" + "#Lagoon8", "Quartz" + ".Lagoon8"]
+IN_LINES = [*QUOTED, "env", "export", "set", "a comment after it", "docker -e", "YAML",
+            "YAML with a comment", "a list of Compose", "an option", "an option with a sign",
+            "a quoted line", "an added line", "XML", "a query", "prose"]  # fmt: skip
+
+
+@pytest.mark.slow
+@for_each("spelling", IN_LINES)
+def test_a_dot_or_a_hash_is_no_sign_of_code_in_quotes_or_in_a_line_of_its_own(
+    spelling: str,
+) -> None:
+    for name in NAMES:
+        for value in LIKE_NAMES:
+            left = redacted(written(spelling, name, value)).text
+
+            assert re.sub(r"\[REDACTED:[a-z-]+\]", "*", left) == written(spelling, name, "*")
+
+
 IN_CONNECTIONS = [
     "postgres://app:{v}@db:5432/app", "Server=db;User Id=sa;Password={v};Encrypt=yes",
     "host=db user=app password={v} dbname=app", "jdbc:postgresql://db/app?user=app&password={v}",

@@ -100,7 +100,7 @@ FILES = frozenset(
     test_litestream test_locking test_lost_keys test_machine test_migrate test_migrations
     test_open_files test_openintent_lost_seals test_openintent_seal_file test_partitions
     test_partitions_mended test_pending test_restore test_scheduled_backups test_serving_lock
-    test_start test_starting test_stored_stems test_sweep test_tenants test_transactions
+    test_start test_starting test_sweep test_tenants test_transactions
     test_upgrade test_upgrade_adversity test_waiting test_wal
     """.split()
 )
@@ -112,7 +112,7 @@ NO_STORAGE = frozenset(
     test_key_file test_keys test_mcp_document test_merging test_monitoring
     test_openwop_extraction test_openwop_merging test_packaging test_query
     test_redaction_assignments test_redaction_rules test_settings test_structure test_telemetry
-    test_text test_tool_hooks test_trimming test_working_memory
+    test_tool_hooks test_trimming test_working_memory
     """.split()
 )
 
