@@ -220,6 +220,15 @@ def test_pins_come_first_in_at_most_half_of_the_places(service: Service) -> None
     assert context(service, "heron", limit="4", type="discovery")[0] == "The heron fishes 1."
     changed(service, 1, pinned=False)
     assert context(service, "heron", limit="2")[0] == "Rule 1."
+    service.clock.advance(seconds=1)
+    for memory in (2, 1):  # one that is pinned already keeps its place
+        changed(service, memory, pinned=True)
+    assert context(service, "heron", limit="8")[:4] == [
+        "Rule 1.",
+        "Rule 2.",
+        "The heron fishes 1.",
+        "Rule 0.",
+    ]
 
 
 @requirement("life:4:explain")
@@ -241,14 +250,16 @@ def test_the_twenty_first_pin_is_refused(service: Service) -> None:
     for number in range(20):
         saved(service, f"Rule {number}.", pinned=True)
     ended = saved(service, "Ended.", pinned=True, expires_at=START.isoformat())
-    plain = saved(service, "Plain.")
+    plain = saved(service, "Plain.", topic_key="plain")
 
+    upsert = observation("Plain.", topic_key="plain", pinned=True)
     refusals = [
         changed(service, plain, pinned=True),
+        service.http.post("/observations", json=upsert),
         changed(service, ended, expires_at=None),
         service.http.post("/observations", json=observation("One more.", pinned=True)),
     ]
-    assert [answer.status_code for answer in refusals] == [409] * 3
+    assert [answer.status_code for answer in refusals] == [409] * 4
     assert all("At most 20" in answer.json()["error"] for answer in refusals)
     service.http.delete("/observations/1")
     assert changed(service, plain, pinned=True).status_code == 200

@@ -30,17 +30,18 @@ def similar(service: Service, content: str, most: int = 3, **fields: object) -> 
 
 @requirement("life:7:date", "life:8:confirm")
 def test_a_review_is_due_from_its_date_until_somebody_looks(service: Service) -> None:
-    for number in range(4):
+    for number in range(5):
         saved(service, f"Setting {number}.", review_at="2030-01-01T12:01:00Z")
     service.clock.advance(seconds=59.999_999)
     assert reviewed(service) == []
     service.clock.advance(seconds=0.000_001)
-    assert reviewed(service) == [("review_due", memory) for memory in (1, 2, 3, 4)]
+    assert reviewed(service) == [("review_due", memory) for memory in (1, 2, 3, 4, 5)]
 
     confirmed = service.http.post("/observations/1/confirm").json()
     changed(service, 2, title="Changed")
     saved(service, "Setting 2.")  # a duplicate
     changed(service, 4, review_at="2030-01-01T12:00:30Z", title="Named")
+    service.http.post("/observations/5/restore", json={"revision": 1}).raise_for_status()
 
     assert confirmed["confirmed_at"] == "2030-01-01T12:01:00Z"
     assert (confirmed["revision_count"], "review_at" in confirmed) == (1, False)

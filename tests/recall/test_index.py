@@ -21,6 +21,7 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import Partitions, table
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
+from ..memory.test_expiry_swept import index_swept
 from ..support.callers import made_key
 from ..support.files import assert_index_is_whole
 from ..support.histories import KEYS, History
@@ -45,6 +46,9 @@ def test_the_index_equals_one_built_afresh(path: Path, seed: int) -> None:
         history.service = service
         for _ in range(60):
             history.change()
+        service.clock.advance(hours=1)
+        index_swept(service, service.clock.now)
+        assert_index_is_whole(path)
         relieve(path)
     assert_index_is_exact(path)
 
