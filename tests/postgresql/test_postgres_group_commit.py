@@ -1,4 +1,4 @@
-"""Writes that wait for each other on PostgreSQL share a commit; each is answered for itself."""
+"""Writes that wait on PostgreSQL, and commits that are cut: what others and later requests see."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,6 @@ from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
 from ..support.clusters import Cut, Way, way
-from ..support.measures import key, measured
 from ..support.openwop_hosts import H
 from ..support.pods import Pods, looked, one, pods
 from ..support.process import until
@@ -26,7 +25,6 @@ from .test_postgres_waiting import holding
 __all__ = ["one"]
 
 SCHEMA = schema_of(DEFAULT_TENANT)
-WRITERS = 8
 WAITING = """SELECT 1
                FROM pg_locks l
                JOIN pg_database d ON d.oid = l.database
@@ -51,29 +49,6 @@ def save(one: Pods, number: int, **fields: object) -> httpx.Response:
 def lock(*parts: str) -> str:
     """The statement by which a stranger takes a lock."""
     return f"SELECT pg_advisory_xact_lock({number_of(SCHEMA, *parts)})"
-
-
-@pytest.mark.slow
-def test_saves_that_wait_for_each_other_share_a_commit_and_are_answered_for_themselves(
-    one: Pods,
-) -> None:
-    depth = key("memory_write_queue_depth")
-    with ThreadPoolExecutor(WRITERS) as threads:
-        with holding(one.url, lock("project", "demo")):
-            saving = []
-            for number in range(WRITERS):
-                wrong = {"supersedes": [99]} if number == 3 else {}
-                saving.append(threads.submit(save, one, number, **wrong))
-                until(lambda: measured(one.services[0])[depth] == len(saving))
-        statuses = [it.result().status_code for it in saving]
-
-    assert statuses == [201, 201, 201, 404, 201, 201, 201, 201]
-    seen, batches = measured(one.services[0]), "memory_commit_batch_size"
-    # The first of them had to wait for the stranger alone.
-    assert (seen[key(f"{batches}_count")], seen[key(f"{batches}_sum")]) == (2, WRITERS - 1)
-    sessions = one.rows("SELECT id FROM sessions ORDER BY id")
-    assert sessions == [(f"s{it}",) for it in range(WRITERS) if it != 3]
-    one.assert_index_is_whole()
 
 
 def test_a_project_that_another_process_holds_delays_no_other(one: Pods) -> None:
