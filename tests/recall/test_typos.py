@@ -1,17 +1,19 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
 from itertools import count, product
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentops_memory.recall.query import is_one_edit
+from agentops_memory.recall.query import STOPWORDS, is_one_edit, understood
 from agentops_memory.recall.stems import Stems, by_letter, halves, likely_in
+from agentops_memory.recall.text import BASE_FORMS, indexed
 
 from ..support.files import assert_index_is_whole, imported
 from ..support.recall import context, explained, search
 from ..support.samples import for_each
-from ..support.service import Service, lasting, observation
+from ..support.service import Service, lasting, observation, serving
 
 __all__ = ["lasting"]
 
@@ -240,3 +242,62 @@ def test_forms_can_be_asked_for_after_the_table_was_given_up() -> None:
     assert before == {"windows": "window"}
     assert learner.forms(["closing", "windows"]) == {"closing": "close", "windows": "window"}
     learner.close()
+
+
+@for_each(
+    "saved, asked",
+    [
+        ("Ada went to the sea", "where has she gone?"), ("they go", "WENT"),
+        ("the children sang", "a child's singing"), ("It was bought by_then", "buying"),
+        ("people-first", "person"), ("mice.txt", "mouse"), ("I forget it", "for-got"),
+        ("she wént", "go"), ("go", "wént"), ("WENT home", "go"),
+    ],
+)  # fmt: skip
+def test_a_form_finds_the_others(service: Service, saved: str, asked: str) -> None:
+    service.save(saved, title="-", project=saved)
+
+    assert len(search(service, asked, project=saved)) == 1
+
+
+def test_a_form_in_tags_and_in_a_borrowed_context_finds_the_others(service: Service) -> None:
+    service.save("the children", title="-", tags=["mice"])
+    service.save("yes", title="-")
+
+    assert len(search(service, "mouse")) == 1
+    assert len(search(service, "child")) == 2
+
+
+def test_a_form_that_is_spelt_right_is_corrected_to_nothing(service: Service) -> None:
+    service.save("the tech stack", title="-")
+
+    assert search(service, "taught", project="demo") == []
+
+
+def test_forms_can_be_left_as_they_are(path: Path) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT="irregular-forms") as service:
+        service.save("gone fishing", title="-")
+
+        assert len(search(service, "gone")) == 1
+        assert search(service, "go") == []
+
+
+def test_parts_of_other_words_are_left_alone(service: Service) -> None:
+    service.save("outwent wentworth went2", title="-")
+
+    assert search(service, "go") == []
+    assert search(service, "wouldn't, won't") == []
+    assert len(search(service, "went2")) == 1
+
+
+@for_each("form", sorted(BASE_FORMS))
+def test_a_form_is_indexed_as_it_is_sought(form: str) -> None:
+    (sentence,) = understood(form).sentences
+
+    assert [term.text for term in sentence.terms] == [indexed(form)] == [BASE_FORMS[form]]
+
+
+def test_no_base_form_is_a_form_or_a_stop_word() -> None:
+    bases = set(BASE_FORMS.values())
+
+    assert bases & BASE_FORMS.keys() == set()
+    assert (bases | BASE_FORMS.keys()) & STOPWORDS == set()

@@ -109,7 +109,7 @@ NO_STORAGE = frozenset(
     """
     test_architecture test_chart test_chart_values test_chat_messages test_checkpoint
     test_collector test_deploy test_docs test_documents test_fuzz test_hooks_yaml test_injection
-    test_key_file test_keys test_mcp_document test_merging test_monitoring
+    test_key_file test_keys test_mcp_document test_monitoring
     test_openwop_extraction test_openwop_merging test_packaging test_query
     test_redaction_assignments test_redaction_rules test_settings test_structure test_telemetry
     test_tool_hooks test_trimming test_working_memory
