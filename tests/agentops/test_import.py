@@ -1,246 +1,416 @@
-"""An import stores what is not there yet: whole or not at all, and any number of times."""
+"""An import stores what is not there yet, whole and any number of times; its plan tells it before.
 
+Nothing is changed by asking for a plan.
+"""
+
+import itertools
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
 
-from ..support.engines import rows
+from agentops_memory.agentops import transfer
+
+from ..support import engines
 from ..support.files import assert_index_is_whole
-from ..support.samples import for_each
-from ..support.service import Service, observation
+from ..support.requirements import requirement
+from ..support.samples import examples
+from ..support.service import Service, lasting_with, observation
 
-Row = dict[str, object]
+service = lasting_with()
 
-UID = "01900000-0000-7000-8000-000000000001"
-OTHER = "01900000-0000-7000-8000-000000000002"
+Row = dict[str, Any]
+
 AT = "2029-05-06T07:08:09Z"
-EARLIER = "2029-05-05T07:08:09Z"
-LATER = "2029-05-07T07:08:09Z"
+EARLIER, LATER = "2029-05-05T07:08:09Z", "2029-05-07T07:08:09Z"
+TIMES = (EARLIER, AT, f"{AT[:-1]}.7Z", LATER)
+UIDS = [f"01900000-0000-7000-8000-00000000000{number}" for number in range(3)]
+
+NUMBERS = itertools.count()
+NOTHING = {
+    "new_sessions": 0, "same_sessions": 0, "conflicting_sessions": 0, "new_observations": 0,
+    "restored_observations": 0, "same_observations": 0, "conflicting_observations": 0,
+    "conflicts": [],
+}  # fmt: skip
+
+# Few words, so that rows meet: the stored ones, and each other.
+rows = st.builds(
+    lambda **fields: {"type": "t", "title": "t"} | {k: v for k, v in fields.items() if v},
+    uid=st.sampled_from([None, *UIDS]), session_id=st.sampled_from(["s", "s", "s", "t"]),
+    project=st.sampled_from(["p", "p", "p", "q"]), topic_key=st.sampled_from([None, "k", "k", "l"]),
+    content=st.sampled_from(["one", "one", "two", "AKIAIOSFODNN7EXAMPLE", "AKIAIOSFODNN7EXAMPLF"]),
+    tags=st.sampled_from([None, None, None, ["x"]]),
+    created_at=st.sampled_from([AT, AT, AT, *TIMES]), updated_at=st.sampled_from(TIMES),
+)  # fmt: skip
+sessions = st.builds(
+    lambda **fields: {k: v for k, v in fields.items() if v}, id=st.sampled_from(["s", "u", "v"]),
+    project=st.sampled_from(["p", "q"]), started_at=st.sampled_from(TIMES),
+    summary=st.sampled_from([None, "Done."]),
+)  # fmt: skip
+documents = st.fixed_dictionaries(
+    {"sessions": st.lists(sessions, max_size=3), "observations": st.lists(rows, max_size=8)}
+)
+changes = st.lists(
+    st.tuples(st.sampled_from(["delete", "delete", "delete", "change"]), st.integers(0, 7)),
+    max_size=7,
+)
 
 
-def row(content: str, **fields: object) -> Row:
-    """An observation as an export shows it."""
-    return observation(content, uid=UID, created_at=AT, updated_at=AT, last_seen_at=AT, **fields)
+def row(uid: int | None = None, **fields: object) -> Row:
+    """An observation as an export shows it, with or without an id of its own."""
+    given = {"project": "p", "session_id": "s", "content": "one", "created_at": AT}
+    named = {"uid": UIDS[uid]} if uid is not None else {}
+    return {"type": "t", "title": "t", "updated_at": AT} | given | named | fields
 
 
-def carried(
-    service: Service, *observations: Row, sessions: tuple[Row, ...] = ()
-) -> tuple[int, int]:
-    """How many sessions and observations an import added."""
-    body = {"observations": observations, "sessions": sessions}
-    answer = service.http.post("/import", json=body)
+def of(*observations: Row, sessions: Sequence[Row] = ()) -> Row:
+    return {"sessions": [*sessions], "observations": [*observations]}
+
+
+def plan(service: Service, document: object) -> Row:
+    answer = service.http.post("/import?dry_run=true", json=document)
     assert answer.status_code == 200, answer.text
-    assert_index_is_whole(service.path)
+    planned: Row = answer.json()
+    return planned
+
+
+def carried(service: Service, document: object) -> tuple[int, int]:
+    """How many sessions and observations an import added."""
+    answer = service.http.post("/import", json=document)
+    assert answer.status_code == 200, answer.text
     return answer.json()["imported_sessions"], answer.json()["imported_observations"]
 
 
-def stored(service: Service) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = service.http.get("/export").json()["observations"]
-    return rows
+def anew(document: Row, number: int) -> Row:
+    """The document with names and ids that no other example has."""
+    text = json.dumps(document)
+    for name in "pq":
+        text = text.replace(f'"project": "{name}"', f'"project": "{name}{number}"')
+    for name in "stuv":
+        text = text.replace(f'id": "{name}"', f'id": "{name}{number}"')
+    renamed: Row = json.loads(text.replace("0000-7000", f"{number:04}-7000"))
+    return renamed
 
 
-def sessions(service: Service) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = service.http.get("/export").json()["sessions"]
-    return rows
+def history(service: Service, id_: int) -> list[Row]:
+    revisions: list[Row] = service.http.get(f"/observations/{id_}/history").json()
+    return revisions
 
 
-def contents(service: Service, memory: object) -> list[str]:
-    """What the revisions of an observation say, newest first."""
-    history = service.http.get(f"/observations/{memory}/history").json()
-    return [revision.get("content", "") for revision in history]
+def exported(service: Service, number: int) -> list[Row]:
+    """The sessions and observations of an example's two projects."""
+    return [service.http.get(f"/export?project={name}{number}").json() for name in "pq"]
 
 
-def test_counters_and_dates_are_kept_and_hashes_are_computed_anew(service: Service) -> None:
-    given = row(
-        "Queues hold.", tags=["a", ""], scope="team", topic_key="q/1", promoted_to="docs",
-        revision_count=7, duplicate_count=3, normalized_hash="wrong", id=99, deleted_at=AT,
+def state(service: Service, number: int) -> list[Any]:
+    """All that is stored of an example, with its history."""
+    stored = exported(service, number)
+    ids = [it["id"] for document in stored for it in document["observations"]]
+    return [*(document | {"exported_at": ""} for document in stored),
+            *(history(service, id_) for id_ in ids)]  # fmt: skip
+
+
+def assert_a_plan_tells_what_an_import_does(
+    service: Service, number: int, earlier: Row, changes: Sequence[tuple[str, int]], document: Row
+) -> Row:
+    """The plan, of a document of which all conflicts are told."""
+    document = anew(document, number)
+    carried(service, anew(earlier, number))
+    stored = exported(service, number)
+    ids = sorted(it["id"] for each in stored for it in each["observations"])
+    for change, place in changes if ids else ():
+        path = f"/observations/{ids[place % len(ids)]}"
+        if change == "delete":
+            service.http.delete(path)
+        else:
+            service.http.patch(path, json={"content": "two"})
+    first = assert_the_plan_is_true(service, number, document)
+    assert_the_plan_is_true(service, number, document)
+    return first
+
+
+def assert_the_plan_is_true(service: Service, number: int, document: Row) -> Row:
+    before = state(service, number)
+
+    planned = plan(service, document)
+
+    assert state(service, number) == before
+    merged = sum(conflict["reason"] == "topic_key" for conflict in planned["conflicts"])
+    assert carried(service, document) == (
+        planned["new_sessions"],
+        planned["new_observations"] + planned["restored_observations"] + merged,
+    )
+    assert len(planned["conflicts"]) == planned["conflicting_observations"]
+    for noun in ("sessions", "observations"):
+        fates = [count for name, count in planned.items() if name.endswith(f"_{noun}")]
+        assert sum(fates) == len(document[noun])
+    return planned
+
+
+@pytest.mark.slow
+@settings(examples(12), phases=(Phase.generate, Phase.shrink))
+@given(earlier=documents, changes=changes, document=documents)
+def test_a_plan_tells_what_the_import_then_does(
+    service: Service, earlier: Row, changes: list[tuple[str, int]], document: Row
+) -> None:
+    assert_a_plan_tells_what_an_import_does(service, next(NUMBERS), earlier, changes, document)
+
+
+def counts(planned: Row) -> tuple[int, int, int, int]:
+    """How many observations of a plan are new, come back, are the same and conflict."""
+    kinds = ("new", "restored", "same", "conflicting")
+    new, back, same, conflicting = (planned[f"{kind}_observations"] for kind in kinds)
+    return new, back, same, conflicting
+
+
+KEYED: Row = {"topic_key": "k"}
+GONE = [("delete", 0)]
+OTHERS = [
+    row(**change)
+    for change in (
+        {"project": "q"}, {"scope": "global"}, {"session_id": "t"}, {"type": "other"}, KEYED,
+        {"title": "Other"}, {"content": "One"}, {"created_at": LATER},
+    )
+]  # fmt: skip
+# What is stored, what is done to it, an import, its counts, and what is live then with its history.
+MEETINGS: list[tuple[str, list[Row], list[tuple[str, int]], list[Row], tuple[int, ...], object]] = [
+    ("known by its id", [row(0)], [], [row(0), row(0, created_at=TIMES[2])], (0, 0, 2, 0), ["one"]),
+    ("known by its fields", [row()], [], [row(), row(created_at=TIMES[2])], (0, 0, 2, 0), ["one"]),
+    ("another in any field", [row()], [], OTHERS, (8, 0, 0, 0), None),
+    ("known whatever else differs", [row(0)], [],
+     [row(0, content="two", project="q", session_id="u")], (0, 0, 0, 1), ["one"]),
+    ("back by its id", [row(0, **KEYED)], GONE, [row(0, **KEYED)], (0, 1, 0, 0), ["one  one"]),
+    ("back by its fields", [row(**KEYED)], GONE, [row(**KEYED)], (0, 1, 0, 0), ["one  one"]),
+    ("a later state of its key", [row(0, **KEYED)], [],
+     [row(1, content="two", updated_at=LATER, **KEYED)], (0, 0, 0, 1), ["two one"]),
+    ("a state of its second", [row(0, **KEYED)], [], [row(1, content="two", **KEYED)],
+     (0, 0, 0, 1), ["one two"]),
+    ("an earlier state", [row(0, **KEYED)], [],
+     [row(1, content="two", updated_at=EARLIER, **KEYED)], (0, 0, 0, 1), ["one two"]),
+    ("states of one document", [], [],
+     [row(content="2", **KEYED), row(content="3", updated_at=LATER, **KEYED),
+      row(content="1", updated_at=EARLIER, **KEYED)],
+     (1, 0, 0, 2), ["3 1 2"]),
+    ("back where another has its key", [row(0, **KEYED)], GONE,
+     [row(1, content="two", **KEYED), row(0, project="q")], (1, 0, 0, 1), ["two one"]),
+    ("twice", [], [], [row(0), row(0), row(0, content="two")], (1, 0, 1, 1), ["one"]),
+    ("twins", [], [], [row(), row(), row(tags=["x"])], (1, 0, 1, 1), ["one"]),
+    ("its own key", [], [], [row(0, **KEYED), row(1, topic_key="l")], (2, 0, 0, 0), None),
+    ("back twice", [row(0)], GONE, [row(0), row(0)], (0, 1, 1, 0), None),
+    ("back, then its twin", [row(0)], GONE, [row(0), row()], (0, 1, 1, 0), None),
+    ("back with another text, then its old twin", [row(0)], GONE,
+     [row(0, content="two"), row()], (1, 1, 0, 0), None),
+    ("back with another text, then its new twin", [row(0)], GONE,
+     [row(0, content="two"), row(content="two")], (0, 1, 1, 0), None),
+    ("two deleted twins, one back with another text", [row(0), row(1)],
+     [("delete", 0), ("delete", 1)], [row(0, content="two"), row()], (0, 2, 0, 0), None),
+    ("back at its own key, then another for it", [row(0, **KEYED)], GONE,
+     [row(0, project="q"), row(1, content="two", **KEYED)], (0, 1, 0, 1), None),
+    ("the next state of what holds its key, then that by its id", [row(0, **KEYED)], [],
+     [row(1, content="two", updated_at=LATER, **KEYED), row(0, **KEYED)], (0, 0, 0, 2), None),
+    ("a text, the next at its key, and the first again", [], [],
+     [row(**KEYED), row(1, content="two", updated_at=LATER, **KEYED), row(**KEYED)],
+     (1, 0, 1, 1), None),
+    ("back with another text, then its twin by its own session", [row(0)], GONE,
+     [row(0, content="two", session_id="t"), row(content="two")], (0, 1, 1, 0), None),
+    ("a stored twin before one of the document", [row(0)], [],
+     [row(1, tags=["x"]), row()], (1, 0, 1, 0), None),
+    ("a live twin of the document before a deleted one", [row(0)], GONE,
+     [row(1), row()], (1, 0, 1, 0), None),
+    ("the same state of what holds its key twice", [row(0, **KEYED)], [],
+     [row(1, content="two", updated_at=EARLIER, **KEYED)] * 2, (0, 0, 1, 1), None),
+]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_row_meets_what_is_stored_and_what_earlier_rows_of_its_document_leave(
+    service: Service,
+) -> None:
+    for name, earlier, changes, imported, expected, live in MEETINGS:
+        number = next(NUMBERS)
+        planned = assert_a_plan_tells_what_an_import_does(
+            service, number, of(*earlier), changes, of(*imported)
+        )
+        assert counts(planned) == expected, name
+        assert carried(service, anew(of(*imported), number)) == (0, 0), name
+        histories = [
+            " ".join(it.get("content", "") for it in history(service, found["id"]))
+            for document in exported(service, number)
+            for found in document["observations"]
+        ]
+        assert live is None or histories == live, name
+    assert_index_is_whole(service.path)
+
+
+@pytest.mark.slow
+@requirement("agentops:import:dry-run")
+def test_a_plan_of_many_chunks_tells_what_the_import_then_does(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "CHUNK", 4)
+    number = next(NUMBERS)
+    rows = [row(content=f"Row {it}.", topic_key=f"k{it}") for it in range(10)]
+    document = anew(of(*rows, sessions=[{"id": "s", "project": "p"}]), number)
+    planned = assert_the_plan_is_true(service, number, document)
+    assert (planned["new_sessions"], counts(planned)) == (1, (10, 0, 0, 0))
+    document["observations"][8]["content"] = "Other."
+
+    planned = assert_the_plan_is_true(service, number, document)
+
+    assert (planned["same_sessions"], counts(planned)) == (1, (0, 0, 9, 1))
+    assert [it["place"] for it in planned["conflicts"]] == [8]
+
+
+def test_sessions_are_the_same_or_conflict_and_are_never_changed(service: Service) -> None:
+    known = {"id": "s", "project": "p", "started_at": AT, "summary": "Done."}
+    planned = assert_a_plan_tells_what_an_import_does(
+        service, next(NUMBERS), of(sessions=[known]), [],
+        of(sessions=[known, known | {"summary": "Else."}, *[known | {"id": "u"}] * 2]),
     )  # fmt: skip
 
-    assert carried(service, given) == (0, 1)
-
-    [found] = stored(service)
-    assert len(found.pop("normalized_hash")) == 64
-    given.pop("normalized_hash"), given.pop("deleted_at")
-    assert found == given | {"id": 1}
+    names = ("new_sessions", "same_sessions", "conflicting_sessions")
+    assert [planned[it] for it in names] == [1, 2, 1]
 
 
-def test_a_row_of_the_least_is_completed(service: Service) -> None:
-    least: Row = {"id": "s2", "project": "demo"}
+@requirement("agentops:import:dry-run")
+def test_a_plan_tells_who_meets_whom_and_what_stays(service: Service) -> None:
+    carried(service, of(*(row(topic_key=key, project="told") for key in "kl")))
+    first, second = sorted(
+        it["id"] for it in service.http.get("/observations/recent?project=told").json()
+    )
 
-    assert carried(service, observation("Least."), sessions=(least,)) == (1, 1)
+    planned = plan(service, of(
+        row(topic_key="k", project="Told", title="Newer", updated_at=LATER),
+        row(topic_key="l", project="told", title="token AKIAIOSFODNN7EXAMPLE", updated_at=EARLIER),
+        row(project="told", session_id="x"),
+        row(project="told", session_id="x", tags=["else"]),
+    ))  # fmt: skip
 
-    [found] = stored(service)
-    assert (found["scope"], found["revision_count"], found["duplicate_count"]) == ("project", 1, 1)
-    assert {found[name] for name in ("created_at", "updated_at", "last_seen_at")} == {
-        "2030-01-01T12:00:00Z"
-    }
-    assert sessions(service)[0] == {
-        "id": "s2", "project": "demo", "started_at": "2030-01-01T12:00:00Z", "message_count": 0
+    assert planned == NOTHING | {
+        "new_observations": 1,
+        "conflicting_observations": 3,
+        "conflicts": [
+            {"place": 0, "id": first, "reason": "topic_key", "kept": "imported",
+             "project": "told", "title": "Newer"},
+            {"place": 1, "id": second, "reason": "topic_key", "kept": "stored",
+             "project": "told", "title": "token [REDACTED:aws-key-id]"},
+            {"place": 3, "id": 0, "reason": "changed", "kept": "stored",
+             "project": "told", "title": "t"},
+        ],
     }  # fmt: skip
 
 
-@pytest.mark.representative(2)
-@pytest.mark.parametrize(
-    "given",
-    ["2029-05-06T07:08:09Z", "2029-05-06 07:08:09", "2029-05-06T09:08:09.5+02:00",
-     "2029-05-06T07:08:09.123456789Z"],
-)  # fmt: skip
-def test_times_are_read_in_both_formats(service: Service, given: str) -> None:
-    start: Row = {"id": "s1", "project": "demo", "started_at": given, "ended_at": given}
-    carried(service, row("When.") | {"created_at": given, "updated_at": given}, sessions=(start,))
+@pytest.mark.slow
+def test_the_first_hundred_conflicts_are_named_and_a_full_history_takes_no_earlier_state(
+    service: Service,
+) -> None:
+    carried(service, of(row(project="full", **KEYED)))
+    rows = [row(project="full", content=f"State {number}.", **KEYED) for number in range(140)]
 
-    assert stored(service)[0]["created_at"] == stored(service)[0]["updated_at"] == AT
-    assert sessions(service)[0]["started_at"] == sessions(service)[0]["ended_at"] == AT
+    planned = plan(service, of(*rows))
+
+    assert counts(planned) == (0, 0, 0, 140)
+    assert [conflict["place"] for conflict in planned["conflicts"]] == list(range(100))
+    assert carried(service, of(*rows)) == (0, 99)  # then its history is full
+    assert counts(plan(service, of(*rows))) == (0, 0, 99, 41)
+
+    states = [row(content=f"State {n}.", updated_at=EARLIER, **KEYED) for n in range(99)]
+    lost = [row(**KEYED), *states, row(content="Now.", updated_at=LATER, **KEYED), states[0]]
+    document = of(*(it | {"project": "lost"} for it in lost))
+    assert counts(plan(service, document)) == (1, 0, 0, 101)  # one is not known again
+    assert carried(service, document) == (0, 101)
+
+
+def test_a_plan_of_nothing_is_nothing_and_its_flag_is_true_or_false(service: Service) -> None:
+    for value in ("maybe", "", "yes"):
+        answer = service.http.post(f"/import?dry_run={value}", json={})
+        assert answer.json() == {"error": "dry_run must be true or false."}
+    assert plan(service, {}) == NOTHING
+
+
+def test_counters_and_dates_are_kept_and_hashes_are_computed_anew(service: Service) -> None:
+    full = row(
+        0, project="whole", content="Queues hold.", tags=["a", ""], scope="team", topic_key="q/1",
+        promoted_to="docs", revision_count=7, duplicate_count=3, last_seen_at=AT,
+    )  # fmt: skip
+    given = full | {"normalized_hash": "wrong", "id": 99, "deleted_at": AT}
+    least = observation("Least.", project="whole", session_id="least")
+    opened = {"id": "least", "project": "whole"}
+
+    assert carried(service, of(given, least, sessions=[opened])) == (1, 2)
+
+    stored = service.http.get("/export?project=whole").json()
+    found, completed = stored["observations"]
+    assert (len(found.pop("normalized_hash")), found.pop("id") < completed["id"]) == (64, True)
+    assert found == full
+    names = ("scope", "revision_count", "duplicate_count", "created_at", "updated_at",
+             "last_seen_at")  # fmt: skip
+    now = "2030-01-01T12:00:00Z"
+    assert [completed[name] for name in names] == ["project", 1, 1, now, now, now]
+    assert opened | {"started_at": now, "message_count": 0} in stored["sessions"]
+
+
+def test_times_are_read_in_both_formats(service: Service) -> None:
+    times = [AT, "2029-05-06 07:08:09", "2029-05-06T09:08:09.5+02:00", f"{AT[:-1]}.123456789Z"]
+    timed = [row(project="times", content=it, created_at=it, updated_at=it) for it in times]
+    opened = [{"id": it, "project": "times", "started_at": it, "ended_at": it} for it in times]
+    assert carried(service, of(*timed, sessions=opened)) == (4, 4)
+
+    stored = service.http.get("/export?project=times").json()
+    assert {it[name] for it in stored["observations"] for name in ("created_at", "updated_at")} == {
+        AT
+    }
+    ended = [(it["started_at"], it["ended_at"]) for it in stored["sessions"] if "ended_at" in it]
+    assert ended == [(AT, AT)] * 4
 
 
 def test_sessions_come_first_and_are_made_where_they_are_missing_and_else_left_alone(
     service: Service,
 ) -> None:
     body = (
-        b'{"observations": [{"session_id": "s1", "type": "t", "title": "t", "content": "c",'
-        b' "project": "other"}], "sessions": [{"id": "s1", "project": "DeMo", "summary": "Done."}]}'
+        b'{"observations": [{"session_id": "first", "type": "t", "title": "t", "content": "c",'
+        b' "project": "other"}], "sessions":'
+        b' [{"id": "first", "project": "DeMo", "summary": "Done."}]}'
     )
 
     assert service.http.post("/import", content=body).json() == {
         "imported_sessions": 1, "imported_observations": 1
     }  # fmt: skip
 
-    [session] = sessions(service)
-    assert (session["project"], session["summary"]) == ("demo", "Done.")
-    assert carried(service, row("Alone.", session_id="lost", project=" CAFE\u0301 ")) == (0, 1)
+    def stored() -> dict[str, Row]:
+        return {it["id"]: it for it in service.http.get("/export").json()["sessions"]}
+
+    assert (stored()["first"]["project"], stored()["first"]["summary"]) == ("demo", "Done.")
+    alone = row(content="Alone.", session_id="lost", project=" CAFE\u0301 ")
+    assert carried(service, of(alone)) == (0, 1)
     lost = {"id": "lost", "project": "café", "started_at": AT, "message_count": 0}
-    assert lost in sessions(service)
-    before = sessions(service)
-    added = carried(service, sessions=({"id": "s1", "project": "other", "summary": "Other."},))
-    assert (added, sessions(service)) == ((0, 0), before)
+    assert stored()["lost"] == lost
+    before = stored()
+    other = {"id": "first", "project": "other", "summary": "Other."}
+    assert carried(service, of(sessions=[other])) == (0, 0)
+    assert stored() == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("uid", [UID, None])
-def test_a_row_is_known_again_by_its_uid_or_by_its_fields(
-    service: Service, uid: str | None
+def test_a_state_that_is_there_is_known_by_its_second_and_what_is_erased_is_new(
+    service: Service,
 ) -> None:
-    given = row("Known.", topic_key="k") | {"uid": uid}
-    assert carried(service, given) == (0, 1)
-    before = stored(service)
-
-    again = [carried(service, given), carried(service, given | {"created_at": AT[:-1] + ".9Z"})]
-
-    assert (again, stored(service)) == ([(0, 0), (0, 0)], before)
-
-
-@pytest.mark.heavy
-@for_each(
-    "change",
-    [{"project": "other"}, {"scope": "global"}, {"session_id": "s2"}, {"type": "other"},
-     {"topic_key": "other"}, {"title": "Other"}, {"content": "known."}, {"created_at": LATER}],
-)  # fmt: skip
-def test_a_row_without_uid_that_differs_is_another(service: Service, change: Row) -> None:
-    given = row("Known.") | {"uid": None}
-    carried(service, given)
-
-    assert carried(service, given | change) == (0, 1)
-
-
-def test_a_known_uid_is_left_alone_whatever_else_differs(service: Service) -> None:
-    carried(service, row("Known."))
-    before = stored(service)
-
-    assert carried(service, row("Changed.", project="other", session_id="s9")) == (0, 0)
-    assert stored(service) == before
-    assert [session["id"] for session in sessions(service)] == ["s1"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("uid", [UID, None])
-def test_a_deleted_row_comes_back_and_counts(service: Service, uid: str | None) -> None:
-    given = row("Back.", topic_key="k") | {"uid": uid}
-    carried(service, given)
-    service.http.delete("/observations/1")
-    assert stored(service) == []
-
-    assert carried(service, given) == (0, 1)
-    assert carried(service, given) == (0, 0)
-
-    assert [found["content"] for found in stored(service)] == ["Back."]
-    assert contents(service, 1) == ["Back.", "", "Back."]
-    assert service.http.get("/search?q=back").json() != []
-    service.http.delete("/observations/1?hard=true")
-    assert carried(service, given) == (0, 1)  # what was removed for good is new
-    assert [found["id"] for found in stored(service)] == [2]
-
-
-@pytest.mark.slow
-@pytest.mark.representative(2)
-@pytest.mark.parametrize(
-    ("updated_at", "now", "past"),
-    [(LATER, "Theirs.", "Ours."), (AT, "Ours.", "Theirs."), (EARLIER, "Ours.", "Theirs.")],
-)
-def test_the_later_of_two_at_one_key_stays_and_the_other_is_its_revision(
-    service: Service, updated_at: str, now: str, past: str
-) -> None:
-    carried(service, row("Ours.", topic_key="k"))
-    theirs = row("Theirs.", topic_key="k") | {"uid": OTHER, "updated_at": updated_at}
-
-    assert carried(service, theirs) == (0, 1)
-    before = stored(service)
-    again = [carried(service, theirs) for _ in range(3)]
-
-    assert (again, stored(service)) == ([(0, 0)] * 3, before)
-    [found] = before
-    assert (found["id"], found["content"], found["revision_count"]) == (1, now, 2)
-    assert contents(service, 1) == [now, past]
-
-
-def test_rows_of_one_document_at_one_key_become_one_with_its_history(service: Service) -> None:
-    times = {2: AT, 3: LATER, 1: EARLIER}
-    rows = [
-        row(f"State {day}.", topic_key="k") | {"uid": None, "updated_at": at}
-        for day, at in times.items()
-    ]
-
-    assert carried(service, *rows) == (0, 3)
-    assert carried(service, *rows) == (0, 0)
-
-    assert [found["content"] for found in stored(service)] == ["State 3."]
-    assert sorted(contents(service, 1)) == ["State 1.", "State 2.", "State 3."]
-
-
-def test_a_state_that_is_there_is_known_again_by_its_second(service: Service) -> None:
     service.clock.advance(seconds=0.5)
-    service.save("Ours.", topic_key="k")
+    id_ = service.save("Ours.", project="second", **KEYED)["id"]
+    path = f"/observations/{id_}"
+    found = service.http.get(path).json()
 
-    [found] = stored(service)
-
-    assert carried(service, found | {"uid": OTHER}) == (0, 0)
-    assert contents(service, 1) == ["Ours."]
-
-
-@pytest.mark.slow
-def test_a_full_history_takes_no_earlier_state(service: Service) -> None:
-    rows = [
-        row(f"State {number}.", topic_key="k") | {"uid": None, "updated_at": at}
-        for number, at in enumerate([LATER, *[EARLIER] * 150])
-    ]
-
-    added = [carried(service, *rows) for _ in range(3)]
-
-    assert added == [(0, 100), (0, 0), (0, 0)]
-    assert contents(service, 1)[0] == "State 0."
-    assert len(contents(service, 1)) == 100
-
-
-def test_what_comes_back_meets_who_holds_its_key_by_now(service: Service) -> None:
-    carried(service, row("First.", topic_key="k"))
-    service.http.delete("/observations/1")
-    service.save("Second.", topic_key="k")
-
-    moved = row("First.", topic_key="k", project="elsewhere")
-    added = [carried(service, moved) for _ in range(2)]
-
-    assert added == [(0, 1), (0, 0)]
-    assert [found["content"] for found in stored(service)] == ["Second."]
-    assert contents(service, 2) == ["Second.", "First."]
+    assert carried(service, of(found | {"uid": "01900000-0000-7000-8000-0000000000ff"})) == (0, 0)
+    assert service.http.delete(path).is_success
+    assert carried(service, of(found)) == (0, 1)
+    hits = service.http.get("/search?q=ours&project=second").json()
+    assert [it["id"] for it in hits] == [id_]
+    assert service.http.delete(f"{path}?hard=true").is_success
+    assert carried(service, of(found)) == (0, 1)
+    (hit,) = service.http.get("/search?q=ours&project=second").json()
+    assert hit["id"] != id_
 
 
 @pytest.mark.parametrize("count", [2**53 - 1, 2**53])
@@ -265,10 +435,13 @@ def test_a_memory_with_the_largest_count_of_revisions_takes_earlier_states_and_c
 
 @pytest.mark.slow
 def test_a_damaged_revision_does_not_stop_an_import_at_its_key(service: Service) -> None:
-    carried(service, row("First.", topic_key="k"))
-    carried(service, row("Second.", topic_key="k") | {"uid": OTHER, "updated_at": LATER})
-    rows(service.path, "UPDATE revisions SET at = -4611686018427387904 WHERE number = 1")
-    state = row("Earlier.", topic_key="k") | {"uid": None, "updated_at": EARLIER}
+    project = {"project": "damaged", **KEYED}
+    carried(service, of(row(content="1", **project), row(content="2", updated_at=LATER, **project)))
+    engines.rows(
+        service.path,
+        "UPDATE revisions SET at = -4611686018427387904 WHERE number = 1 AND memory_id = "
+        "(SELECT id FROM memories WHERE content = '2' AND deleted_at IS NULL)",
+    )
+    state = of(row(content="0", updated_at=EARLIER, **project))
 
-    assert carried(service, state) == (0, 1)
-    assert carried(service, state) == (0, 0)
+    assert [carried(service, state) for _ in range(2)] == [(0, 1), (0, 0)]

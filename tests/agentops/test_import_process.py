@@ -107,31 +107,24 @@ async def imported(path: Path, reader: Reader | None, kill_at: int = SIZE + 2) -
     return answer
 
 
-async def test_a_process_reads_a_document_as_a_thread_does(tmp_path: Path, reader: Reader) -> None:
-    one, other = tmp_path / "a.db", tmp_path / "b.db"
-    as_ever = await imported(one, None)
-
-    assert await imported(other, reader) == as_ever
-    assert as_ever.redacted == 1 + SIZE // 100
-    for statement in STORED:
-        assert rows(other, statement) == rows(one, statement) != []
-        assert SECRET not in str(rows(other, statement))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kill_at", [0, 1, CHUNK])
-async def test_a_thread_continues_where_the_process_was_killed(
-    tmp_path: Path, reader: Reader, kill_at: int
+@pytest.mark.parametrize(
+    "kill_at", [None, *(pytest.param(it, marks=pytest.mark.slow) for it in (0, 1, CHUNK))]
+)
+async def test_a_process_reads_a_document_as_a_thread_which_continues_where_it_was_killed(
+    tmp_path: Path, reader: Reader, kill_at: int | None
 ) -> None:
     one, other = tmp_path / "a.db", tmp_path / "b.db"
     as_ever = await imported(one, None)
-    if not kill_at:
+    if kill_at == 0:
         assert reader.process is not None
         reader.process.kill()
         started(reader)  # another one
 
     assert await imported(other, reader, kill_at or SIZE + 2) == as_ever
-    assert [rows(other, it) for it in STORED] == [rows(one, it) for it in STORED]
+    assert as_ever.redacted == 1 + SIZE // 100
+    for statement in STORED:
+        assert rows(other, statement) == rows(one, statement) != []
+        assert SECRET not in str(rows(other, statement))
 
 
 @pytest.mark.slow
@@ -170,7 +163,10 @@ def test_a_service_names_a_faulty_row_and_stores_none_whoever_reads_them(path: P
 
 
 @pytest.mark.slow
-def test_a_document_is_read_by_a_thread_while_the_process_reads_another(reader: Reader) -> None:
+def test_a_document_is_read_by_a_thread_while_the_process_reads_another_which_ends_with_its_service(
+    reader: Reader,
+) -> None:
+    assert reader.process is not None
     with spooled(_body()) as one, spooled(_body()) as other:
         assert reader.opened(one, Clock()()) == {"sessions": 1, "observations": SIZE}
         assert reader.opened(other, Clock()()) is None
@@ -180,6 +176,10 @@ def test_a_document_is_read_by_a_thread_while_the_process_reads_another(reader: 
         assert reader.opened(other, Clock()())
         with pytest.raises(EOFError):  # and gets no rows of another
             next(late)
+    pid = reader.process.pid
+    reader.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 @pytest.mark.slow
@@ -192,15 +192,6 @@ def test_a_service_with_many_connections_has_a_process_too() -> None:
         for _ in range(MOST_SELECTED):
             stack.enter_context(Path(os.devnull).open("rb"))
         started(stack.enter_context(closing(Reader())))
-
-
-@pytest.mark.slow
-def test_the_process_ends_with_its_service(reader: Reader) -> None:
-    assert reader.process is not None
-    pid = reader.process.pid
-    reader.close()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 @pytest.mark.slow

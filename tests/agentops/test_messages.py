@@ -48,11 +48,10 @@ from ..support.process import served, until
 from ..support.projects import erased
 from ..support.requirements import requirement
 from ..support.samples import examples
-from ..support.service import START, Clock, Service, serving
-from ..support.service import lasting as shared
+from ..support.service import START, Clock, Service, lasting_with, serving
 from ..support.terminal import Terminal
 
-__all__ = ["shared"]
+shared = lasting_with()
 
 DAY = timedelta(days=1)
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
@@ -398,59 +397,33 @@ def test_however_many_are_idle_all_of_them_end(shared: Service) -> None:
     assert asyncio.run(work()) == 2 * AT_ONCE + 1
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @requirement("agentops:messages:idle")
-def test_a_service_ends_what_is_idle_in_each_tenant_when_it_opens_it_and_with_each_sweep(
+def test_what_is_idle_ends_in_each_tenant_when_its_database_is_opened_and_with_each_sweep(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    keys, clock = [made_key(path, tenant=tenant) for tenant in ("default", "acme")], Clock()
-    told = {"messages": [{"role": "user", "content": "x"}]}
+    clock, keys = Clock(), [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
 
-    def each(every: str, idle: str, work: Callable[[httpx.Client], object]) -> None:
-        variables = {"MEMORY_SWEEP_EVERY": every, "MEMORY_SESSION_IDLE": idle}
-        with serving(path, clock=clock, **variables) as service:  # type: ignore[arg-type]
+    def summarized(client: httpx.Client) -> list[str]:
+        shown = client.get("/context?project=demo").json()["recent_sessions"]
+        return [it["summary"].split()[-1] for it in shown]
+
+    for every, name, ended in (("0", "first", []), ("5ms", "second", ["first"])):
+        with serving(path, clock=clock, MEMORY_SWEEP_EVERY=every) as service:
             for key in keys:
                 with calling(service, key) as client:
-                    work(client)
-
-    def swept(client: httpx.Client) -> None:
-        assert client.post("/sessions/swept/messages", json=told).is_success
-        clock.advance(hours=2)
-        until(lambda: has_ended(client))
-        for session in ("late", "swept"):
-            client.post(f"/sessions/{session}/messages", json=told)
-
-    def goes_on(client: httpx.Client) -> None:
-        assert not has_ended(client, "late")
-
-    each("5ms", "2h", swept)
-    clock.advance(hours=2)
-    each("0", "0", goes_on)
-    each("0", "2h", lambda client: until(lambda: has_ended(client, "late")))
-    lines = [it for it in caplog.records if it.message == "idle sessions have ended"]
-    assert {vars(it)["tenant"] for it in lines} == {"default", "acme"}
-    assert [vars(it)["sessions"] for it in lines][-2:] == [2, 2]
-
-
-@pytest.mark.slow
-@requirement("agentops:messages:idle")
-def test_whoever_opens_a_database_first_reads_the_summaries_of_what_was_idle(path: Path) -> None:
-    clock = Clock()
-    keys = [made_key(path, tenant=tenant) for tenant in ("default", "acme")]
-    for heard in (["first"], ["second", "first"]):
-        with (
-            serving(path, clock=clock) as service,
-            calling(service, keys[0]) as ours, calling(service, keys[1]) as theirs,
-        ):  # fmt: skip
-            for client in (ours, theirs):
-                shown = client.get("/context?project=demo").json()["recent_sessions"]
-                assert [it["summary"].split()[-1] for it in shown] == heard[1:]
-                told = {"messages": [{"role": "user", "content": heard[0]}]}
-                clock.advance(seconds=1)
-                path_of = f"/sessions/{heard[0]}/messages?project=demo"
-                assert client.post(path_of, json=told).is_success
-        clock.advance(days=2)
+                    assert summarized(client) == ended
+                    said = {"messages": [{"role": "user", "content": name}]}
+                    clock.advance(seconds=1)
+                    path_of = f"/sessions/{name}/messages?project=demo"
+                    assert client.post(path_of, json=said).is_success
+            clock.advance(days=2)
+            for key in keys if every != "0" else ():
+                with calling(service, key) as client:
+                    until(lambda: summarized(client) == ["second", "first"])
+    lines = [vars(it) for it in caplog.records if it.message == "idle sessions have ended"]
+    assert {(it["tenant"], it["sessions"]) for it in lines} == {("default", 1), ("acme", 1)}
 
 
 async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
@@ -515,11 +488,6 @@ def fill(ballast: Path) -> None:
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
             file.write(bytes(4096))
-
-
-def has_ended(client: httpx.Client, session: str = "swept") -> bool:
-    listed = client.get("/sessions/recent").json()
-    return any(it["id"] == session and "ended_at" in it for it in listed)
 
 
 # Several at once, and crashes

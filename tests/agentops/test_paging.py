@@ -59,18 +59,6 @@ def test_a_list_leaves_out_what_would_pass_the_bound_and_says_so(service: Servic
     assert len(_paged(service, "/observations/recent?limit=60")) == 60
 
 
-@pytest.mark.heavy
-@requirement("agentops:answers:two-mebibytes")
-def test_a_history_stays_under_the_bound(service: Service) -> None:
-    for number in range(50):
-        service.save(f"word {number} " + "x" * 49_000, topic_key="k")
-    answer = service.http.get("/observations/1/history")
-
-    assert len(answer.content) < BOUND
-    assert answer.headers["X-Results-Omitted"] == str(50 - len(answer.json()))
-    assert answer.json()[0]["revision"] == 50
-
-
 @requirement("agentops:answers:two-mebibytes")
 def test_a_context_stays_under_the_bound_with_its_summaries(service: Service) -> None:
     messages = [{"role": "user", "content": WIDE * 300}] * 2

@@ -20,12 +20,10 @@ from ..support.asking import KINDS, asking
 from ..support.callers import made_key
 from ..support.engines import storage_at
 from ..support.requirements import requirement
-from ..support.samples import for_each
-from ..support.service import Service, observation, serving
-from ..support.service import lasting as unsettled
+from ..support.service import Service, lasting_with, observation, serving
 from ..support.terminal import Terminal
 
-__all__ = ["unsettled"]
+unsettled = lasting_with()
 
 HEADER = "x-memory-warning"
 MONDAY = 'session "monday" belongs to the project "cafe"'
@@ -84,43 +82,44 @@ def test_a_write_of_a_session_of_its_own_project_has_no_warning(service: Service
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
 def test_a_write_of_a_session_of_another_project_is_answered_with_a_warning_each_time(
-    service: Service, write: str
+    path: Path,
 ) -> None:
-    first, again = (_written(service, write, **{"Idempotency-Key": "k"}) for _ in range(2))
+    for number, write in enumerate(WRITES):
+        with serving(path.with_name(f"{number}.db")) as service:
+            assert _opened(service, "monday", "cafe").status_code == 201
+            first, again = (_written(service, write, **{"Idempotency-Key": "k"}) for _ in range(2))
 
-    status, body = ANSWERS[write]
-    assert first.status_code == status
-    assert re.sub('[^"]*Z"', '..."', first.text) == body
-    assert again.headers["idempotent-replayed"] == "true"
-    assert (again.status_code, again.content) == (first.status_code, first.content)
-    assert again.headers[HEADER] == first.headers[HEADER] == MONDAY
+            status, body = ANSWERS[write]
+            assert first.status_code == status
+            assert re.sub('[^"]*Z"', '..."', first.text) == body
+            assert again.headers["idempotent-replayed"] == "true"
+            assert (again.status_code, again.content) == (first.status_code, first.content)
+            assert again.headers[HEADER] == first.headers[HEADER] == MONDAY
 
 
 @pytest.mark.slow
-@for_each("write", WRITES)
 @requirement("agentops:sessions:of-another-project")
-def test_no_warning_names_a_project_to_a_key_without_access(service: Service, write: str) -> None:
+def test_no_warning_names_a_project_to_a_key_without_access_or_that_lost_it(
+    service: Service,
+) -> None:
+    keys = [
+        made_key(service.path, "writer", projects=of)
+        for of in [("shop",), ("shop", "caf*"), ("*",), ("shop", "cafe")]
+    ]
     other = made_key(service.path, tenant="other")
-    refused, *answered = (
-        _written(service, write, **{"x-api-key": made_key(service.path, "writer", projects=of)})
-        for of in [("shop",), ("shop", "caf*"), ("*",)]
-    )
-    elsewhere = _written(service, write, **{"x-api-key": other})
+    for write in WRITES:
+        refused, *answered = (_written(service, write, **{"x-api-key": it}) for it in keys)
+        elsewhere = _written(service, write, **{"x-api-key": other})
 
-    assert refused.status_code == 403
-    assert HEADER not in refused.headers
-    assert "cafe" not in refused.text
-    assert [answer.headers[HEADER] for answer in answered] == [MONDAY] * 2
-    assert (elsewhere.is_success, HEADER in elsewhere.headers) == (True, False)
+        assert refused.status_code == 403
+        assert HEADER not in refused.headers
+        assert "cafe" not in refused.text
+        assert [answer.headers[HEADER] for answer in answered] == [MONDAY] * 3
+        assert (elsewhere.is_success, HEADER in elsewhere.headers) == (True, False)
 
-
-@requirement("agentops:sessions:of-another-project")
-def test_a_repeated_request_names_no_project_to_which_access_is_lost(service: Service) -> None:
-    key = made_key(service.path, "writer", projects=("shop", "cafe"))
-    sent = {write: {"x-api-key": key, "Idempotency-Key": write} for write in WRITES}
+    sent = {write: {"x-api-key": keys[3], "Idempotency-Key": write} for write in WRITES}
     for write in WRITES:
         assert _written(service, write, **sent[write]).headers[HEADER] == MONDAY
 

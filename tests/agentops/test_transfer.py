@@ -2,7 +2,6 @@
 
 import string
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,43 +103,36 @@ def test_an_export_is_the_same_after_its_import(
 
 
 def test_sessions_are_exported_as_they_were_imported(
-    pair: tuple[Service, Service], tmp_path: Path
+    pair: tuple[Service, Service], service: Service
 ) -> None:
-    one, _ = pair
-    one.http.post("/sessions/told/end", json={"messages": [{"role": "user", "content": "Hi"}]})
-    document = exported(one)
+    messages = [{"role": "user", "content": "Hi"}]
+    pair[0].http.post("/sessions/told/end", json={"messages": messages})
+    document = exported(pair[0])
 
-    with serving(tmp_path / "new.db", clock=one.clock) as new:
-        assert carried(new, document)["imported_sessions"] == len(document["sessions"])
-        assert exported(new)["sessions"] == document["sessions"]
+    assert carried(service, document)["imported_sessions"] == len(document["sessions"])
+    assert exported(service)["sessions"] == document["sessions"]
 
 
-def test_an_export_lists_every_field_in_id_order(service: Service) -> None:
-    service.save("One.", tags=["a"], topic_key="k")
+def test_an_export_lists_every_field_in_id_order_and_one_of_a_project_its_own_rows_alone(
+    service: Service,
+) -> None:
+    service.save("Ours.", project="Demo", tags=["a"], topic_key="k")
     service.clock.advance(seconds=1)
-    service.save("Two.", scope="global")
+    service.save("Ours for all.", scope="global")
+    service.save("Theirs for all.", project="other", session_id="s2", scope="global")
 
-    document = exported(service)
+    document = exported(service, " DEMO ")
 
     assert document["exported_at"] == "2030-01-01T12:00:01Z"
-    assert [row["id"] for row in document["observations"]] == [1, 2]
+    assert [row["id"] for row in exported(service)["observations"]] == [1, 2, 3]
+    assert [row["content"] for row in document["observations"]] == ["Ours.", "Ours for all."]
+    assert [row["id"] for row in document["sessions"]] == ["s1"]
     assert document["observations"][0].keys() == {
         "id", "uid", "session_id", "type", "title", "content", "tags", "project", "scope",
         "topic_key", "normalized_hash", "revision_count", "duplicate_count", "last_seen_at",
         "created_at", "updated_at",
     }  # fmt: skip
     assert document["observations"][1].keys().isdisjoint({"tags", "topic_key", "promoted_to"})
-
-
-def test_an_export_of_a_project_has_its_own_rows_alone(service: Service) -> None:
-    service.save("Ours.", project="Demo", session_id="s1")
-    service.save("Ours for all.", project="demo", session_id="s1", scope="global")
-    service.save("Theirs for all.", project="other", session_id="s2", scope="global")
-
-    document = exported(service, " DEMO ")
-
-    assert [row["content"] for row in document["observations"]] == ["Ours.", "Ours for all."]
-    assert [row["id"] for row in document["sessions"]] == ["s1"]
 
 
 @pytest.mark.slow

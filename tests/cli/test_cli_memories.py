@@ -17,11 +17,10 @@ from agentops_memory_client.contract import errors
 from agentops_memory_client.contract.errors import Unreachable
 
 from ..support.process import free_port
-from ..support.service import Service, observation
-from ..support.service import lasting as service
+from ..support.service import Service, lasting_with, observation
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
-__all__ = ["service"]
+service = lasting_with()
 
 HOSTILE = "\x1b]0;mine\x07\x1b[2J\u202eback\x9b31m\rgone\x00\x7f\u2028end"
 NUMBERS = itertools.count()

@@ -17,7 +17,7 @@ from agentops_memory.cli.output import cut, one_line, padded, size, width
 
 from ..support.engines import command
 from ..support.forks import forking_command
-from ..support.process import environment, free_port, run
+from ..support.process import environment, free_port
 from ..support.samples import for_each
 from ..support.terminal import Terminal
 
@@ -202,14 +202,6 @@ def test_a_reader_that_leaves_is_no_failure_worth_a_word(
     done = in_shell(at, f"{line} | true; echo ${{PIPESTATUS[0]}}")
 
     assert (done.stdout, done.stderr) == ("141\n", "")
-
-
-@pytest.mark.heavy
-def test_an_output_that_has_no_such_letter_spells_it_out(at: Terminal) -> None:
-    done = run("search", "wide", variables=at.variables | {"PYTHONIOENCODING": "latin-1"})
-
-    assert (done.returncode, done.stderr) == (0, "")
-    assert r"Wide \u6f22\u5b57" in done.stdout
 
 
 @for_each(

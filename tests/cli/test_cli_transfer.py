@@ -8,7 +8,6 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from agentops_memory_client.contract.errors import Denied as NotAllowed
 from agentops_memory_client.contract.models import ImportConflict
 
 from ..support.engines import is_postgresql
-from ..support.service import Service, observation, serving
+from ..support.service import Service, lasting_with, observation
 from ..support.terminal import Terminal
 
 Row = dict[str, Any]
@@ -351,10 +350,7 @@ def test_an_import_that_is_interrupted_ends_as_shells_have_it(folder: Path) -> N
     assert list(folder.iterdir()) == []
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("large") / "memory.db", MEMORY_MAX_UPLOAD="10KiB") as it:
-        yield it
+large = lasting_with(MEMORY_MAX_UPLOAD="10KiB")
 
 
 def test_a_document_over_the_limit_of_the_service_is_imported_on_its_file(

@@ -16,11 +16,10 @@ from agentops_memory.cli.program import COMMANDS, loaded
 
 from ..support.process import free_port
 from ..support.samples import for_each
-from ..support.service import Service
-from ..support.service import lasting as service
+from ..support.service import Service, lasting_with
 from ..support.terminal import AGO, WAYS, Terminal, at_a_project
 
-__all__ = ["service"]
+service = lasting_with()
 
 NUMBERS = itertools.count()
 

@@ -2,9 +2,6 @@
 
 import json
 import os
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -29,10 +26,9 @@ from agentops_memory.sqlite.tenants import (
 
 from ..support.callers import audit, calling, made_key
 from ..support.engine import draft
-from ..support.engines import command, is_postgresql
+from ..support.engines import is_postgresql
 from ..support.erasing import remains
 from ..support.files import assert_index_is_whole
-from ..support.process import environment
 from ..support.samples import for_each
 from ..support.service import START, Service, observation, serving
 from ..support.terminal import Terminal
@@ -111,30 +107,6 @@ def test_what_cannot_be_done_at_the_terminal_is_a_sentence(
     assert done.exit_code == code
     assert said in done.stderr
     assert shop.http.get("/stats").json()["total_observations"] == 3
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize(
-    ("words", "redirected", "code", "said"),
-    [
-        ("projects list", "> /dev/full", 1, "No space left on device"),
-        ("scan", "> /dev/full", 1, "No space left on device"),
-        ("projects erase a", "<&-", 2, "add --yes"),
-    ],
-)
-def test_output_that_cannot_be_written_and_no_standard_input_are_a_sentence(
-    shop: Service, words: str, redirected: str, code: int, said: str
-) -> None:
-    program = [sys.executable, "-m", "agentops_memory", *words.split(), "--db", str(shop.path)]
-    given, variables = command(program, {})
-    done = subprocess.run(
-        ["sh", "-c", f"{shlex.join(given)} {redirected}"], env=environment(variables),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
-    assert said in done.stderr
 
 
 @pytest.mark.slow

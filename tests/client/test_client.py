@@ -31,10 +31,9 @@ from agentops_memory_client.contract.models import (
 
 from ..support.asking import KINDS, asking
 from ..support.samples import examples
-from ..support.service import START, Service
-from ..support.service import lasting as served
+from ..support.service import START, Service, lasting_with
 
-__all__ = ["served"]
+served = lasting_with()
 
 SECRET = "AKIA" + "QZXV7RARE" + "K3YQ9AB"
 PRIVATE = "<private>to the green door of the old harbour</private>"

@@ -24,10 +24,9 @@ from ..support.asking import KINDS, Road, answering, asking
 from ..support.callers import made_key
 from ..support.forks import SOURCES
 from ..support.process import environment
-from ..support.service import Service, serving
-from ..support.service import lasting as served
+from ..support.service import Service, lasting_with, serving
 
-__all__ = ["served"]
+served = lasting_with()
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """The two implementations of the port: the same question has the same answer from both."""
 
-import asyncio
 import random
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,97 +12,63 @@ from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
 from agentops_memory_client.contract.errors import MemoryServiceError
 from agentops_memory_client.contract.models import Message
-from agentops_memory_client.contract.service import MemoryService
 
 from ..support.service import Clock, serving
 
-DEEDS = 600
+QUESTIONS = 300
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
-TEXTS = (
+ODD = (
     "", " ", "x", "\x00", "\ud800", "a\ud83d b", "\u00dcn\u00ef", "\u0130", "e\u0301", "\u2028",
     "\n", "a/b", ".", "..", "%2F", "q?a=b&c#d", "'; DROP", "NEAR(", "<private>x</private>", SECRET,
     "x" * 51, "x" * 201, "x" * 501,
 )  # fmt: skip
-TAGS: tuple[Sequence[str], ...] = (
-    (), ("a",), ["b", "b"], ("",), ("x" * 101,), ("t",) * 21, ("\ud800", "\x00"), (SECRET,), "abc",
-)  # fmt: skip
+TEXTS = (*ODD, *["words"] * 46)  # two of three are like each other, and find each other
+MAYBE = (*TEXTS, *[None] * 69)
+TAGS = ((), ("a",), ["b", "b"], ("",), ("x" * 101,), ("t",) * 21, ("\ud800",), (SECRET,), "abc")
 IDS = (-1, 0, 1, 2, 3, 999, (1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 70)
 LIMITS = (-1, 0, 1, 2, 5, 1000, 1001, 10**30)
+EITHER = (False, True)
+NO_TEXTS: tuple[Any, ...] = (None, 5, [])  # what no type lets through, but a program sends
+MESSAGES = [
+    [Message(role=role, content=content), Message(role="user", content="Go on.")]
+    for role in ("user", "assistant", *ODD, *NO_TEXTS)
+    for content in (*ODD[:3], SECRET, *NO_TEXTS)
+]
+IN_PROJECT = {"project": MAYBE}
 
-ChangeKind = tuple[str, tuple[object, ...], Mapping[str, object]]
+# A method, the values of its arguments, and those of its options.
+METHODS: list[tuple[str, list[Any], dict[str, Any]]] = [
+    ("save", [], {"session_id": TEXTS, "project": TEXTS, "type": TEXTS, "title": TEXTS,
+                  "content": TEXTS, "tags": TAGS, "scope": MAYBE, "topic_key": MAYBE}),
+    ("search", [TEXTS], {**IN_PROJECT, "type": MAYBE, "scope": MAYBE, "tag": MAYBE,
+                         "limit": LIMITS, "explain": EITHER}),
+    ("context", [], {"project": TEXTS, "query": MAYBE, "limit": LIMITS, "explain": EITHER}),
+    ("update", [IDS], {"title": MAYBE, "content": MAYBE, "tags": (None, *TAGS)}),
+    ("timeline", [IDS], {"before": LIMITS, "after": LIMITS}),
+    ("get", [IDS], {}), ("history", [IDS], {}), ("stats", [], IN_PROJECT),
+    ("sessions", [MAYBE], {"limit": LIMITS, "before": MAYBE}),
+    ("start_session", [TEXTS, TEXTS], {}), ("append_messages", [TEXTS, MESSAGES], IN_PROJECT),
+    ("end_session", [TEXTS, MESSAGES], IN_PROJECT),
+]  # fmt: skip
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::agentops_memory_client.MemoryServiceWarning")
-def test_both_answer_alike_whatever_is_asked(tmp_path: Path) -> None:
+async def test_both_answer_alike_whatever_is_asked(tmp_path: Path) -> None:
+    chance, place = random.Random(20), settings({"MEMORY_DB_PATH": str(tmp_path / "here.db")})  # noqa: S311 - no secret
     with serving(tmp_path / "there.db") as service:
-        chance = random.Random(20)  # noqa: S311 - which question is no secret
-        asyncio.run(_compared(service.url, tmp_path / "here.db", chance))
-
-
-async def _compared(url: str, path: Path, chance: random.Random) -> None:
-    place = settings({"MEMORY_DB_PATH": str(path)})
-    async with (
-        AsyncMemoryClient(url, retries=0) as there,
-        opened_here(place, Telemetry.started(None), clock=Clock()) as here,
-    ):
-        for _ in range(DEEDS):
-            name, given, named = _deed(chance)
-            answers = [await _answer(each, name, given, named) for each in (here, there)]
-            assert answers[0] == answers[1], (name, given, named)
-
-
-async def _answer(
-    service: MemoryService, name: str, given: tuple[object, ...], named: Mapping[str, object]
-) -> object:
-    try:
-        answer: object = await getattr(service, name)(*given, **named)
-    except MemoryServiceError as error:
-        return type(error), str(error)
-    return answer
-
-
-def _deed(chance: random.Random) -> ChangeKind:
-    def text(*often: str) -> str:
-        return chance.choice([*often, *often, chance.choice(TEXTS)])
-
-    def maybe() -> str | None:
-        return chance.choice([None, text()])
-
-    deeds: tuple[Callable[[], ChangeKind], ...] = (
-        lambda: ("save", (), {
-            "session_id": text("s"), "project": text("p"), "type": text("t"), "title": text("t"),
-            "content": text("content words"), "tags": chance.choice(TAGS), "scope": maybe(),
-            "topic_key": maybe(),
-        }),
-        lambda: ("search", (text("words"),), {
-            "project": maybe(), "type": maybe(), "scope": maybe(), "tag": maybe(),
-            "limit": chance.choice(LIMITS), "explain": chance.random() < 0.5,
-        }),
-        lambda: ("context", (), {
-            "project": text("p"), "query": maybe(), "limit": chance.choice(LIMITS),
-            "explain": chance.random() < 0.5,
-        }),
-        lambda: ("update", (chance.choice(IDS),), {
-            "title": maybe(), "content": maybe(), "tags": chance.choice([None, *TAGS]),
-        }),
-        lambda: ("timeline", (chance.choice(IDS),), {
-            "before": chance.choice(LIMITS), "after": chance.choice(LIMITS),
-        }),
-        lambda: (chance.choice(["get", "history"]), (chance.choice(IDS),), {}),
-        lambda: ("stats", (maybe(),), {}),
-        lambda: ("sessions", (maybe(),), {"limit": chance.choice(LIMITS), "before": maybe()}),
-        lambda: ("start_session", (text("s"), text("p")), {}),
-        lambda: ("append_messages", (text("s"), _messages(chance)), {"project": maybe()}),
-        lambda: ("end_session", (text("s"), _messages(chance)), {"project": maybe()}),
-    )  # fmt: skip
-    return chance.choice(deeds)()
-
-
-def _messages(chance: random.Random) -> list[Message]:
-    odd: tuple[Any, ...] = (None, 5, [])  # what no type lets through, but a program sends
-    roles = ("user", "assistant", *TEXTS, *odd)
-    return [
-        Message(role=chance.choice(roles), content=chance.choice((*TEXTS, *odd)))
-        for _ in range(chance.randrange(4))
-    ]
+        async with (
+            AsyncMemoryClient(service.url, retries=0) as there,
+            opened_here(place, Telemetry.started(None), clock=Clock()) as here,
+        ):
+            for _ in range(QUESTIONS):
+                name, arguments, options = chance.choice(METHODS)
+                given = [chance.choice(it) for it in arguments]
+                named = {option: chance.choice(it) for option, it in options.items()}
+                answers: list[object] = []
+                for each in (here, there):
+                    try:
+                        answers.append(await getattr(each, name)(*given, **named))
+                    except MemoryServiceError as error:
+                        answers.append((type(error), str(error)))
+                assert answers[0] == answers[1], (name, given, named)

@@ -1,6 +1,5 @@
 """What all views have in common: nothing yet, hostile text, bad input, and what is another's."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -9,30 +8,30 @@ import pytest
 from ..support.callers import made_key
 from ..support.pages import Form, Page, get, press
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
+from ..support.service import Service, lasting_with, observation, serving
 
 HOSTILE = "<script>alert(1)</script> & \"q\" 's' {{ 7*7 }} \u202etxt.exe\u200b\x07"
 NAME = HOSTILE.split("\u202e", maxsplit=1)[0].strip().replace("*", "x")  # of a project
 SESSION = HOSTILE.split("\u202e", maxsplit=1)[0].strip()
 
 
-@pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def fill(service: Service) -> None:
     """Two projects, one of which holds hostile text in each field; three lines to review."""
-    with serving(tmp_path_factory.mktemp("filled") / "memory.db") as service:
-        service.save("Orders wait in a queue.", review_at="2030-01-02T12:00:00Z")
-        for number in range(2):
-            body = observation(
-                f"{HOSTILE} Orders go through a queue under load {number}", project=NAME,
-                title=f"{HOSTILE} {number}", type=HOSTILE[:50], tags=[HOSTILE[:20]],
-                session_id=SESSION, review_at="2030-01-01T12:00:00Z",
-            )  # fmt: skip
-            service.http.post("/observations?similar=3", json=body).raise_for_status()
-        path = get(service.http, "/ui/sessions").links[SESSION].removeprefix("/ui")
-        messages = [{"role": "user", "content": f"{HOSTILE} {it}"} for it in range(2)]
-        service.http.post(f"{path}/end", json={"messages": messages}).raise_for_status()
-        service.clock.advance(days=2)
-        yield service
+    service.save("Orders wait in a queue.", review_at="2030-01-02T12:00:00Z")
+    for number in range(2):
+        body = observation(
+            f"{HOSTILE} Orders go through a queue under load {number}", project=NAME,
+            title=f"{HOSTILE} {number}", type=HOSTILE[:50], tags=[HOSTILE[:20]],
+            session_id=SESSION, review_at="2030-01-01T12:00:00Z",
+        )  # fmt: skip
+        service.http.post("/observations?similar=3", json=body).raise_for_status()
+    path = get(service.http, "/ui/sessions").links[SESSION].removeprefix("/ui")
+    messages = [{"role": "user", "content": f"{HOSTILE} {it}"} for it in range(2)]
+    service.http.post(f"{path}/end", json={"messages": messages}).raise_for_status()
+    service.clock.advance(days=2)
+
+
+filled = lasting_with(fill)
 
 
 def test_a_view_of_nothing_says_what_to_do_first(service: Service) -> None:

@@ -26,7 +26,7 @@ from agentops_memory.secrets.redaction import KINDS
 from ..support.forks import forking_command
 from ..support.requirements import REQUIREMENTS
 from ..support.samples import for_each
-from ..support.service import serving
+from ..support.service import Service, lasting_with, serving
 
 ROOT = Path(__file__).parents[2]
 API = (
@@ -147,13 +147,6 @@ def assert_prints(step: Step, command: str, folder: Path, **variables: str) -> N
     )
 
 
-@for_each("document", DOCUMENTS)
-def test_every_block_of_a_document_is_checked_somewhere(document: Path) -> None:
-    kinds = {match["kind"] for match in FENCE.finditer(document.read_text("utf-8"))}
-
-    assert kinds <= {"console", *CHECKED_ELSEWHERE, *NO_COMMANDS}
-
-
 def test_the_commands_that_install_are_those_of_the_checks() -> None:
     run, test = (
         block.removeprefix("$ ").strip() for block in blocks(DOCUMENTS[0], "console-install")
@@ -203,15 +196,10 @@ def test_the_documents_use_a_session_id_for_one_project() -> None:
     assert {id_: names for id_, names in projects.items() if len(names) > 1} == {}
 
 
-@for_each("document", DOCUMENTS)
-def test_every_link_of_a_document_leads_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text("utf-8")):
-        assert target.startswith("http") or (document.parent / target).exists(), target
-
-
 HEADING = re.compile(r"^(#+) (.+)$", re.MULTILINE)
 
 
+@cache
 def anchors(document: Path, levels: range = range(1, 7)) -> set[str]:
     """The parts of a document that a link can name: its headings, and what it marks itself."""
     text = FENCE.sub("", document.read_text("utf-8"))
@@ -220,28 +208,32 @@ def anchors(document: Path, levels: range = range(1, 7)) -> set[str]:
     return names | set(re.findall(r'<a id="([^"]+)"', text))
 
 
-@pytest.mark.slow
 @for_each("document", [*DOCUMENTS, ROOT / "CHANGELOG.md"])
-def test_every_link_to_a_part_of_a_document_leads_to_one(document: Path) -> None:
-    for target, part in re.findall(r"\]\(([^)#]*)#([^)]+)\)", document.read_text("utf-8")):
+def test_all_that_a_document_names_exists_and_each_block_is_checked_somewhere(
+    document: Path,
+) -> None:
+    """The name of a source stands for the end of a path: `handlers.py` for that of any protocol."""
+    text = document.read_text("utf-8")
+    if document in DOCUMENTS:
+        kinds = {match["kind"] for match in FENCE.finditer(text)}
+        assert kinds <= {"console", *CHECKED_ELSEWHERE, *NO_COMMANDS}
+        named = re.findall(r"`([\w/]+\.py)`", text)
+        assert [name for name in named if f"/{name}\n" not in sources()] == []
+    for target, part in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", text):
         path = document.parent / target if target else document
-        if path.suffix == ".md":
-            assert part in anchors(path), (target, part)
+        assert target.startswith("http") or path.exists(), target
+        assert not part or path.suffix != ".md" or part in anchors(path), (target, part)
 
 
-@for_each("name", ["api", "client", "mcp", "memory-stores", "openintent", "openwop", "runtime"])
-def test_a_long_page_begins_with_links_to_its_sections(name: str) -> None:
-    document = ROOT / "docs" / f"{name}.md"
-    begin, _, _ = document.read_text("utf-8").partition("\n## ")
-
-    assert anchors(document, range(2, 3)) - set(re.findall(r"\]\(#([^)]+)\)", begin)) == set()
-
-
-def test_the_index_links_every_page() -> None:
-    text = (ROOT / "docs" / "README.md").read_text("utf-8")
-
+def test_the_index_links_every_page_and_a_long_page_its_sections() -> None:
+    index = (ROOT / "docs" / "README.md").read_text("utf-8")
     pages = {it.name for it in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert {name for name in pages if f"]({name})" not in text} == set()
+    assert {name for name in pages if f"]({name})" not in index} == set()
+
+    for name in ("api", "client", "mcp", "memory-stores", "openintent", "openwop", "runtime"):
+        document = ROOT / "docs" / f"{name}.md"
+        begin, _, _ = document.read_text("utf-8").partition("\n## ")
+        assert anchors(document, range(2, 3)) - set(re.findall(r"\]\(#([^)]+)\)", begin)) == set()
 
 
 @cache
@@ -257,14 +249,6 @@ def sources() -> str:
 def class_names() -> set[str]:
     texts = (path.read_text("utf-8") for path in (ROOT / "service").rglob("*.py"))
     return {name for text in texts for name in re.findall(r"^class (\w+)", text, re.MULTILINE)}
-
-
-@for_each("document", DOCUMENTS)
-def test_every_source_that_a_document_names_exists(document: Path) -> None:
-    """A name stands for the end of a path: `handlers.py` for that of any protocol."""
-    named = re.findall(r"`([\w/]+\.py)`", document.read_text("utf-8"))
-
-    assert [name for name in named if f"/{name}\n" not in sources()] == []
 
 
 OF_THE_SOURCES = [
@@ -285,12 +269,14 @@ def test_every_folder_and_class_that_a_document_of_the_sources_names_exists(docu
     assert classes - class_names() == set()
 
 
+described_service = lasting_with()
+
+
 @pytest.fixture(scope="module")
-def described(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def described(described_service: Service) -> dict[str, Any]:
     """The service's description of itself."""
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as service:
-        answer: dict[str, Any] = service.http.get("/openapi.json").json()
-        return answer
+    answer: dict[str, Any] = described_service.http.get("/openapi.json").json()
+    return answer
 
 
 def operations(described: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:

@@ -254,16 +254,13 @@ def test_hooks_in_a_place_that_is_not_theirs_are_named() -> None:
          "toolHooks: Hooks are of one agent; these stand on the lines 1 and 3."),
         ("toolHooks: {}\nmemorySaveRules: []",
          "toolHooks: Hooks are of one agent; these stand on the lines 1 and 1."),
+        (rules("tool: t, tool: u"), 'line 2, column 13: The key "tool" stands twice.'),
     ):  # fmt: skip
         assert faults(text) == [told]
-
-
-def test_a_key_that_stands_twice_is_refused_wherever_it_is() -> None:
     assert faults("a: {b: 1, b: 2}\ntoolHooks: {}\n'toolHooks': {}") == [
         'line 1, column 11: The key "b" stands twice.',
         'line 3, column 1: The key "toolHooks" stands twice.',
     ]
-    assert faults(rules("tool: t, tool: u")) == ['line 2, column 13: The key "tool" stands twice.']
 
 
 def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
@@ -285,16 +282,6 @@ def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
     ):  # fmt: skip
         (first,) = faults(text)
         assert first.startswith(told), first
-
-
-@pytest.mark.heavy
-def test_what_is_nested_too_deep_is_refused() -> None:
-    told = "This is not YAML: it is nested deeper than 100 levels."
-
-    assert faults("[" * 100_000) == [f"line 1, column 100: {told}"]
-    assert faults("- " * 101 + "x") == [f"line 1, column 199: {told}"]
-    assert ToolHooks.from_yaml("b: &b x\na: " + "[" * 98 + "*b" + "]" * 98) == ToolHooks()
-    assert ToolHooks.from_yaml("b: &b x\na: " + "[" * 99 + "*b" + "]" * 99) == ToolHooks()
 
 
 def test_a_few_lines_that_mean_very_much_are_read_like_a_few_lines() -> None:
@@ -337,12 +324,17 @@ def test_what_would_never_end_is_ended() -> None:
 
 
 @pytest.mark.slow
-def test_a_text_is_read_no_further_than_any_manifest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_text_is_read_no_further_and_no_deeper_than_any_manifest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(manifest, "MOST_NODES", 5_000)
     text = "memorySaveRules:\n" + "- {tool: t, scope: s}\n" * 5_000
-
     place = "line 1001, column 10"
     assert faults(text) == [f"{place}: This is too long: it has more than 5,000 values."]
+
+    deep = "This is not YAML: it is nested deeper than 100 levels."
+    assert faults("- " * 101 + "x") == [f"line 1, column 199: {deep}"]
+    assert ToolHooks.from_yaml("b: &b x\na: " + "[" * 99 + "*b" + "]" * 99) == ToolHooks()
 
 
 def test_a_file_is_read_and_named_in_each_fault(tmp_path: Path) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,44 +14,9 @@ from agentops_memory.compose import opened
 from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 
-from ..support.service import Clock, Service
-from ..support.service import lasting as service
+from ..support.service import Clock, Service, lasting_with
 
-__all__ = ["service"]
-
-CHECKS = (
-    "not_a_server_error", "status_code_conformance", "content_type_conformance",
-    "response_schema_conformance",
-)  # fmt: skip
-
-# All but the one of routes that find nothing: no client can guess the id of a receipt.
-WARNINGS = "missing_auth,validation_mismatch,missing_deserializer,unsupported_regex"
-
-# What a client of agents' memory knows. No schema says that an entry which is not semantic is of
-# some agent, that a list of agents names none of them twice, or which entry there is; nor that an
-# entry of a ref has one kind of end, still to come, which runs and entries it may name, and that a
-# branch begins at an event.
-KNOWN = """
-[parameters]
-"header.X-Agent-ID" = "ada"
-"header.If-Match" = '"1"'
-"path.agent" = "ada"
-
-[[operations]]
-include-path = [
-    "/api/v1/memory",
-    "/api/v1/memory/batch",
-    "/api/v1/memory/namespaces/{namespace}",
-    "/api/v1/memory/{entry_id}",
-    "/v1/host/agentops-memory/memory",
-    "/v1/host/agentops-memory/commitments",
-    "/v1/host/agentops-memory/compact",
-    "/v1/host/agentops-memory/distill",
-    "/v1/host/agentops-memory/index",
-    "/v1/host/agentops-memory/runs/{runId}/fork",
-]
-warnings = false
-"""
+service = lasting_with()
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +33,6 @@ def operations(document: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     }
-
-
-def test_it_has_a_version_and_names_every_operation(document: dict[str, Any]) -> None:
-    assert document["openapi"] == "3.1.0"
-    assert document["info"] == {"title": "agentops-memory", "version": __version__}
-
-    names = [operation["operationId"] for operation in operations(document).values()]
-
-    assert len(set(names)) == len(names)
-    assert all(operation["summary"] for operation in operations(document).values())
 
 
 async def routes(tmp_path: Path) -> set[tuple[str, str]]:
@@ -104,13 +57,14 @@ def test_it_describes_every_route_and_no_other(document: dict[str, Any], tmp_pat
 
 
 @pytest.mark.slow
-def test_it_is_valid_openapi_and_what_is_not_would_be_noticed(document: dict[str, Any]) -> None:
+def test_it_is_valid_openapi_and_names_every_operation(document: dict[str, Any]) -> None:
     schemathesis.openapi.from_dict(document).validate()
 
-    broken = document | {"paths": {"/health": {"get": {"responses": {"200": {}}}}}}
-
-    with pytest.raises(Exception, match="description"):
-        schemathesis.openapi.from_dict(broken).validate()
+    assert document["openapi"] == "3.1.0"
+    assert document["info"] == {"title": "agentops-memory", "version": __version__}
+    names = [operation["operationId"] for operation in operations(document).values()]
+    assert len(set(names)) == len(names)
+    assert all(operation["summary"] for operation in operations(document).values())
 
 
 def test_every_reference_is_met_and_every_schema_referred_to(document: dict[str, Any]) -> None:
@@ -203,23 +157,3 @@ def test_a_limit_of_memory_stores_is_described(document: dict[str, Any]) -> None
         for model in [document["components"]["schemas"][name]]
     }  # fmt: skip
     assert set(most.values()) == {1}, most
-
-
-@pytest.mark.heavy
-def test_a_generated_client_finds_the_service_as_described(
-    service: Service, tmp_path: Path
-) -> None:
-    service.save("There is something to find.")
-    (tmp_path / "schemathesis.toml").write_text(KNOWN)
-
-    run = subprocess.run(
-        [
-            sys.executable, "-m", "schemathesis.cli", "run", f"{service.url}/openapi.json",
-            "--checks", ",".join(CHECKS), "--phases", "coverage",
-            "--generation-deterministic", "--warnings", WARNINGS,
-        ],
-        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-
-    assert run.returncode == 0, run.stdout
-    assert "No issues found" in run.stdout, run.stdout

@@ -12,10 +12,9 @@ from ..http.test_security_headers import EXPECTED, told
 from ..support.callers import calling, made_key
 from ..support.pages import Page
 from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.service import lasting as service
+from ..support.service import Service, lasting_with, serving
 
-__all__ = ["service"]
+service = lasting_with()
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -60,17 +59,18 @@ def test_a_browser_may_run_its_own_scripts_and_nothing_inline(answer: httpx.Resp
     assert not {name for name in named if name == "style" or name.startswith("on")}
 
 
-def test_its_script_shows_the_description_with_search(service: Service) -> None:
+def test_its_script_shows_the_description_with_search_and_nothing_of_a_request_is_on_it(
+    service: Service, answer: httpx.Response
+) -> None:
     script = service.http.get("/docs/page.js").text
 
     assert 'fetch("openapi.json"' in script
     assert re.search(r"\bfilter: true", script)
     assert not re.search(r"https?:|\beval\b|new Function|innerHTML", script)
-
-
-def test_nothing_else_of_the_viewer_is_served(service: Service) -> None:
     for path in ("/docs/", "/docs/oauth2-redirect.html", "/docs/swagger-ui.js"):
         assert service.http.get(path).status_code == 404
+    headers = {"host": "localhost:9", "x-forwarded-host": "e"}
+    assert service.http.get("/docs?a=<b>", headers=headers).content == answer.content
 
 
 def test_a_key_is_needed_and_a_browser_gets_the_page_that_asks_for_it(tmp_path: Path) -> None:
@@ -88,14 +88,6 @@ def test_a_key_is_needed_and_a_browser_gets_the_page_that_asks_for_it(tmp_path: 
         assert told(asked) == told(answer) == EXPECTED | {"content-security-policy": POLICY}
         assert service.http.get("/openapi.json", headers={"accept": BROWSER}).text == refused.text
         assert {service.http.get(path).status_code for path in LOADED} == {200}
-
-
-def test_nothing_of_a_request_is_on_it(service: Service, answer: httpx.Response) -> None:
-    asked = service.http.get(
-        "/docs?a=<b>", headers={"host": "localhost:9", "x-forwarded-host": "e"}
-    )
-
-    assert asked.content == answer.content
 
 
 @for_each("path", ["/docs", *LOADED])

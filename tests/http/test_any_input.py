@@ -1,7 +1,6 @@
 """Any body to any route, and any text in any parameter: only documented answers."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote_from_bytes
 
@@ -10,7 +9,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from ..support.samples import examples
-from ..support.service import Service, serving
+from ..support.service import Service, lasting_with
 
 text = st.text(st.characters(exclude_categories=()), max_size=30) | st.sampled_from(
     ["s1", "demo", "topic/key", "\0", "\ud800", "x" * 600, "2030-01-01T12:00:00Z", "decision"]
@@ -42,11 +41,7 @@ mangled = st.builds(
 EXAMPLES = settings(examples(40), phases=(Phase.generate, Phase.shrink))
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        running.save("The first of them.", topic_key="topic/key")
-        yield running
+service = lasting_with(lambda it: it.save("The first of them.", topic_key="topic/key"))
 
 
 @pytest.fixture(scope="module")
@@ -55,52 +50,45 @@ def described(service: Service) -> dict[str, Any]:
     return paths
 
 
+BODIES = (
+    ("POST", "/sessions"), ("POST", "/sessions/{id}/messages"), ("POST", "/sessions/{id}/end"),
+    ("POST", "/observations"), ("PATCH", "/observations/{id}"),
+    ("POST", "/observations/{id}/restore"), ("POST", "/import"),
+)  # fmt: skip
+QUERIES = (
+    "/sessions/recent", "/observations/recent", "/observations/{id}", "/observations/{id}/history",
+    "/search", "/context", "/timeline", "/stats", "/export",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("method", "template"),
-    [
-        ("POST", "/sessions"), ("POST", "/sessions/{id}/messages"), ("POST", "/sessions/{id}/end"),
-        ("POST", "/observations"), ("PATCH", "/observations/{id}"),
-        ("POST", "/observations/{id}/restore"), ("POST", "/import"),
-    ],
-)  # fmt: skip
-@EXAMPLES
-@given(content=body | mangled)
-def test_any_body_gets_a_documented_answer(
-    service: Service, described: dict[str, Any], method: str, template: str, content: bytes
-) -> None:
-    answer = service.http.request(method, template.replace("{id}", "1"), content=content)
-
-    assert str(answer.status_code) in described[template][method.lower()]["responses"]
-    assert answer.status_code < 500
-    assert answer.status_code < 400 or answer.json().keys() == {"error"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "template",
-    [
-        "/sessions/recent", "/observations/recent", "/observations/{id}",
-        "/observations/{id}/history", "/search", "/context", "/timeline", "/stats", "/export",
-    ],
-)  # fmt: skip
+    [*BODIES, *(pytest.param("GET", it, marks=pytest.mark.slow) for it in QUERIES)],
+)
 @EXAMPLES
 @given(given_=st.data())
-def test_any_parameter_gets_a_documented_answer(
-    service: Service, described: dict[str, Any], template: str, given_: st.DataObject
+def test_any_body_and_any_parameter_get_a_documented_answer(
+    service: Service, described: dict[str, Any], method: str, template: str, given_: st.DataObject
 ) -> None:
-    operation = described[template]["get"]
-    raw = st.binary(max_size=12) | text.map(lambda given: given.encode("utf-8", "surrogatepass"))
-    number = st.integers(-2, 2).map(lambda given: b"%d" % given)
-    values = {
-        parameter["name"]: quote_from_bytes(given_.draw(number | raw), safe="")
-        for parameter in operation["parameters"]
-        if parameter["in"] == "path" or given_.draw(st.booleans())
-    }
-    path = template.replace("{id}", values.pop("id", "")) + "?"
+    operation, values, content = described[template][method.lower()], {"id": "1"}, b""
+    if method == "GET":
+        raw = st.binary(max_size=12) | text.map(
+            lambda given: given.encode("utf-8", "surrogatepass")
+        )
+        number = st.integers(-2, 2).map(lambda given: b"%d" % given)
+        values = {
+            parameter["name"]: quote_from_bytes(given_.draw(number | raw), safe="")
+            for parameter in operation["parameters"]
+            if parameter["in"] == "path" or given_.draw(st.booleans())
+        }
+    else:
+        content = given_.draw(body | mangled)
+    path = template.replace("{id}", values.pop("id", ""))
+    query = "&".join(f"{name}={value}" for name, value in values.items())
 
-    answer = service.http.get(path + "&".join(f"{name}={values[name]}" for name in values))
+    answer = service.http.request(method, f"{path}?{query}", content=content)
 
-    elsewhere = (404, 405)  # an id such as `.` makes another path
+    elsewhere = (404, 405) if method == "GET" else ()  # an id such as `.` makes another path
     assert str(answer.status_code) in operation["responses"] or answer.status_code in elsewhere
     assert answer.status_code < 500
     assert answer.status_code < 400 or answer.json().keys() == {"error"}

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from agentops_memory.http import bodies
 
 from ..support.raw import HEALTH, NO_REQUEST, Wire, request
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
+from ..support.service import Service, lasting_with, observation
 
 pytestmark = pytest.mark.usefixtures("nothing_fails")
 
@@ -26,12 +25,12 @@ SAVE = json.dumps(observation("The queue holds 512 writes.", observations=[])).e
 DIGITS = "9" * 20
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        for name in ("café", "caf\ufffd", "demo"):
-            running.save(f"A memory of {name}.", project=name)
-        yield running
+def filled(service: Service) -> None:
+    for name in ("café", "caf\ufffd", "demo"):
+        service.save(f"A memory of {name}.", project=name)
+
+
+service = lasting_with(filled)
 
 
 def sent(service: Service, path: str, body: bytes) -> tuple[int, Any]:

@@ -1,12 +1,10 @@
 """Which web pages may ask, which may read the answers, and which names a local service has."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import anthropic
 import httpx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,31 +14,17 @@ from agentops_memory.http.middleware import FOREIGN, RENAMED, host_of, is_welcom
 from ..support.anthropic_sdk import STORES, client, store
 from ..support.raw import request, wire
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
-from ..support.service import lasting as strict
+from ..support.service import Service, lasting_with, observation, serving
 
-__all__ = ["strict"]
+strict = lasting_with()
 
 CONSOLE = "https://console.example"
 LOCAL = "http://localhost:3000"
 READABLE = "access-control-allow-origin"
-EVERYWHERE = "0.0.0.0:0"
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(
-        tmp_path_factory.mktemp("local") / "memory.db", MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}"
-    ) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def public(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service that others reach too."""
-    path = tmp_path_factory.mktemp("public") / "memory.db"
-    with serving(path, MEMORY_LISTEN=EVERYWHERE, MEMORY_AUTH="none") as running:
-        yield running
+service = lasting_with(MEMORY_ALLOWED_ORIGINS=f"{CONSOLE}, {LOCAL}")
+public = lasting_with(MEMORY_LISTEN="0.0.0.0:0", MEMORY_AUTH="none")  # which others reach too
 
 
 def refusal(answer: httpx.Response) -> str | None:

@@ -1,6 +1,5 @@
 """How often a key may ask: as a rate says, and never more."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from agentops_memory.http.gate import MOST_KEYS, RateLimiter
 from agentops_memory.settings import Rate
 
 from ..support.callers import calling, made_key
-from ..support.service import Service, observation, serving
+from ..support.service import Service, lasting_with, observation, serving
 
 SECOND = 1_000_000_000  # nanoseconds
 
@@ -122,11 +121,7 @@ def test_of_too_many_keys_the_one_is_forgotten_that_asked_longest_ago() -> None:
     assert [is_let_through(rates, keys[1]) for _ in range(2)] == [True, True]
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    path = tmp_path_factory.mktemp("service") / "memory.db"
-    with serving(path, MEMORY_RATE_LIMIT="3/h") as running:
-        yield running
+service = lasting_with(MEMORY_RATE_LIMIT="3/h")
 
 
 def test_a_service_refuses_what_is_over_its_limit_and_says_when_to_come_again(

@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,7 +16,7 @@ from agentops_memory.http.middleware import SecurityHeaders
 from ..support.pages import get, press
 from ..support.process import served, until
 from ..support.samples import for_each
-from ..support.service import Service, observation, serving
+from ..support.service import Service, lasting_with, observation
 
 CONSOLE = "https://console.example"
 EXPECTED = {
@@ -27,12 +26,7 @@ EXPECTED = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    path = tmp_path_factory.mktemp("service") / "memory.db"
-    with serving(path, MEMORY_ALLOWED_ORIGINS=CONSOLE) as running:
-        running.save("a memory")
-        yield running
+service = lasting_with(lambda it: it.save("a memory"), MEMORY_ALLOWED_ORIGINS=CONSOLE)
 
 
 def told(answer: httpx.Response) -> dict[str, str]:

@@ -1,10 +1,8 @@
 """Answers that nobody reads: how many large ones there may be, and what one of them keeps."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,11 +13,10 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from agentops_memory.http import gate
 
 from ..support.callers import calling, made_key
-from ..support.damaged_values import ADA, changed, fill, questions
 from ..support.engine import SOON
 from ..support.process import until
 from ..support.raw import LOOPS, Wire, keep_little, request, serving_on, wire
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
 
 SHORT = 0.2  # seconds, in the place of the real limits
 WINDOW = 4096  # bytes that the kernel takes for a client
@@ -153,34 +150,6 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
 
 
 @pytest.mark.heavy
-def test_what_was_done_is_answered_as_far_as_it_is_taken(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    entries = [
-        {"agent_id": "ada", "namespace": "n", "key": f"k{number}", "memory_type": "episodic",
-         "value": {"text": "a" * 65_000}}
-        for number in range(60)
-    ]  # fmt: skip
-    body = json.dumps({"entries": entries}).encode()
-    token = made_key(service.path, agents=("*",))
-    headers = {"authorization": f"Bearer {token}", "x_agent_id": "ada"}
-    with ExitStack() as stack:
-        for _ in range(2):
-            unread(stack, service, token)
-        client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
-        client.send(request("POST", "/api/v1/memory/batch", body, **headers))
-
-        assert client.socket.recv(12) == b"HTTP/1.1 200"
-        until(lambda: "response incomplete" in caplog.messages)
-        assert len(client.rest()) < len(body)
-        counts = stack.enter_context(calling(service, token)).get(
-            "/api/v1/agents/ada/memory/summary", headers=ADA
-        )
-
-    assert counts.json()["episodic"]["entry_count"] == 60
-
-
-@pytest.mark.heavy
 def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     send = RequestResponseCycle.send
@@ -251,35 +220,3 @@ def test_everything_else_goes_on_between_the_pieces_of_a_large_list() -> None:
 
     _, *waited = asyncio.run(rendered())
     assert waited == [1, 1]
-
-
-@pytest.mark.heavy
-@pytest.mark.sqlite_files
-def test_no_route_has_an_answer_that_needs_no_slot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "memory.db"
-    known = fill(path)
-    with serving(path) as service, ExitStack() as stack:
-        for module, name in ((gate, "LARGE"), (gate, "PIECE")):
-            monkeypatch.setattr(module, name, 0)  # so that every answer is a large one
-        rows = [observation(f"{number} apple" + LONG) for number in range(150)]
-        service.http.post("/import", json={"observations": rows}).raise_for_status()
-        for _ in range(2):
-            client = stack.enter_context(wire(service.url, receive_buffer=WINDOW))
-            client.send(request("GET", "/export"))
-            assert client.socket.recv(1)
-        answers = [(it, service.http.get(asked, headers=ADA)) for it, asked in questions(known)]
-        described = service.http.post(
-            "/mcp/demo", json={"jsonrpc": "2.0", "id": 1, "method": "ping"}
-        )
-        done = [it.status_code for it in changed(service, known)]
-
-    assert {it.status_code for _, it in answers if it.headers.get("retry-after") == "1"} == {429}
-    # Two words, whatever there is; where the client takes nothing, it takes a slot as all do.
-    answers = [(path, it) for path, it in answers if path != "/health"]
-    assert [path for path, it in answers if it.status_code not in (404, 429)] == []
-    assert all(gate.UNREAD in it.text for _, it in answers if it.status_code == 429)
-    assert described.json()["id"] == 1
-    assert 429 not in done
-    assert 503 not in done

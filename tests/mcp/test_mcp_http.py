@@ -20,10 +20,9 @@ from ..support.engines import rows
 from ..support.otlp import TRACE, TRACEPARENT, grpc_collector
 from ..support.raw import request, wire
 from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.service import lasting as shared
+from ..support.service import Service, lasting_with, serving
 
-__all__ = ["shared"]
+shared = lasting_with()
 
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",

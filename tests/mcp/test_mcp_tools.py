@@ -15,17 +15,12 @@ from ..support.agents import BARE, MODES, Agent, agent
 from ..support.engines import storage_at
 from ..support.process import run
 from ..support.requirements import requirement
-from ..support.service import Service, observation, serving
+from ..support.service import Service, lasting_with, observation, serving
 
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service with every tool; each test has a project of its own in it."""
-    path = tmp_path_factory.mktemp("mcp") / "memory.db"
-    with serving(path, MEMORY_TOOLS="all") as running:
-        yield running
+shared = lasting_with(MEMORY_TOOLS="all")  # each test has a project of its own in it
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -89,11 +90,20 @@ def serving(
         yield service
 
 
-@pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A service of a module, whose tests do not hinder each other; it may take another name."""
-    with serving(tmp_path_factory.mktemp("lasting") / "memory.db") as running:
-        yield running
+def lasting_with(fill: Callable[[Service], object] | None = None, **variables: str) -> Any:
+    """A fixture: a service of a module, filled once, whose tests do not hinder each other."""
+
+    @pytest.fixture(scope="module")
+    def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+        with serving(tmp_path_factory.mktemp("lasting") / "memory.db", **variables) as running:  # type: ignore[arg-type]
+            if fill:
+                fill(running)
+            yield running
+
+    return lasting
+
+
+lasting = lasting_with()
 
 
 def own_protocols(_: Settings) -> openwop.OpenWopOperations:
