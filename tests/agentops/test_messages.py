@@ -4,15 +4,13 @@ import asyncio
 import logging
 import re
 import signal
-import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import httpx
@@ -456,34 +454,6 @@ async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
     assert (vars(full)["code"], vars(full)["tenant"]) == ("SQLITE_FULL", somebody.tenant)
 
 
-@pytest.mark.sqlite_files
-def test_an_index_that_knows_of_a_session_too_many_keeps_no_database_from_opening(
-    path: Path,
-) -> None:
-    clock = Clock()
-    with serving(path, clock=clock) as service:
-        for session in ("s1", "s2"):
-            tell(service, session, "hello")
-    index = "name = 'transcripts_by_time'"
-    ((root, sql),) = rows(path, f"SELECT rootpage, sql FROM sqlite_master WHERE {index}")
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.executescript(
-            f"""PRAGMA writable_schema = ON; DELETE FROM sqlite_master WHERE {index};"""
-        )
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        database.executescript(
-            f"""DELETE FROM transcripts WHERE session = 1; PRAGMA writable_schema = ON;
-                INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql)
-                VALUES ('index', 'transcripts_by_time', 'transcripts', {root}, '{sql}');"""
-        )
-    clock.advance(days=1)
-
-    with serving(path, clock=clock) as service:
-        listed = service.http.get("/sessions/recent").json()
-
-    assert ["summary" in it for it in listed] == [True, False]
-
-
 def fill(ballast: Path) -> None:
     with suppress(OSError), ballast.open("wb", buffering=0) as file:
         while True:
@@ -491,35 +461,6 @@ def fill(ballast: Path) -> None:
 
 
 # Several at once, and crashes
-
-
-@pytest.mark.slow
-async def test_nothing_is_lost_that_is_told_while_idle_sessions_end(tmp_path: Path) -> None:
-    path, ahead, enough = tmp_path / "memory.db", Clock(), Event()
-    ahead.advance(days=2)  # to whom every session is idle
-
-    def telling() -> int:
-        count = 0
-        while not enough.is_set():
-            assert tell(service, "s1", "x").status_code == 204
-            count += 1
-        return count
-
-    with serving(path) as service, ThreadPoolExecutor(2) as threads:
-        told = [threads.submit(telling) for _ in range(2)]
-        try:
-            ended = 0
-            async with opened(path, ahead) as engine:
-                while ended < 10:
-                    ended += await end_idle(engine, OPERATOR, DAY)
-        finally:
-            enough.set()
-        count = sum(it.result() for it in told)
-        shown = end(service, "s1")["summary"]
-
-    assert shown == (
-        f"Session: {count} messages ({count} user, 0 assistant). Started with: x Ended with: x"
-    )
 
 
 @pytest.mark.slow

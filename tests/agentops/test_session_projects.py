@@ -10,20 +10,15 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentops_memory_client import MemoryServiceWarning, Message
 
-from ..http.test_any_input import EXAMPLES
 from ..support.asking import KINDS, asking
 from ..support.callers import made_key
 from ..support.engines import storage_at
 from ..support.requirements import requirement
-from ..support.service import Service, lasting_with, observation, serving
+from ..support.service import Service, observation, serving
 from ..support.terminal import Terminal
-
-unsettled = lasting_with()
 
 HEADER = "x-memory-warning"
 MONDAY = 'session "monday" belongs to the project "cafe"'
@@ -150,20 +145,6 @@ def test_a_name_in_a_warning_is_quoted_escaped_and_cut(service: Service) -> None
         assert answer.headers[HEADER].isprintable()
         assert len(answer.headers[HEADER]) < 2_600
         assert "x-evil" not in answer.headers
-
-
-@pytest.mark.slow
-@given(st.text(min_size=1, max_size=500), st.text(min_size=1, max_size=200))
-@EXAMPLES
-@requirement("agentops:sessions:of-another-project")
-def test_no_name_breaks_a_header(unsettled: Service, session: str, project: str) -> None:
-    sessions = [{"id": session, "project": project}]
-    unsettled.http.post("/import", json={"sessions": sessions})
-
-    answer = _opened(unsettled, session, "shop")
-
-    assert answer.status_code in (201, 400)
-    assert answer.headers.get(HEADER, "").isprintable()
 
 
 @requirement("agentops:sessions:of-another-project")

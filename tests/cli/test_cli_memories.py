@@ -72,44 +72,6 @@ def test_a_save_says_what_became_of_it(terminal: Terminal, service: Service) -> 
     assert secret.stderr == "Secrets removed: 1 secret.\n"
 
 
-@pytest.mark.heavy
-def test_programs_get_the_json_of_the_api(terminal: Terminal, service: Service) -> None:
-    first = saved(
-        terminal, "Queue", "Orders go through a queue.", "--topic-key", "a/q", "--tag", "t"
-    )
-    saved(terminal, "Queue", "Orders go through two queues.", "--topic-key", "a/q")
-    saved(terminal, "Retries", "A queue that is retried fills the disk.", "--scope", "team")
-    ended = project(terminal)
-    service.http.post(
-        f"/sessions/{ended}/end?project={ended}",
-        json={"messages": [{"role": "user", "content": "Ship it"}]},
-    )
-    of = f"project={project(terminal)}"
-
-    for arguments, path in [
-        (("search", "queue", "disk"), f"/search?q=queue+disk&{of}"),
-        (("search", "queue", "--limit", "1"), f"/search?q=queue&limit=1&{of}"),
-        (("search", "queue", "--type", "note"), f"/search?q=queue&type=note&{of}"),
-        (("search", "queue", "--scope", "team"), f"/search?q=queue&scope=team&{of}"),
-        (("search", "queue", "--tag", "t"), f"/search?q=queue&tag=t&{of}"),
-        (("search", "queeu", "--explain"), f"/search?q=queeu&explain=true&{of}"),
-        (("context",), f"/context?{of}"),
-        (("context", "fills", "the disk"), f"/context?query=fills+the+disk&{of}"),
-        (("context", "disk", "--limit", "1"), f"/context?query=disk&limit=1&{of}"),
-        (("context", "disk", "--tag", "t"), f"/context?query=disk&tag=t&{of}"),
-        (("context", "disk", "--explain"), f"/context?query=disk&explain=true&{of}"),
-        (("timeline", first), f"/timeline?observation_id={first}"),
-        (("timeline", first, "--after", 1), f"/timeline?observation_id={first}&after=1"),
-        (("history", first), f"/observations/{first}/history"),
-        (("sessions",), f"/sessions/recent?{of}&limit=20"),
-        (("sessions", "--limit", 1), f"/sessions/recent?{of}&limit=1"),
-        (("sessions", "--before", ended), f"/sessions/recent?{of}&before_id={ended}"),
-        (("stats",), f"/stats?{of}"),
-        (("stats", "--project", ""), "/stats"),
-    ]:  # fmt: skip
-        assert terminal.json(*arguments) == service.http.get(path).json(), arguments
-
-
 @pytest.mark.slow
 def test_people_get_lines(terminal: Terminal) -> None:
     first = saved(terminal, "Queue", "Orders go\nthrough a queue.", "--topic-key", "a/q")
@@ -330,27 +292,22 @@ def test_a_command_that_reads_makes_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sqlite_files
-def test_a_save_makes_the_file_and_a_flag_goes_before_the_environment(path: Path) -> None:
-    file = path
+def test_a_save_makes_the_file_a_flag_goes_before_the_environment_and_an_older_file_is_left_alone(
+    path: Path,
+) -> None:
     terminal = Terminal({"MEMORY_URL": f"http://127.0.0.1:{free_port()}", "MEMORY_PROJECT": "p"})
 
-    made = terminal.run("save", "T", "C", "--db", file)
+    made = terminal.run("save", "T", "C", "--db", path)
 
     assert (made.exit_code, made.stdout) == (0, "Saved as new #1.\n")
-    assert made.stderr == f"Creating {file}.\n"
-    assert terminal.say("stats", "--db", file) == "1 observation and 1 session in the project p\n"
+    assert made.stderr == f"Creating {path}.\n"
+    assert terminal.say("stats", "--db", path) == "1 observation and 1 session in the project p\n"
     assert terminal.run("stats").exit_code == 3
 
-
-@pytest.mark.sqlite_files
-def test_a_file_that_a_start_would_change_is_left_alone(path: Path) -> None:
-    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_PROJECT": "p"})
-    terminal.say("save", "T", "C")
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 1")
-
     for arguments in (("stats",), ("save", "T", "C2")):
-        done = terminal.run(*arguments)
+        done = terminal.run(*arguments, "--db", path)
         assert done.exit_code == 1
         assert "has an older format" in done.stderr
         assert HINTS["StartRefused"] in done.stderr

@@ -1,4 +1,4 @@
-"""Commands of operators on a running service: --url and --key-file, where it has a route."""
+"""Commands of operators: on a running service where it has a route, and on what files hold."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +7,10 @@ import pytest
 
 from agentops_memory.cli.output import HINTS
 
-from ..support.callers import made_key
+from ..support.callers import calling, made_key
 from ..support.process import free_port
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Service, observation, serving
 from ..support.terminal import Terminal
 
 WITHOUT_ROUTES = (
@@ -114,14 +114,20 @@ def test_a_command_for_which_the_service_has_no_route_says_so(
 @for_each(
     "command", [("stats",), ("health",), ("projects", "list"), ("projects", "erase", "a", "--yes")]
 )
-def test_options_of_a_service_and_of_a_file_are_not_given_together(
-    command: tuple[str, ...], closed: Service, key_file: Path, elsewhere: Terminal
+def test_options_of_a_service_and_of_a_file_are_not_given_together_and_an_empty_one_is_none(
+    command: tuple[str, ...], closed: Service, key_file: Path, elsewhere: Terminal, path: Path
 ) -> None:
-    alone = elsewhere.run(*command, "--key-file", key_file)
-    both = elsewhere.run(*command, "--url", closed.url, "--db", "memory.db")
+    for options, sentence in (
+        (("--key-file", key_file), "--key-file is the key for a service"),
+        (("--url", closed.url, "--db", "memory.db"), "--url selects a service; --db"),
+        *([(("--url", ""), "--url")] if command != ("stats",) else []),
+    ):  # fmt: skip
+        done = elsewhere.run(*command, *options)
+        assert (done.exit_code, sentence in done.stderr) == (2, True), options
 
-    assert (alone.exit_code, "--key-file is the key for a service" in alone.stderr) == (2, True)
-    assert (both.exit_code, "--url selects a service; --db" in both.stderr) == (2, True)
+    # Nothing but an option sends a command of operators to a service.
+    done = Terminal({"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(path)}).run("projects", "list")
+    assert (done.exit_code, "There is no database" in done.stderr) == (1, True)
 
 
 @for_each(
@@ -150,23 +156,47 @@ def test_a_key_file_without_a_key_is_refused_and_no_other_key_is_tried(
 
 
 @pytest.mark.sqlite_files
-def test_nothing_but_an_option_sends_a_command_of_operators_to_a_service(
-    closed: Service, path: Path
-) -> None:
-    variables = {"MEMORY_URL": closed.url, "MEMORY_DB_PATH": str(path)}
+def test_each_tenant_is_shown_and_the_audit_file(path: Path) -> None:
+    token = made_key(path, tenant="acme")
+    with serving(path) as service, calling(service, token) as acme:
+        for number in range(2):
+            acme.post("/observations", json=observation(f"A pear {number}.", topic_key="pears"))
+        acme.post("/observations", json=observation("A plum."))
+        acme.delete("/observations/2")
+    terminal = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_KEEP_REVISIONS": "1"})
 
-    done = Terminal(variables).run("projects", "list")
+    told = terminal.json("stats", "--storage")
 
-    assert (done.exit_code, "There is no database" in done.stderr) == (1, True)
+    assert [it["tenant"] for it in told["tenants"]] == ["default", "acme"]
+    kinds = {it["kind"]: it for it in told["tenants"][1]["kept"]}
+    assert kinds["deleted"] | {"bytes": 0} == {
+        "kind": "deleted",
+        "what": "soft-deleted observations and deleted entries of stores, with their revisions",
+        "rows": 3, "bytes": 0, "oldest": "2030-01-01T12:00:00Z", "kept_for": "for ever",
+        "next_sweep": 0,
+    }  # fmt: skip
+    assert (kinds["revisions"]["rows"], kinds["revisions"]["next_sweep"]) == (2, 1 + 1)
+    assert kinds["revisions"]["kept_for"] == "newest 1"
+    assert kinds["idempotency"]["kept_for"] == "1d"
+    audit = Path(f"{path}.audit")
+    assert (told["audit"]["rows"], told["audit"]["bytes"]) == (1, audit.stat().st_size)
+    assert told["tenants"][1]["database_bytes"] > told["tenants"][1]["index_bytes"] > 0
+    people = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_KEEP_AUDIT": "36h"})
+    lines = people.say("stats", "--storage", "--tenant", "default").splitlines()
+    assert lines[0].startswith("default: ")
+    assert lines[2].split() == ["KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT", "SWEEP"]
+    assert lines[3].split() == ["deleted", "0", "0", "bytes", "-", "for", "ever", "-"]
+    assert lines[-1].split()[-2:] == ["36h", "-"]
 
 
-@for_each(
-    "command",
-    [("health",), ("projects", "list"), ("projects", "erase", "a", "--yes"), ("keys", "list")],
-)
-def test_an_empty_url_does_not_mean_the_files_here(
-    command: tuple[str, ...], elsewhere: Terminal
-) -> None:
-    done = elsewhere.run(*command, "--url", "")  # as of a variable of a script that is not set
+@pytest.mark.sqlite_files
+def test_what_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
+    nowhere = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")})
+    service = Terminal({"MEMORY_URL": "http://127.0.0.1:1"})
 
-    assert (done.exit_code, "--url" in done.stderr) == (2, True)
+    refused = [nowhere.run("stats", "--storage"), service.run("stats", "--storage")]
+
+    assert [it.exit_code for it in refused] == [1, 2]
+    assert "There is no database at" in refused[0].stderr
+    assert "--storage reads files" in refused[1].stderr
+    assert list(tmp_path.iterdir()) == []

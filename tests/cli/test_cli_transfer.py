@@ -188,14 +188,10 @@ def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
 ) -> None:
     half = json.dumps({"observations": [row(1, "x"), row(2, "y") | {"uid": "me"}]})
     for content, sentence in (
-        (b'{"results": [{"memory": "Rain."}]}', "this one has results. It looks like a list of"),
         (b'{"version": "1", "results": []}', "this one has version, results."),
         (b'{"a": 1}', "as `agentops-memory export` writes; this one has a."),
-        (b"[]", "an export: invalid JSON: an object with sessions and observations is expected"),
-        (b'{"a": 1}\n{"a": 2}\n', "this is JSON lines, which no importer reads."),
-        (b" \n", "this is empty."), (b"", "this is empty."), (b"{", "invalid JSON"),
-        (b'{"observations": [{}]}', "observations[0]"), (b'{"sessions": {}}', "sessions"),
-        (b"\xff" * 99, "invalid JSON"), (half.encode(), "observations[1]"),
+        (b" \n", "this is empty."), (b"\xff" * 99, "invalid JSON"),
+        (half.encode(), "observations[1]"),
     ):  # fmt: skip
         file = folder / "document"
         file.write_bytes(content)

@@ -55,55 +55,66 @@ def complete(terminal: Terminal, *words: str) -> list[str]:
     return [line.removeprefix("plain,") for line in told.splitlines()]
 
 
-def test_a_text_alone_is_a_memory_of_the_day(terminal: Terminal) -> None:
-    days = [f"{datetime.now(UTC):%Y-%m-%d}" for _ in range(2)]
-    long = "Orders go through a queue since the shop was slow at Christmas, when all came at once."
-    ids = [saved(terminal, long), saved(terminal, "Queue\n\nOrders wait there.")]
-    days[1] = f"{datetime.now(UTC):%Y-%m-%d}"
-
-    first, second = (terminal.json("show", id_) for id_ in ids)
-
-    assert (first["content"], first["type"]) == (long, "discovery")
-    assert (
-        first["title"]
-        == "Orders go through a queue since the shop was slow at Christ\N{HORIZONTAL ELLIPSIS}"
-    )
-    assert first["session_id"] in {f"cli:{first['project']}:{day}" for day in days}
-    assert (second["title"], second["content"]) == ("Queue", "Orders wait there.")
-
-
 @pytest.mark.slow
-def test_a_list_has_the_newest_first_and_says_that_there_is_more(terminal: Terminal) -> None:
-    for title in ("One", "Two", "Three"):
-        id_ = saved(terminal, title, f"The memory {title}.", "--type", title.lower())
-    terminal.say("pin", id_)
+def test_lists_pins_confirmations_and_replacements(terminal: Terminal) -> None:
+    one, two, three = (
+        saved(terminal, title, f"The memory {title}.", "--type", title.lower())
+        for title in ("One", "Two", "Three")
+    )
+    assert terminal.say("pin", three) == f"Pinned #{three}: Three\n"
 
     whole = terminal.say("list")
     part = terminal.run("list", "--limit", "2")
     before = re.fullmatch(r"There is more: (--before) (\d+)\n", part.stderr)
 
     assert [line.split()[-1] for line in whole.splitlines()] == ["TITLE", "Three", "Two", "One"]
-    assert re.search(rf"^#{id_} +{AGO} +three +\(pinned\) Three$", whole, re.MULTILINE)
+    assert re.search(rf"^#{three} +{AGO} +three +\(pinned\) Three$", whole, re.MULTILINE)
     assert before
     assert titles(terminal, *before.groups()) == ["One"]
     assert titles(terminal, "--type", "two") == ["Two"]
     assert titles(terminal, "--exclude-type", "two") == ["Three", "One"]
 
+    def reminded() -> list[str]:
+        return [it["title"] for it in terminal.json("context")["recent_observations"]]
 
-def test_a_memory_is_shown_in_full(terminal: Terminal) -> None:
-    old = saved(terminal, "Queue", "One queue.")
+    terminal.say("pin", one)
+    terminal.say("unpin", three)
+    assert reminded()[0] == "One"
+    terminal.say("unpin", one)
+    assert reminded() == ["Three", "Two", "One"]
+    confirmed = f"Confirmed #{one}: One\nConfirmed #{two}: Two\n"
+    assert terminal.say("confirm", one, two) == confirmed
+
+    assert terminal.say("supersede", one, two) == f"#{one} is replaced by #{two}: Two\n"
+    by = terminal.json("supersede", f"#{two}", "The memory Four.")
+    assert (by["title"], by["content"], by["supersedes"]) == ("Two", "The memory Four.", [two])
+    assert [it["id"] for it in terminal.json("search", "memory")] == [by["id"], three]
+    assert "(replaced) One\n" in terminal.say("list")
+
+
+def test_a_text_alone_is_a_memory_of_the_day_and_one_is_shown_in_full(terminal: Terminal) -> None:
+    days = [f"{datetime.now(UTC):%Y-%m-%d}" for _ in range(2)]
+    long = "Orders go through a queue since the shop was slow at Christmas, when all came at once."
+    first, second = (
+        terminal.json("show", saved(terminal, text)) for text in (long, "Queue\n\nOrders wait.")
+    )
+    days[1] = f"{datetime.now(UTC):%Y-%m-%d}"
     id_ = saved(
         terminal, "Queues", "Two\n  queues.", "--tag", "a", "--tag", "b", "--topic-key", "q",
-        "--ttl", "3d", "--supersedes", f"#{old}",
+        "--ttl", "3d", "--supersedes", f"#{first['id']}",
     )  # fmt: skip
 
     head, _, content = terminal.say("show", f"#{id_}").partition("\n\n")
 
+    cut = "Orders go through a queue since the shop was slow at Christ\N{HORIZONTAL ELLIPSIS}"
+    assert (first["title"], first["content"], first["type"]) == (cut, long, "discovery")
+    assert first["session_id"] in {f"cli:{first['project']}:{day}" for day in days}
+    assert (second["title"], second["content"]) == ("Queue", "Orders wait.")
     assert content == "Two\n  queues.\n"
     assert re.fullmatch(
         rf"#{id_} \[discovery\] Queues\n  project      {terminal.variables['MEMORY_PROJECT']}\n"
         rf"  session      cli:\S+\n  saved        {AGO}\n  expires      in \d \w+\n"
-        rf"  topic key    q\n  tags         a, b\n  supersedes   #{old}",
+        rf"  topic key    q\n  tags         a, b\n  supersedes   #{first['id']}",
         head,
     ), head
     assert terminal.json("show", id_)["expires_at"].endswith("Z")
@@ -169,37 +180,6 @@ def test_a_number_is_a_memory_and_a_path_an_archive(
     assert at.say("restore", "./12", "--dry-run").endswith("Nothing was changed.\n")
     for wrong in ("12 --force", "12 --dry-run", "./12 --revision 1"):
         assert at.run("restore", *wrong.split()).exit_code == 2
-
-
-@pytest.mark.slow
-def test_a_pin_is_set_and_taken(terminal: Terminal) -> None:
-    first, second = (saved(terminal, title, f"It is {title}.") for title in ("One", "Two"))
-
-    assert terminal.say("pin", first) == f"Pinned #{first}: One\n"
-    pinned = terminal.json("context")["recent_observations"]
-    terminal.say("unpin", first)
-    unpinned = terminal.json("context")["recent_observations"]
-
-    assert [it["title"] for it in pinned] == ["One", "Two"]
-    assert [it["title"] for it in unpinned] == ["Two", "One"]
-    assert (
-        terminal.say("confirm", first, second)
-        == f"Confirmed #{first}: One\nConfirmed #{second}: Two\n"
-    )
-
-
-@pytest.mark.slow
-def test_a_memory_is_replaced_by_another_or_by_a_text(terminal: Terminal) -> None:
-    old = saved(terminal, "Queue", "One queue.", "--type", "decision", "--tag", "a")
-    other = saved(terminal, "Queues", "Two queues.")
-
-    assert terminal.say("supersede", old, other) == f"#{old} is replaced by #{other}: Queues\n"
-    by = terminal.json("supersede", f"#{other}", "Three queues.")
-
-    assert (by["title"], by["content"], by["supersedes"]) == ("Queues", "Three queues.", [other])
-    found = terminal.json("search", "queue queues")
-    assert [it["id"] for it in found] == [by["id"]]
-    assert "(replaced) Queue\n" in terminal.say("list")
 
 
 @pytest.mark.slow
@@ -311,25 +291,22 @@ def test_a_status_tells_where_all_is(service: Service, tmp_path: Path) -> None:
     assert facts["last_saved_at"].endswith("Z")
 
 
-def test_a_shell_completes_projects_types_and_ids(terminal: Terminal) -> None:
+def test_a_shell_completes_projects_types_ids_and_commands_before_options_of_serve(
+    terminal: Terminal,
+) -> None:
     id_ = saved(terminal, "Queue", "One queue.", "--type", "ruling")
     project = terminal.variables["MEMORY_PROJECT"]
+    commands = complete(terminal, "")
 
-    assert complete(terminal, "list", "--project", project) == [project]
-    assert complete(terminal, "list", "--type", "rul") == ["ruling"]
-    assert complete(terminal, "show", str(id_)) == [str(id_)]
-
-
-def test_a_shell_completes_commands_before_options_of_serve() -> None:
-    commands = complete(Terminal(), "")
     assert {"save", "search", "export", "import", "serve", "keys"} <= set(commands)
     assert not any(command.startswith("-") for command in commands)
     for words, completed in (
-        ("se", ["seal", "search", "serve", "sessions"]), ("search --exp", ["--explain"]),
-        ("keys cr", ["create"]), ("--listen :1 --dr", ["--drain"]), ("completion f", ["fish"]),
-        ("import x", ["file,x"]),
+        (f"list --project {project}", [project]), ("list --type rul", ["ruling"]),
+        (f"show {id_}", [str(id_)]), ("se", ["seal", "search", "serve", "sessions"]),
+        ("search --exp", ["--explain"]), ("keys cr", ["create"]),
+        ("--listen :1 --dr", ["--drain"]), ("completion f", ["fish"]), ("import x", ["file,x"]),
     ):  # fmt: skip
-        assert complete(Terminal(), *words.split()) == completed
+        assert complete(terminal, *words.split()) == completed
 
 
 @for_each(

@@ -127,6 +127,8 @@ def test_a_value_is_read_or_refused(parse: Callable[[str], object]) -> None:
         ("MEMORY_BACKUP_KEEP", "10001", "is not a number from 1 to 10000"),
         ("MEMORY_ALLOWED_ORIGINS", "console.example", "contains something other than an origin"),
         ("MEMORY_RATE_LIMIT", "often", "is not a rate"),
+        ("MEMORY_CONTEXT_LIMIT", "51", "is not a number from 0 to 50"),
+        ("MEMORY_CONTEXT_LIMIT", "\u0665", "is not a number from 0 to 50"),
         ("MEMORY_LOG_LEVEL", "loud", "is not one of debug, info, warning, error"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "is not an endpoint"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "smtp", "is not one of grpc, http/protobuf"),

@@ -1,25 +1,35 @@
-"""How the service starts: where, on what, what it says meanwhile, and what stops it."""
+"""How the service starts, what stops it, and what becomes of requests that come meanwhile."""
 
+import asyncio
 import json
 import re
 import signal
 import socket
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
+from starlette.responses import JSONResponse
+from starlette.types import Message
 
 from agentops_memory import __version__
+from agentops_memory.compose import PROTOCOLS
+from agentops_memory.http import middleware
+from agentops_memory.http.middleware import StartupGate
 from agentops_memory.settings import default_db_path
-from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.connection import APPLICATION_ID, connect
 
+from ..support.callers import made_key, revoke
+from ..support.engine import turns
 from ..support.forks import PROGRAM
+from ..support.original import filled
 from ..support.process import ANEW, Program, free_port, program, run, until
+from ..support.raw import Answer, Wire, request, wire
 from ..support.samples import for_each
-from ..support.service import PLAIN, serving
+from ..support.service import PLAIN, observation, serving
 
 SENTENCE = re.compile(r"agentops-memory: [^\n]*\.\nHint: [^\n]*\.\n")
 
@@ -33,15 +43,11 @@ def test_a_bare_serve_makes_its_file_below_the_working_folder_and_says_so(tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.representative(2)
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--listen", "127.0.0.1:0", "--db", "here.db"),
         ("--listen=127.0.0.1:0", "--db=here.db"),
-        ("serve", "--listen", "127.0.0.1:0", "--db", "here.db"),
         ("--listen", "127.0.0.1:0", "serve", "--db", "here.db"),
-        ("--listen", "127.0.0.1:0", "--db", "here.db", "serve"),
     ],
 )
 def test_flags_may_stand_before_the_word_serve_or_without_it(
@@ -85,13 +91,11 @@ def warnings(process: Program) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.representative(1)
-@pytest.mark.parametrize("listen", [":0", "0.0.0.0:0"])
 def test_a_start_that_lets_anyone_in_says_so_in_one_line_until_there_is_a_key(
-    listen: str, path: Path
+    path: Path,
 ) -> None:
     own = {
-        "MEMORY_LISTEN": listen, "MEMORY_DB_PATH": str(path),
+        "MEMORY_LISTEN": ":0", "MEMORY_DB_PATH": str(path),
         "MEMORY_AUTH": "none", "MEMORY_DRAIN": "0",
     }  # fmt: skip
     with program(variables=own) as process:
@@ -215,3 +219,211 @@ def has_ipv6() -> bool:
     except OSError:
         return False
     return True
+
+
+STARTING = {"error": "The service is starting; try again."}
+STOPPING = {"error": "The service is stopping; try again."}
+SAVE = json.dumps(observation("asked for before it was open")).encode()
+POST = request("POST", "/observations", SAVE)
+STATS = request("GET", "/stats")
+
+
+def patient_for(time: str) -> str:
+    """The program, which lets requests wait so long for its start."""
+    return f"""
+from datetime import timedelta
+from agentops_memory.http import middleware
+middleware.START_TIMEOUT = timedelta({time})
+{PROGRAM}"""
+
+
+PATIENT = patient_for("hours=1")
+
+
+@contextmanager
+def asking(http: httpx.Client, *requests: bytes) -> Iterator[list[Wire]]:
+    """Connections on which the service has met these requests, one each."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(wire(str(http.base_url))) for _ in requests]
+        for client, sent in zip(clients, requests, strict=True):
+            client.send(sent)
+        assert http.get("/health").json() == {"status": "ok"}  # it came later than those
+        yield clients
+
+
+def is_to_be_tried_again(answer: Answer, body: dict[str, str] = STARTING) -> bool:
+    return (answer.status, answer.json, answer.headers["retry-after"]) == (503, body, "1")
+
+
+@pytest.mark.slow
+def test_what_comes_while_it_starts_waits_and_is_served(path: Path) -> None:
+    head = request("POST", "/observations", content_length=str(len(SAVE)), expect="100-continue")
+    asked = [head, POST, STATS, request("GET", "/nowhere"), request("GET", "/metrics")]
+    with starting(path, code=PATIENT) as (process, http, lock):
+        with asking(http, POST, STATS):
+            pass  # clients that leave, and leave nothing behind
+        with asking(http, *asked) as clients:
+            assert [client.is_quiet(0.1) for client in clients] == [True] * 5
+            states = {it: http.get(f"/health/{it}") for it in ("live", "startup", "ready")}
+            assert [it.status_code for it in states.values()] == [200, 503, 503]
+            assert states["startup"].json()["error"] == "The service is starting."
+            ready = states["ready"].json()
+            assert (ready["status"], list(ready["checks"])) == ("failed", ["migrations"])
+            lock.close()
+            process.line("serving")
+
+            assert clients[0].answer().status == 100
+            clients[0].send(SAVE)  # nothing of a body is read before
+            assert [client.answer().status for client in clients] == [201, 201, 200, 404, 200]
+        assert http.get("/stats").json()["total_observations"] == 1  # both say the same
+        assert http.get("/observations/1").json()["duplicate_count"] == 2
+        assert [http.get(f"/health/{it}").status_code for it in ("startup", "ready")] == [200] * 2
+        process.send(signal.SIGINT)
+
+        assert (process.wait(), process.errors) == (0, "")
+        assert [line for line in process.lines if '"ERROR"' in line] == []
+
+
+@pytest.mark.slow
+def test_who_asks_is_looked_at_when_the_request_is_served(path: Path) -> None:
+    token = made_key(path)
+    asked = request("GET", "/stats", authorization=f"Bearer {token}")
+    with (
+        starting(path, code=PATIENT) as (_, http, lock),
+        asking(http, asked, STATS) as (keyed, keyless),
+    ):
+        revoke(path, token)
+        lock.close()
+
+        assert (keyed.answer().status, keyless.answer().status) == (401, 401)
+
+
+@pytest.mark.slow
+def test_a_start_that_takes_too_long_is_a_503(path: Path) -> None:
+    with starting(path, code=patient_for("milliseconds=50")) as (_, http, lock):
+        with asking(http, POST, request("GET", "/anthropic/v1/memory_stores")) as (ours, other):
+            assert is_to_be_tried_again(ours.answer())
+            refused = other.answer()
+        error = {"type": "api_error", "message": STARTING["error"]}
+        assert (refused.status, refused.json["error"]) == (503, error)
+        assert http.get("/health/live").status_code == 200
+        lock.close()
+
+
+def test_no_more_requests_wait_than_there_are_places_and_one_that_is_answered_leaves_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(middleware, "MOST_WAITING", 1)
+
+    async def statuses() -> list[int]:
+        gate = StartupGate(PROTOCOLS)
+        first = await waiting_at(gate)
+        crowded = await waiting_at(gate)
+        assert crowded.done()  # at once
+        gate.wait("another has the database")
+        refused = await first
+        gate.wait("")
+        second = await waiting_at(gate)
+        gate.open(JSONResponse({}))
+        return [await crowded, refused, await second]
+
+    assert asyncio.run(statuses()) == [503, 503, 200]
+
+
+async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[int]":
+    """The status of a request that has come to the gate."""
+    status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            status.set_result(message["status"])
+
+    async def receive() -> Message:
+        raise AssertionError
+
+    async def ask() -> int:
+        await gate({"type": "http", "method": "GET", "path": path}, receive, send)
+        return await status
+
+    task = asyncio.create_task(ask())
+    await turns(2)
+    return task
+
+
+def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing() -> None:
+    async def statuses(probe: str) -> list[int]:
+        gate = StartupGate(PROTOCOLS)
+        before = await waiting_at(gate, probe)
+        gate.close()
+        return [await before, await (await waiting_at(gate, probe))]
+
+    assert asyncio.run(statuses("/health")) == [200, 503]
+    assert asyncio.run(statuses("/health/ready")) == [503, 503]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_it_starts_refuses_what_waits_and_leaves_the_file_whole(
+    number: signal.Signals, path: Path
+) -> None:
+    with starting(path, code=PATIENT) as (process, http, _), asking(http, POST, STATS) as clients:
+        process.send(number)
+
+        assert all(is_to_be_tried_again(client.answer(), STOPPING) for client in clients)
+        assert [client.rest() for client in clients] == [b"", b""]
+        assert (process.wait(), process.errors) == (0, "")
+        assert "serving on" not in "".join(process.lines)
+    with serving(path) as service:
+        assert service.http.get("/stats").json()["total_observations"] == 0
+
+
+def test_a_start_that_is_refused_refuses_what_waits(path: Path) -> None:
+    with (
+        starting(path, lock="EXCLUSIVE", code=PATIENT) as (process, http, lock),
+        asking(http, POST, STATS) as clients,
+    ):
+        lock.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        lock.execute("PRAGMA user_version = 99")
+        lock.execute("COMMIT")
+
+        assert all(is_to_be_tried_again(client.answer(), STOPPING) for client in clients)
+        assert process.wait() == 1
+
+
+@pytest.mark.slow
+def test_while_it_is_upgraded_everything_but_probes_is_to_be_tried_again(tmp_path: Path) -> None:
+    path = filled(tmp_path / "memory.db")
+    with starting(path, code=PATIENT) as (process, http, lock):
+        with asking(http, POST, STATS, request("GET", "/nowhere")) as clients:
+            assert all(is_to_be_tried_again(client.answer()) for client in clients)
+        lock.close()
+        process.line("serving")
+
+        assert http.post("/observations", content=SAVE).status_code == 201
+
+
+@pytest.mark.slow
+def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
+    path = filled(tmp_path / "memory.db")
+    with (
+        starting(path, lock="EXCLUSIVE", code=PATIENT) as (process, http, lock),
+        asking(http, POST, STATS) as clients,
+    ):
+        assert [client.is_quiet(0.1) for client in clients] == [True] * 2
+        lock.close()
+
+        assert all(is_to_be_tried_again(client.answer()) for client in clients)
+        process.line("serving")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("older", ["index", "pages"])
+def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, path: Path) -> None:
+    with serving(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
+        pass
+    if older == "pages":
+        with closing(sqlite3.connect(path)) as database, database:
+            database.execute("INSERT INTO remains (one) VALUES (1)")
+
+    with starting(path, code=PATIENT) as (_, http, _lock), asking(http, STATS) as (client,):
+        assert is_to_be_tried_again(client.answer())

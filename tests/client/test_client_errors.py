@@ -1,17 +1,24 @@
-"""What can go wrong between a client and the service, as errors; and that none shows the key."""
+"""What can go wrong between a client and the service: errors that show no key, and retries.
 
+Nothing is done twice.
+"""
+
+import asyncio
 import gzip
 import logging
+import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from operator import methodcaller
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from agentops_memory_client import (
+    AsyncMemoryClient,
     Denied,
     Failed,
     Invalid,
@@ -28,10 +35,10 @@ from agentops_memory_client import (
     Unreachable,
 )
 from agentops_memory_client.contract.errors import BY_STATUS, refused
-from agentops_memory_client.contract.models import Context, Saved
+from agentops_memory_client.contract.models import Context, Imported, Saved
 from agentops_memory_client.transport import MAX_ANSWER
 
-from ..support.asking import Answering, Road, Time, answering, asking, dripping, saying, silence
+from ..support.asking import Answering, Happening, Road, Time, answering, asking, over, saying
 from ..support.callers import made_key
 from ..support.process import free_port
 from ..support.samples import for_each
@@ -102,20 +109,6 @@ def test_a_refusal_is_what_the_service_says(kind: str, closed: Service) -> None:
     assert refusals[5].retry_after == timedelta(seconds=1800)
     assert all(str(error).endswith((".", "required", "chars")) for error in refusals)
     assert str(refusals[7]) == "The body is larger than 3,072 bytes; nothing was stored."
-
-
-@pytest.mark.slow
-@for_each("status", [*BY_STATUS, 405, 408, 418, 431, 499, 502, 599])
-def test_every_status_of_a_refusal_has_a_class(kind: str, status: int) -> None:
-    road = Road([answering(status, {"error": "No."}, headers={"x-request-id": "r1"})])
-
-    with asking(kind, road=road, retries=0) as client:
-        error = failure(client, saving)
-
-    assert isinstance(error, Refused)
-    assert type(error) is BY_STATUS.get(status, Failed if status >= 500 else Invalid)
-    assert (str(error), error.status, error.request_id) == ("No.", status, "r1")
-    assert type(refused(status, "No.")) is type(error)
 
 
 # what answers -> what it is asked
@@ -228,9 +221,12 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
 
 @pytest.mark.slow
 def test_who_is_silent_or_never_ends_the_head_of_an_answer_is_left(kind: str) -> None:
-    ways = (silence, dripping) if kind == "awaiting" else (silence,)
-    for way in ways:
-        with way() as url, asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client:
+    ways = [(b"H", 60.0), (b"H" * 500, 0.01)]
+    for answer, pause in ways if kind == "awaiting" else ways[:1]:
+        with (
+            saying(answer, pause=pause) as url,
+            asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client,
+        ):
             error = failure(client, STATS)
 
         assert type(error) is Unreachable
@@ -306,16 +302,198 @@ def test_the_key_is_sent_and_never_shown(kind: str, caplog: pytest.LogCaptureFix
     assert KEY not in caplog.text
 
 
-def test_every_kind_of_failure_on_the_way_has_a_class(kind: str) -> None:
-    kinds = [
-        it
-        for it in vars(httpx).values()
-        if isinstance(it, type) and issubclass(it, httpx.RequestError)
-    ]
-    assert len(kinds) > 15
-    for one in kinds:
-        with asking(kind, road=Road([one("no")]), retries=0) as client:
+def test_every_status_and_every_kind_of_failure_on_the_way_has_a_class(kind: str) -> None:
+    for status in (*BY_STATUS, 405, 408, 418, 431, 499, 502, 599):
+        road = Road([answering(status, {"error": "No."}, headers={"x-request-id": "r1"})])
+        with asking(kind, road=road, retries=0) as client:
             error = failure(client, saving)
 
-        assert type(error) in (Unreachable, UnexpectedAnswer)
-        assert type(error.__cause__) is one
+        assert isinstance(error, Refused)
+        assert type(error) is BY_STATUS.get(status, Failed if status >= 500 else Invalid)
+        assert (str(error), error.status, error.request_id) == ("No.", status, "r1")
+        assert type(refused(status, "No.")) is type(error)
+
+    kinds = [it for it in vars(httpx).values() if isinstance(it, type)]
+    failures = [it for it in kinds if issubclass(it, httpx.RequestError)]
+    assert len(failures) > 15
+    for one in failures:
+        with asking(kind, road=Road([one("no")]), retries=0) as client:
+            failed = failure(client, saving)
+
+        assert type(failed) in (Unreachable, UnexpectedAnswer)
+        assert type(failed.__cause__) is one
+
+
+HEALTHY = answering(json={"status": "ok"})
+SAVED = answering(201, {"id": 1, "action": "created", "revision_count": 1, "duplicate_count": 1})
+BUSY = answering(503, {"error": "Busy."}, headers={"retry-after": "1"})
+OFTEN = answering(429, {"error": "Too often."}, headers={"retry-after": "4"})
+REFUSED, CUT, LATE = httpx.ConnectError("no"), httpx.ReadError("cut"), httpx.ReadTimeout("")
+
+
+def test_what_passes_is_sent_again_and_what_stays_is_not(kind: str) -> None:
+    page = answering(503, html="<html>starting</html>")
+    unsent: tuple[Happening, ...] = (
+        REFUSED, httpx.ConnectTimeout(""), httpx.PoolTimeout(""), BUSY, OFTEN, page,
+    )  # fmt: skip
+    cut: tuple[Happening, ...] = (
+        CUT, LATE, httpx.WriteError(""), httpx.WriteTimeout(""), httpx.CloseError(""),
+        httpx.RemoteProtocolError("Server disconnected without sending a response."),
+    )  # fmt: skip
+    for happening in (*unsent, *cut):
+        road = Road([happening, happening, SAVED])
+        with asking(kind, road=road) as client:
+            client.save(**OBSERVATION)
+
+        assert len(road.requests) == 3
+        assert len({(it.headers["idempotency-key"], it.content) for it in road.requests}) == 1
+    stays: tuple[Happening, ...] = (
+        *(answering(status, {"error": "No."}) for status in (400, 401, 403, 404, 409, 500, 507)),
+        answering(502, html="<html>"), answering(200, html="<html>"), answering(302),
+        httpx.LocalProtocolError(""), httpx.RemoteProtocolError("illegal status line"),
+    )  # fmt: skip
+    for happening, retries in [*((it, 2) for it in stays), (BUSY, 0)]:
+        road = Road([happening])
+        with asking(kind, road=road, retries=retries) as client, pytest.raises(MemoryServiceError):
+            client.save(**OBSERVATION)
+
+        assert len(road.requests) == 1
+
+
+def test_every_write_brings_a_key_of_its_own_and_a_question_none(kind: str) -> None:
+    road = Road([answering(json={}), *[answering(404, {"error": "No."})] * 20])
+
+    with asking(kind, road=road) as client:
+        for write in (
+            lambda: client.save(**OBSERVATION), lambda: client.save(**OBSERVATION),
+            lambda: client.update(1, title="t"), lambda: client.delete(1),
+            lambda: client.restore(1, 1), lambda: client.start_session("s", "p"),
+            lambda: client.end_session("s", [Message(role="user", content="c")]), client.stats,
+        ):  # fmt: skip
+            with pytest.raises(MemoryServiceError):
+                write()
+
+    *written, asked = road.keys
+    assert asked is None
+    assert None not in written
+    assert len(set(written)) == 7
+
+
+def test_the_waits_double_up_to_a_bound_with_jitter_or_are_as_the_service_says(kind: str) -> None:
+    time = Time()
+    page = answering(503, html="<html>starting</html>", headers={"retry-after": "2"})
+    with asking(kind, road=Road([OFTEN, BUSY, page, HEALTHY]), time=time, retries=3) as client:
+        assert client.health() == "ok"
+    assert time.waits == [4.25, 1.5, 3.0]
+
+    time = Time()
+    with asking(kind, road=Road([REFUSED]), time=time, retries=7) as client:
+        for chance, waits in ((1.0, [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]), (0.0, [0.0] * 7)):
+            time.waits.clear()
+            time.chance = chance
+            with pytest.raises(Unreachable):
+                client.health()
+            assert time.waits == waits
+
+
+def test_no_wait_is_longer_than_the_time_that_there_is(kind: str) -> None:
+    for seconds, waits in (("29", [29.25]), ("30", []), ("999999999", []), ("9" * 5000, [0.25])):
+        time = Time()
+        often = answering(429, {"error": "Too often."}, headers={"retry-after": seconds})
+        road = Road([often, HEALTHY])
+        with asking(kind, road=road, time=time) as client:
+            if waits:
+                assert client.health() == "ok"
+            else:
+                with pytest.raises(TooMany) as refusal:
+                    client.health()
+                assert refusal.value.retry_after == timedelta(seconds=int(seconds))
+
+        assert time.waits == waits
+
+
+def test_all_attempts_together_have_a_bound(kind: str) -> None:
+    time = Time()
+
+    def silent(request: httpx.Request) -> httpx.Response:
+        allowed.append(request.extensions["timeout"]["read"])
+        time.now += request.extensions["timeout"]["read"]
+        raise LATE
+
+    allowed: list[float] = []
+    with (
+        asking(kind, road=silent, time=time, timeout=timedelta(seconds=2), retries=3) as client,
+        pytest.raises(Unreachable),
+    ):
+        client.health()
+
+    assert allowed == [2.0, 2.0, 2.0, pytest.approx(0.25)]
+    assert time.now == 8.0
+
+
+def test_a_save_whose_answer_was_lost_is_not_doubled(kind: str, path: Path) -> None:
+    with serving(path, MEMORY_DEDUPE_WINDOW="0s") as service:
+        road = Road([over(service, lost=True), over(service, lost=True), over(service)])
+        with asking(kind, road=road) as client:
+            saved = client.save(**OBSERVATION)
+            assert client.recent() == [client.get(saved.id)]
+            again = client.save(**OBSERVATION)
+
+        assert (saved.action, again.action) == ("created", "created")
+        assert again.id != saved.id
+
+        road = Road([over(service, lost=True), over(service)])
+        with asking(kind, road=road) as client:
+            receipt = client.delete(saved.id, hard=True)
+
+        assert receipt
+        assert len(road.requests) == 2
+
+
+def test_an_import_whose_answer_was_lost_is_not_sent_again(kind: str, tmp_path: Path) -> None:
+    document = tmp_path / "export.json"
+    document.write_text('{"sessions": [{"id": "s", "project": "p"}], "observations": []}')
+    with serving(tmp_path / "memory.db") as service:
+        road = Road([over(service, lost=True)])
+        with asking(kind, road=road) as client, pytest.raises(Unreachable) as failure:
+            client.import_from(document)
+
+        assert failure.value.may_be_done
+        assert len(road.requests) == 1
+        assert service.http.get("/stats").json()["total_sessions"] == 1
+
+        road = Road([REFUSED, httpx.PoolTimeout(""), BUSY, over(service)])
+        with asking(kind, road=road, retries=3) as client:
+            assert client.import_from(document) == Imported(
+                imported_sessions=0, imported_observations=0
+            )
+
+
+def test_a_service_that_starts_late_is_waited_for(path: Path) -> None:
+    port = free_port()
+    with pytest.raises(Unreachable), MemoryClient(f"http://127.0.0.1:{port}", retries=0) as client:
+        client.health()
+
+    answers: list[str] = []
+    with MemoryClient(f"http://127.0.0.1:{port}", retries=30) as client:
+        asker = threading.Thread(target=lambda: answers.append(client.health()))
+        asker.start()
+        with serving(path, MEMORY_LISTEN=f"127.0.0.1:{port}"):
+            asker.join(30)
+
+    assert answers == ["ok"]
+
+
+async def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:
+    road = Road([BUSY])
+
+    transport = httpx.MockTransport(road)
+    async with AsyncMemoryClient(service.url, transport=transport, retries=10) as client:
+        task = asyncio.create_task(client.health())
+        while not road.requests:  # noqa: ASYNC110 - what is awaited is another's doing
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert len(road.requests) == 1

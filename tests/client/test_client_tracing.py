@@ -148,22 +148,6 @@ def below(span: ReadableSpan, whose: str = "context") -> tuple[str, str]:
     return format_trace_id(context.trace_id), format_span_id(context.span_id)
 
 
-@pytest.mark.slow
-def test_the_span_of_the_service_joins_the_trace_of_the_caller(tmp_path: Path) -> None:
-    with traced(tmp_path) as (service, received):
-        for kind in KINDS:
-            with asking(kind, service.url) as client, use_span(CALLER):
-                client.stats("demo")
-        with asking(KINDS[0], service.url) as client:
-            client.health()
-            client.sessions()
-        collector = received()
-
-    spans = [(span.trace, span.parent) for span in collector.all("memory.stats")]
-    assert spans == [(TRACE, AGENT)] * 2
-    assert collector.one("memory.recent_sessions").trace != TRACE
-
-
 def test_every_attempt_tells_of_the_trace_if_there_is_one() -> None:
     for kind in KINDS:
         busy = answering(503, {"error": "Busy."})

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import stat
-import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import pytest
 
 from agentops_memory_client import (
     MemoryClient,
-    MemoryServiceError,
     Message,
     Unauthenticated,
     UnexpectedAnswer,
@@ -196,41 +194,6 @@ def test_a_transfer_may_be_stopped_or_left_half_way(
         with pytest.raises(InterruptedError):
             client.import_from(path, stop)
         assert client.health() == "ok"
-
-
-@pytest.mark.slow
-def test_neither_way_holds_the_whole(kind: str, tmp_path: Path) -> None:
-    size = 32 << 20
-    path = tmp_path / "large.json"
-
-    class Long(httpx.SyncByteStream, httpx.AsyncByteStream):
-        def __iter__(self) -> Iterator[bytes]:
-            yield b"{"
-            yield from (b" " * CHUNK for _ in range(size // CHUNK))
-            yield b"]}"
-
-        async def __aiter__(self):  # type: ignore[no-untyped-def]
-            for piece in self:
-                yield piece
-
-    def long(_: httpx.Request) -> httpx.Response:
-        return httpx.Response(200, stream=Long())
-
-    tracemalloc.start()
-    try:
-        with asking(kind, road=long) as client:
-            assert client.export_to(path) == size + 3
-        with (
-            saying(b"HTTP/1.1 500 \r\n\r\n") as url,
-            asking(kind, url) as client,
-            pytest.raises(MemoryServiceError),
-        ):
-            client.import_from(path)
-        held = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-    assert held < size / 8
 
 
 def test_a_plan_is_read_whole(kind: str, tmp_path: Path) -> None:

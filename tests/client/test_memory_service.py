@@ -15,7 +15,7 @@ from agentops_memory_client.contract.models import Message
 
 from ..support.service import Clock, serving
 
-QUESTIONS = 300
+QUESTIONS = 400
 SECRET = "sk-ant-api03-" + "Zm9vYmFy" * 8
 ODD = (
     "", " ", "x", "\x00", "\ud800", "a\ud83d b", "\u00dcn\u00ef", "\u0130", "e\u0301", "\u2028",
@@ -35,17 +35,24 @@ MESSAGES = [
     for content in (*ODD[:3], SECRET, *NO_TEXTS)
 ]
 IN_PROJECT = {"project": MAYBE}
+LIFE = {"ttl": (None, None, 60, -1), "pinned": (None, True, False),
+        "supersedes": ((), (), (1,), (2, 999), "1")}  # fmt: skip
 
 # A method, the values of its arguments, and those of its options.
 METHODS: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("save", [], {"session_id": TEXTS, "project": TEXTS, "type": TEXTS, "title": TEXTS,
-                  "content": TEXTS, "tags": TAGS, "scope": MAYBE, "topic_key": MAYBE}),
+                  "content": TEXTS, "tags": TAGS, "scope": MAYBE, "topic_key": MAYBE, **LIFE}),
     ("search", [TEXTS], {**IN_PROJECT, "type": MAYBE, "scope": MAYBE, "tag": MAYBE,
-                         "limit": LIMITS, "explain": EITHER}),
-    ("context", [], {"project": TEXTS, "query": MAYBE, "limit": LIMITS, "explain": EITHER}),
-    ("update", [IDS], {"title": MAYBE, "content": MAYBE, "tags": (None, *TAGS)}),
+                         "limit": LIMITS, "explain": EITHER, "superseded": EITHER}),
+    ("context", [], {"project": TEXTS, "query": MAYBE, "limit": LIMITS, "explain": EITHER,
+                     "tag": MAYBE, "max_tokens": (None, None, 0, 40), "ages": EITHER,
+                     "content_chars": (None, 3)}),
+    ("recent", [MAYBE], {"type": MAYBE, "scope": MAYBE, "tag": MAYBE, "limit": LIMITS,
+                         "before": (None, None, *IDS)}),
+    ("update", [IDS], {"title": MAYBE, "content": MAYBE, "tags": (None, *TAGS), **LIFE}),
     ("timeline", [IDS], {"before": LIMITS, "after": LIMITS}),
-    ("get", [IDS], {}), ("history", [IDS], {}), ("stats", [], IN_PROJECT),
+    ("get", [IDS], {}), ("history", [IDS], {}), ("stats", [], IN_PROJECT), ("confirm", [IDS], {}),
+    ("restore", [IDS, (1, 2, 99)], {}), ("delete", [(0, 3, 999)], {}),
     ("sessions", [MAYBE], {"limit": LIMITS, "before": MAYBE}),
     ("start_session", [TEXTS, TEXTS], {}), ("append_messages", [TEXTS, MESSAGES], IN_PROJECT),
     ("end_session", [TEXTS, MESSAGES], IN_PROJECT),

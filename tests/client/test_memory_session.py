@@ -135,21 +135,6 @@ async def test_a_turn_is_reminded_of_what_the_one_before_has_learnt(
     assert row["duplicate_count"] == 4
 
 
-def test_an_agent_that_fails_has_told_its_turn_and_ends_its_session(
-    way: Way, service: Service
-) -> None:
-    async def run(failure: BaseException) -> None:
-        async with agent(way) as memory, memory.turn("Deploy it."):
-            raise failure
-
-    for failure in (ZeroDivisionError(), asyncio.CancelledError()):
-        with pytest.raises(type(failure)):
-            asyncio.run(run(failure))
-    assert [row.get("summary") for row in sessions(service)] == [
-        SUMMARY.format(1, 1, 0, "Deploy it.")
-    ] * 2
-
-
 @pytest.mark.slow
 async def test_a_session_that_has_ended_goes_on_when_it_is_opened_again(
     way: Way, service: Service
@@ -307,20 +292,32 @@ async def one_session(memory: MemorySession) -> MemorySession:
 
 
 @for_each(
-    "fields",
+    "operation, fields, reason",
     [
-        {"nonsense": 1}, {"session_id": 5, "messages": []}, {"session_id": "s", "messages": 5},
-        {"session_id": "s", "messages": [{"text": "Hi."}]},
+        *[
+            ("append_messages", fields, None)
+            for fields in (
+                {"nonsense": 1}, {"session_id": 5, "messages": []},
+                {"session_id": "s", "messages": 5},
+                {"session_id": "s", "messages": [{"text": "Hi."}]},
+            )
+        ],
+        ("save", {"session_id": "s", "project": "demo", "type": "x", "title": "", "content": "y"},
+         "validation failed: title is required"),
     ],
 )  # fmt: skip
-def test_a_stored_write_that_no_client_could_send_holds_no_other_up(
-    way: Way, fields: dict[str, Any]
-) -> None:
-    wrong, working = Unsent(operation="append_messages", fields=fields, key="1"), WorkingMemory()
+def test_a_stored_write_that_is_refused_or_could_not_be_sent_is_lost_and_holds_no_other_up(
+    way: Way, caplog: pytest.LogCaptureFixture, operation: Any, fields: dict[str, Any],
+    reason: str | None,
+) -> None:  # fmt: skip
+    wrong, working = Unsent(operation=operation, fields=fields, key="1"), WorkingMemory()
     working.unsent.append(wrong)
 
     memory = asyncio.run(one_session(session(client_on(way), working)))
-    assert [lost.write for lost in memory.report.lost] == [wrong]
+    (lost,) = memory.report.lost
+    assert lost.write == wrong
+    assert reason is None or lost.reason == reason
+    assert "a write is lost" in caplog.text
     assert memory.report.unsent == ()
     assert told(memory) == SUMMARY.format(2, 1, 1, "Deploy it.")
 

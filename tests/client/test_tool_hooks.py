@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
@@ -162,15 +160,8 @@ def test_a_pattern_sees_the_whole_output_in_linear_time() -> None:
 @for_each(
     "kind, fields, sentence",
     [
-        *[
-            (SaveRule, {"tool": "bash"} | fields, rf"^{next(iter(fields))}: It ")
-            for fields in ({"tool": ""}, {"tool": "t" * 101}, {"type": " "}, {"type": "t" * 51},
-                           {"scope": "s" * 51})
-        ],
-        *[
-            (InjectRule, {"tool": "bash", "query": "x"} | fields, rf"^{next(iter(fields))}: It ")
-            for fields in ({"tool": " "}, {"query": "\n"}, {"limit": 0}, {"limit": 1_001})
-        ],
+        (SaveRule, {"tool": "t" * 101}, "^tool: It "), (SaveRule, {"tool": " "}, "^tool: It "),
+        (InjectRule, {"tool": "bash", "query": "\n"}, "^query: It "),
         (SaveRule, {"tool": 5}, "tool: It must be text."),
         (saving, {"match_output": "error"}, "match_output: It must be a Pattern."),
         (saving, {"match_args": {"command": "a"}}, "match_args: It must have a Pattern"),
@@ -228,35 +219,6 @@ def test_the_service_takes_the_longest_that_a_rule_makes(path: Path) -> None:
         client.search(question.query, project="p", limit=question.limit)
 
     assert (len(kept.title), len(kept.content), kept.tags[2]) == (198, 1_000, "t" * 100)
-
-
-TEXT = st.text(st.characters(), max_size=40)
-VALUES = st.one_of(TEXT, st.none(), st.integers(), st.lists(TEXT, max_size=2))
-NAMES = st.sampled_from(["command", "query", "path", "other"])
-
-
-@given(
-    arguments=st.dictionaries(NAMES, VALUES),
-    output=TEXT.map(lambda text: text * 60),
-    pattern=st.sampled_from(["(?i)a", r"\pL+$", "", "(a|b)*c", "."]),
-)
-def test_what_any_call_leaves_behind_fits_the_service(
-    arguments: dict[str, object], output: str, pattern: str
-) -> None:
-    rule = SaveRule(tool="t" * 100, match_output=Pattern(pattern))
-    hooks = ToolHooks(
-        save_rules=(rule,), inject_rules=(InjectRule(tool="t" * 100, query="from_tool_args"),)
-    )
-    asked = ToolCall(id="1", name="t" * 100, arguments=arguments)
-    capture, question = hooks.capture(asked, output), hooks.question(asked)
-
-    if capture:
-        assert len(capture.title) <= 500
-        assert 0 < len(capture.content) <= 1_000
-        assert capture.content.strip()
-        assert max(len(tag) for tag in capture.tags) <= 100
-    if question:
-        assert question.query.strip()
 
 
 MISSING = f"""

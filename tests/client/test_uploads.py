@@ -98,22 +98,20 @@ def test_an_upload_that_fails_leaves_no_file(
     assert service.http.get("/stats").json()["total_observations"] == 0
 
 
-def test_a_disk_that_is_full_refuses_the_upload(service: Service) -> None:
+def test_a_disk_that_is_full_refuses_the_upload_also_one_that_was_in_memory(
+    service: Service,
+) -> None:
     service.save("Before.")
-    with file_size_limit(MEBIBYTE + MEBIBYTE // 2):
-        answers = [service.http.post(path, content=document(LIMIT)) for path in UPLOADS]
+    for path, limit, size in (
+        ("/import", MEBIBYTE * 3 // 2, LIMIT), ("/sessions/s1/end", MEBIBYTE * 3 // 2, LIMIT),
+        ("/import", MEBIBYTE // 2, MEBIBYTE * 3 // 4),
+    ):  # fmt: skip
+        with file_size_limit(limit):
+            answer = service.http.post(path, content=document(size))
 
-    assert [answer.status_code for answer in answers] == [503, 503]
-    assert answers[0].json() == {"error": "The disk cannot hold the body; nothing was stored."}
-    assert spools(service.path.parent) == []
-
-
-def test_a_disk_that_is_full_refuses_an_import_that_was_in_memory(service: Service) -> None:
-    with file_size_limit(MEBIBYTE // 2):
-        answer = service.http.post("/import", content=document(MEBIBYTE * 3 // 4))
-
-    assert answer.status_code == 503
-    assert answer.json() == {"error": "The disk cannot hold the body; nothing was stored."}
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "The disk cannot hold the body; nothing was stored."}
+        assert spools(service.path.parent) == []
 
 
 @pytest.mark.slow

@@ -1,22 +1,15 @@
 """Any text in any parameter and any field: a page, and never a failure; and no page is large."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from ..support.pages import get, seed_documents
-from ..support.samples import examples, for_each
-from ..support.service import Service, serving
+from ..support.pages import VIEWS, get, seed_documents
+from ..support.samples import examples
+from ..support.service import Service, lasting_with, serving
 
-WITH_IDS = {"store": "", "document": "", "agent entry": ""}  # when they are known
-BELOW = (
-    "ask memories memories/1 erasures/x review projects sessions sessions/s1 documents "
-    "documents/agents/coder documents/refs documents/refs/entry service"
-)
-PATHS = (*(f"/ui/{it}" for it in BELOW.split()), *WITH_IDS)
 PARAMETERS = (
     "q", "query", "project", "type", "tag", "scope", "exclude_type", "limit", "before_id",
     "max_tokens", "why_not", "superseded", "revision", "done", "reason",
@@ -39,22 +32,28 @@ text = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(
 )  # fmt: skip
 
 
+def fill(service: Service) -> None:
+    service.save("The door is green, and so is the gate.", tags=["door"])
+    service.save("The door is blue.", session_id="s2")
+
+
+service = lasting_with(fill)
+
+
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        running.save("The door is green, and so is the gate.", tags=["door"])
-        running.save("The door is blue.", session_id="s2")
-        WITH_IDS.update(seed_documents(running))
-        yield running
+def views(service: Service) -> list[str]:
+    return [*VIEWS, *seed_documents(service)]
 
 
 @pytest.mark.slow
 @settings(examples(40), phases=(Phase.generate, Phase.shrink))
-@given(st.sampled_from(PATHS), st.dictionaries(st.sampled_from(PARAMETERS), text, max_size=5))
+@given(
+    st.integers(0, len(VIEWS) + 2), st.dictionaries(st.sampled_from(PARAMETERS), text, max_size=5)
+)
 def test_any_parameter_is_answered_by_a_page(
-    service: Service, path: str, parameters: dict[str, str]
+    service: Service, views: list[str], view: int, parameters: dict[str, str]
 ) -> None:
-    answer = service.http.get(WITH_IDS.get(path, path), params=parameters)
+    answer = service.http.get(views[view], params=parameters)
 
     assert answer.status_code in (200, 400, 404)
     assert answer.text.startswith("<!doctype html>")
@@ -109,8 +108,10 @@ def test_no_page_is_large_however_long_its_names(tmp_path: Path, sign: str) -> N
             assert (answer.status_code, len(answer.content) < 300_000) == (200, True), (path, asked)
 
 
-@for_each("path", PATHS)
-def test_an_address_that_is_too_long_is_refused_on_a_page(service: Service, path: str) -> None:
-    for name in ("q", "project", "anything"):
-        answer = service.http.get(WITH_IDS.get(path, path), params={name: "x" * 10_001})
-        assert (answer.status_code, "10,000 bytes" in answer.text) == (400, True)
+def test_an_address_that_is_too_long_is_refused_on_a_page(
+    service: Service, views: list[str]
+) -> None:
+    for path in views:
+        for name in ("q", "project", "anything"):
+            answer = service.http.get(path, params={name: "x" * 10_001})
+            assert (answer.status_code, "10,000 bytes" in answer.text) == (400, True)

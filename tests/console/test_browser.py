@@ -11,8 +11,8 @@ import pytest
 
 from ..support.browser import Tab, chromium, tab
 from ..support.callers import made_key
-from ..support.pages import PROMPT, seed, seed_documents
-from ..support.service import Service, serving
+from ..support.pages import NAMES, PROMPT, VIEWS, seed, seed_documents
+from ..support.service import Service, lasting_with, serving
 
 pytest.importorskip(
     "playwright.sync_api", reason="The browser tests need the extra `ui`: make ui-test installs it."
@@ -22,33 +22,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]
 
-VIEWS = {
-    "ask": f"/ui/ask?project=shop&limit=4&max_tokens=140&why_not=9&query={PROMPT}",
-    "ask, before": "/ui/ask",
-    "memories": "/ui/memories?project=shop",
-    "search": "/ui/memories?q=orders",
-    "nothing found": "/ui/memories?q=zebra",
-    "memory": "/ui/memories/1",
-    "hostile memory": "/ui/memories/4",
-    "edit": "/ui/memories/1/edit",
-    "erase": "/ui/memories/1/erase",
-    "review": "/ui/review",
-    "nothing to review": "/ui/review?project=shop",
-    "projects": "/ui/projects",
-    "project": "/ui/projects?project=bakery",
-    "sessions": "/ui/sessions",
-    "session": "/ui/sessions/s1",
-    "documents": "/ui/documents",
-    "store": "",  # these three when their ids are known
-    "document": "",
-    "agent": "/ui/documents/agents/coder",
-    "agent, filtered": "/ui/documents/agents/coder?namespace=team&memory_type=semantic",
-    "agent entry": "",
-    "ref": "/ui/documents/refs?memoryRef=mem://support",
-    "ref entry": "/ui/documents/refs/entry?memoryRef=mem://support&memoryId=limit",
-    "service": "/ui/service",
-    "nowhere": "/ui/nowhere",
-}
 WIDTHS = (360, 768, 1440)
 
 
@@ -58,32 +31,32 @@ def browser() -> Iterator["Browser"]:
         yield opened
 
 
+service = lasting_with(seed)
+
+
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    with serving(tmp_path_factory.mktemp("service") / "memory.db") as running:
-        seed(running)
-        VIEWS.update(seed_documents(running))
-        yield running
+def views(service: Service) -> list[str]:
+    return [*VIEWS, *seed_documents(service)]
 
 
 @pytest.mark.representative(14)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", range(len(NAMES)), ids=NAMES)
 def test_a_view_is_whole_and_for_anybody(
-    browser: "Browser", service: Service, view: str, width: int, scheme: str
+    browser: "Browser", service: Service, views: list[str], view: int, width: int, scheme: str
 ) -> None:
     size: Any = {"viewport": {"width": width, "height": 900}, "color_scheme": scheme}
-    is_missing = view == "nowhere"
+    is_missing = "nowhere" in views[view] or "erasures" in views[view]
     with tab(browser, service, **size) as opened:
-        assert opened.go(VIEWS[view]) == (404 if is_missing else 200)
+        assert opened.go(views[view]) == (404 if is_missing else 200)
         assert opened.overflow() == 0
         assert opened.violations() == []
         assert opened.page.locator("h1").count() == 1
         assert opened.page.locator("#hostile").count() == 0
         assert [it for it in opened.faults if not is_missing] == []
     with tab(browser, service, java_script_enabled=False, **size) as opened:
-        opened.go(VIEWS[view])
+        opened.go(views[view])
         assert opened.overflow() == 0
         assert opened.page.locator("h1").count() == 1
         assert [it for it in opened.faults if not is_missing] == []

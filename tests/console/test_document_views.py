@@ -37,10 +37,6 @@ def shown(service: Service, key: str, path: str) -> Page:
         return get(http, path)
 
 
-def said(page: Page) -> str:
-    return " ".join(page.text.split())
-
-
 def twins(http: httpx.Client, page: Page) -> list[dict[str, object]]:
     """What the routes in the foot answer; those of agents are asked as the page's agent."""
     agent = page.url.path.removeprefix(f"{PAGE}/agents/").partition("/")[0]
@@ -55,7 +51,7 @@ def test_each_number_is_the_twins_and_stored_text_is_never_markup(service: Servi
     known = seed_documents(service)
     listed = get(service.http, PAGE)
     stores, refs = twins(service.http, listed)
-    words, cells = said(listed), [text for text in listed.texts if text.strip()]
+    words, cells = listed.words, [text for text in listed.texts if text.strip()]
     for it in stores["data"]:  # type: ignore[attr-defined]
         assert f"{it['entry_count']} documents, {it['total_size']} bytes" in words
     for it in refs["refs"]:  # type: ignore[attr-defined]
@@ -65,7 +61,7 @@ def test_each_number_is_the_twins_and_stored_text_is_never_markup(service: Servi
     assert cells[place + 1 : place + 3] == [
         str(summary[tier]["entry_count"]) for tier in ("working", "episodic")
     ]
-    for path in [*known.values(), PAGE, f"{PAGE}/agents/coder",
+    for path in [*known, PAGE, f"{PAGE}/agents/coder",
                  f"{PAGE}/refs?memoryRef=mem://support",
                  f"{PAGE}/refs/entry?memoryRef=mem://support&memoryId=old"]:  # fmt: skip
         page = get(service.http, path)
@@ -96,7 +92,7 @@ def test_the_pages_of_a_store_have_its_folders_documents_and_versions(service: S
     assert "00.md" not in rest.links
 
     page = get(service.http, rest.links["staging.md"])
-    words = said(page)
+    words = page.words
     assert "It is deployed on Mondays." in words
     assert "From version 1 to version 2" in words
     assert [tag for tag, _ in page.elements if tag in ("del", "ins")] == ["del", "ins"]
@@ -105,8 +101,8 @@ def test_the_pages_of_a_store_have_its_folders_documents_and_versions(service: S
     assert len(listed["data"]) == 2  # type: ignore[arg-type]
     assert one["content_sha256"] == live["content_sha256"]
     back = get(service.http, page.links["1"])
-    assert "What version 1 changed" in said(back)
-    assert "It is deployed on Fridays." in said(back)
+    assert "What version 1 changed" in back.words
+    assert "It is deployed on Fridays." in back.words
 
 
 def test_what_is_deleted_or_redacted_says_so_and_keeps_nothing_back(service: Service) -> None:
@@ -118,7 +114,7 @@ def test_what_is_deleted_or_redacted_says_so_and_keeps_nothing_back(service: Ser
     path = f"{PAGE}/stores/{notes['id']}/{made['id']}"
 
     page = get(service.http, f"{path}?version={oldest['id']}")
-    assert "The text of this version was redacted." in said(page)
+    assert "The text of this version was redacted." in page.words
     assert "plumtree" not in page.text + get(service.http, path).text
     delete(service.http, at(notes, "memories", made["id"]))
     page = get(service.http, path)
@@ -136,14 +132,14 @@ def test_an_agents_page_lists_what_its_route_lists(service: Service) -> None:
 
     page = get(service.http, f"{PAGE}/agents/ada")
     summary, listed = twins(service.http, page)
-    assert f"{listed['total']} entries" in said(page)
-    assert f"{summary['episodic']['entry_count']} of" in said(page)  # type: ignore[index]
+    assert f"{listed['total']} entries" in page.words
+    assert f"{summary['episodic']['entry_count']} of" in page.words  # type: ignore[index]
     assert "secret plan" not in page.text
     older = get(service.http, page.links["Older"])
     assert "plans note 0" in older.links
     narrow = get(service.http, f"{PAGE}/agents/ada?namespace=plans&memory_type=episodic")
-    assert "episodic 12" in said(page)
-    assert "12 entries with these filters" in said(narrow)
+    assert "episodic 12" in page.words
+    assert "12 entries with these filters" in narrow.words
     assert ada.query(namespace="plans", memory_type="episodic")["total"] == 12
 
 
@@ -175,10 +171,10 @@ def test_a_confidential_value_is_shown_to_whom_its_route_shows_it_and_a_look_is_
         service.clock.advance(minutes=1)
 
         listed = get(service.http, f"{PAGE}/agents/ada")
-        assert "A value that is confidential" in said(listed)
+        assert "A value that is confidential" in listed.words
         assert "quokka" not in listed.text
         page = get(service.http, f"{PAGE}/agents/ada/{made['id']}")
-        assert '"animal": "quokka"' in said(page)
+        assert '"animal": "quokka"' in page.words
         ben = get(service.http, f"{PAGE}/agents/ben/{made['id']}")
         assert (ben.status, "quokka" in ben.text) == (404, False)
         ada.make(key="third")  # in the place of the one that was used longest ago

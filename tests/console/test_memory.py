@@ -1,8 +1,5 @@
 """The view of a memory: what it shows, and everything that can be done with one."""
 
-from concurrent.futures import ThreadPoolExecutor
-
-import httpx
 import pytest
 
 from ..support.pages import get, press
@@ -117,22 +114,6 @@ def test_what_is_deleted_is_restored_from_its_revisions(service: Service) -> Non
 
     assert (restored.status, "Restored" in restored.text) == (200, True)
     assert service.http.get("/observations/1").json()["content"] == "The door is green."
-
-
-@pytest.mark.slow
-def test_of_ten_tabs_one_saves_and_nine_see_both(service: Service) -> None:
-    service.save("The door is green.")
-    pages = [get(service.http, "/ui/memories/1/edit") for _ in range(10)]
-
-    def save(place: int) -> int:
-        with httpx.Client(base_url=service.url) as http:
-            return press(http, pages[place], "Save", {"content": f"Door {place}."}).status
-
-    with ThreadPoolExecutor(10) as pool:
-        statuses = sorted(pool.map(save, range(10)))
-
-    assert statuses == [200] + [409] * 9
-    assert service.http.get("/observations/1").json()["revision_count"] == 2
 
 
 def test_an_erasure_says_first_what_it_would_do_and_leaves_a_receipt(service: Service) -> None:

@@ -48,8 +48,7 @@ def send(service: Service, form: Form, action: str) -> Page:
 def test_each_number_is_the_twins(service: Service) -> None:
     filled(service)
     page = get(service.http, "/ui/review", project="demo")
-    twin = service.http.get(next(it for it in page.links if it.startswith("/review"))).json()
-    shown = " ".join(page.text.split())
+    twin, shown = page.twin(service.http, "/review"), page.words
 
     assert lines(page) == [it["observation"]["id"] for it in twin["items"]] == [1, 4, 2]
     assert f"All {len(twin['items'])} " in shown

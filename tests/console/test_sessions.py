@@ -1,8 +1,11 @@
-"""The view *Sessions*: the list of REST, and one session with its memories and its summary."""
+"""The views *Sessions* and *Projects*: counts as REST has them, and what leads where."""
+
+import re
+from collections import Counter
 
 import pytest
 
-from ..support.pages import Page, get
+from ..support.pages import get
 from ..support.service import Service
 
 MESSAGES = [
@@ -27,21 +30,10 @@ def filled(service: Service) -> None:
     service.save("A door.", project="house", session_id="s3")
 
 
-def words(page: Page) -> str:
-    return " ".join(page.text.split())
-
-
-def twin(service: Service, page: Page, start: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = service.http.get(
-        next(it for it in page.links if it.startswith(start))
-    ).json()
-    return found
-
-
 def test_each_number_is_the_twins(service: Service) -> None:
     filled(service)
     page = get(service.http, "/ui/sessions", project="demo")
-    sessions = twin(service, page, "/sessions/recent")
+    sessions = page.twin(service.http, "/sessions/recent")
     memories = service.http.get("/observations/recent", params={"project": "demo"}).json()
 
     assert [it["id"] for it in sessions] == ["s2", "s1"]
@@ -49,18 +41,18 @@ def test_each_number_is_the_twins(service: Service) -> None:
         saved = sum(memory["session_id"] == it["id"] for memory in memories)
         count = it["message_count"]
         told = f"{count} message{'' if count == 1 else 's'}, {saved} memories, began"
-        assert told in words(page)
+        assert told in page.words
         assert page.links[str(it["id"])] == f"/ui/sessions/{it['id']}"
-    assert str(sessions[1]["summary"]) in words(page)
+    assert str(sessions[1]["summary"]) in page.words
 
 
 def test_a_session_is_told_turn_by_turn(service: Service) -> None:
     filled(service)
     page = get(service.http, "/ui/sessions/s1")
-    shown = words(page)
-    (session,) = twin(service, page, "/sessions/recent")
+    shown = page.words
+    (session,) = page.twin(service.http, "/sessions/recent")
     memories = [
-        it for it in twin(service, page, "/observations/recent") if it["session_id"] == "s1"
+        it for it in page.twin(service.http, "/observations/recent") if it["session_id"] == "s1"
     ]
 
     turns = (
@@ -80,16 +72,16 @@ def test_an_open_session_shows_what_came_so_far_and_leads_to_its_neighbor(servic
     newest = get(service.http, "/ui/sessions/s2")
     oldest = get(service.http, newest.links["Older session"])
 
-    (session,) = twin(service, newest, "/sessions/recent")
+    (session,) = newest.twin(service.http, "/sessions/recent")
     assert (session["id"], session["message_count"]) == ("s2", 1)
-    assert "1 message: 1 of the user, 0 of the assistant." in words(newest)
+    assert "1 message: 1 of the user, 0 of the assistant." in newest.words
     for told in ("Open", "Make the orders reliable.", "It has not ended", "It has saved no memory"):
         assert told in newest.text
     assert oldest.url.path == "/ui/sessions/s1"
     assert oldest.links["Newer session"] == "/ui/sessions/s2"
     assert "Older session" not in oldest.links
     assert "Newer session" not in newest.links
-    assert [it["id"] for it in twin(service, oldest, "/sessions/recent")] == ["s1"]
+    assert [it["id"] for it in oldest.twin(service.http, "/sessions/recent")] == ["s1"]
 
 
 @pytest.mark.slow
@@ -123,3 +115,66 @@ def test_any_id_leads_to_its_session(service: Service) -> None:
         service.save(f"Of {id_}.", session_id=id_)
         page = get(service.http, get(service.http, "/ui/sessions").links[id_])
         assert (page.status, f"Of {id_}." in page.text) == (200, True)
+
+
+def with_projects(service: Service) -> None:
+    for number in range(6):
+        service.save(f"Setting {number} of the oven.", type=("config", "note")[number % 2])
+        service.clock.advance(days=9)
+    service.save("A door of another house.", project="house", session_id="s9")
+    service.save("It ends.", project="house", session_id="s9", expires_at="2030-02-25T12:00:00Z")
+    service.save("It is deleted.", project="house", session_id="s10")
+    service.http.delete("/observations/9")
+    service.clock.advance(days=2)
+
+
+def days_shown(html: str) -> Counter[str]:
+    found = re.findall(r"<title>(\d{4}-\d\d-\d\d): (\d+) memor", html)
+    return Counter({day: int(count) for day, count in found})
+
+
+@pytest.mark.slow
+def test_each_number_of_a_project_is_the_twins_and_it_leads_to_what_it_holds(
+    service: Service,
+) -> None:
+    with_projects(service)
+    listed = get(service.http, "/ui/projects")
+    for page in (listed, *(get(service.http, listed.links[it]) for it in ("demo", "house"))):
+        stats, recent = (
+            page.twin(service.http, start) for start in ("/stats", "/observations/recent")
+        )
+        memories, sessions = stats["total_observations"], stats["total_sessions"]
+        count = f"{memories} memor{'y' if memories == 1 else 'ies'} in {sessions} session"
+        assert count in page.words
+        for kind, number in Counter(it["type"] for it in recent).items():
+            assert f"{kind} {number}" in page.words
+        html = service.http.get(str(page.url)).text
+        assert days_shown(html) == Counter(it["created_at"][:10] for it in recent)
+        weeks = re.findall(r"<strong>(\d+)</strong>", html)
+        assert len(weeks) == 53
+        assert sum(map(int, weeks)) == len(recent) == memories
+
+    for name in ("demo", "house"):
+        stats = service.http.get("/stats", params={"project": name}).json()
+        recent = service.http.get("/observations/recent", params={"project": name}).json()
+        latest = Counter(it["created_at"] > "2030-02-19T23" for it in recent)[True]
+        counts = stats["total_observations"], stats["total_sessions"], latest, len(recent)
+        assert f"{name} {' '.join(map(str, counts))} " in listed.words
+    assert "2 days ago 2030-02-24 12:00 UTC" in listed.words
+    demo = get(service.http, listed.links["demo"]).links
+    assert demo["Memories"] == "/ui/memories?project=demo"
+    assert demo["note"] == "/ui/memories?project=demo&type=note"
+    assert "house" not in demo
+
+
+@pytest.mark.slow
+def test_projects_are_listed_in_pages(service: Service) -> None:
+    for number in range(55):
+        service.save("The door is green.", project=f"p{number:02}", session_id=f"s{number}")
+    first = get(service.http, "/ui/projects")
+    second = get(service.http, first.links["More"])
+
+    names = [it for page in (first, second) for it in page.links if re.fullmatch(r"p\d\d", it)]
+    assert names == service.http.get("/stats").json()["projects"]
+    assert "More" not in second.links
+    assert second.links["First"] == "/ui/projects"

@@ -180,7 +180,7 @@ def test_what_is_of_another_project_is_as_unknown_and_a_reader_has_no_buttons(pa
                 assert not {"demo", "s1"} & page.links.keys(), view
                 assert [it for it in page.forms if it.method == "post" and it.buttons] == [], view
                 assert "checkbox" not in http.get(f"/ui/{view}").text, view
-            shown = " ".join(get(http, "/ui/projects").text.split())
+            shown = get(http, "/ui/projects").words
             assert "2 memories in 1 session of 1 project." in shown
             assert http.get("/ui/sessions?before_id=s1").status_code == 400
             for view in ("memories", "review"):

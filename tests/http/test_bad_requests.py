@@ -87,21 +87,21 @@ def test_what_is_no_json_is_refused(service: Service, path: str, body: bytes, re
 
 
 @for_each("path", ["/observations", *UPLOADS])
-@for_each("body", [nested(100)[:-1] + b"," + SAVE[1:], b"\xef\xbb\xbf" + SAVE])
-def test_json_of_100_levels_is_read_and_a_byte_order_mark_passed_over(
+@for_each(
+    "body",
+    [
+        nested(100)[:-1] + b"," + SAVE[1:], b"\xef\xbb\xbf" + SAVE,
+        b'{"title": 1,' + SAVE[1:],  # the last of repeated names counts
+        *(
+            b'{"extra": %s,' % number.encode() + SAVE[1:]
+            for number in (DIGITS, f"-{DIGITS}", "1e999", "0.5", "1E-400")
+        ),
+    ],
+)  # fmt: skip
+def test_json_of_100_levels_of_any_number_and_with_a_byte_order_mark_is_read(
     service: Service, path: str, body: bytes
 ) -> None:
     assert sent(service, path, body)[0] in (200, 201)
-
-
-@for_each(
-    "member",
-    ['"title": 1', *(f'"extra": {it}' for it in (DIGITS, f"-{DIGITS}", "1e999", "0.5", "1E-400"))],
-)
-def test_any_other_number_is_read_and_the_last_of_repeated_names_counts(
-    service: Service, member: str
-) -> None:
-    assert sent(service, "/observations", b"{%s," % member.encode() + SAVE[1:])[0] == 201
 
 
 @for_each("value", [DIGITS, "1e999", "1.5", "0", "-1", '"1"', "true", "[1]", "{}"])
@@ -214,14 +214,13 @@ def test_an_id_that_is_no_number_of_64_bits_is_refused(
 
 @for_each("number", ["0", "-1", "9223372036854775807", "-9223372036854775808"])
 def test_any_other_id_is_unknown(service: Service, number: str) -> None:
-    answers = [
-        service.http.get(f"/observations/{number}"),
-        service.http.patch(f"/observations/{number}", json={}),
+    path = f"/observations/{number}"
+    for answer in (
+        service.http.get(path), service.http.patch(path, json={}),
         service.http.get("/timeline", params={"observation_id": number}),
-    ]
-
-    assert [answer.status_code for answer in answers] == [404, 404, 404]
-    assert service.http.delete(f"/observations/{number}").status_code == 204
+    ):  # fmt: skip
+        assert answer.status_code == 404
+    assert service.http.delete(path).status_code == 204
 
 
 @for_each(

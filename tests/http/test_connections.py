@@ -7,9 +7,9 @@ import gc
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -20,7 +20,6 @@ from agentops_memory.http.http_limits import LimitedProtocol
 from ..support.engine import locked
 from ..support.process import until
 from ..support.raw import HEALTH, LOOPS, Wire, request, serving_on, wire
-from ..support.samples import for_each
 from ..support.service import Service, observation
 
 Kind = TypeVar("Kind")
@@ -56,22 +55,6 @@ def is_alone(service: Service) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("start", "status"), [(b"no request\r\n\r\n", 400), (b"GET /health HTTP/1.1\r\n", 408)]
-)
-def test_a_fault_or_late_headers_do_not_cut_into_the_answer_before_them(
-    client: Wire, monkeypatch: pytest.MonkeyPatch, start: bytes, status: int
-) -> None:
-    monkeypatch.setattr(limits, "HEADERS_TIME", SHORT)
-    client.send(request("GET", "/export"), start)
-    threading.Event().wait(2 * SHORT)  # the answer is not read, the headers do not go on
-
-    assert len(client.answer().json["observations"]) == 200
-    assert client.answer().status == status
-    assert client.rest() == b""
-
-
-@pytest.mark.slow
 def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(client: Wire) -> None:
     client.send(HEALTH * 5_000)
 
@@ -79,34 +62,6 @@ def test_a_client_that_floods_gets_the_answers_that_may_wait_and_then_the_end(cl
 
     assert answers.count(b"HTTP/1.1 200 OK") == 1 + limits.MAX_WAITING
     assert answers.count(b"HTTP/1.1 429 ") == answers.count(b"connection: close") == 1
-
-
-@pytest.mark.slow
-@for_each("protocol", ["h2c", "websocket"])
-def test_an_offer_of_another_protocol_is_declined_and_the_body_is_read(
-    client: Wire, protocol: str
-) -> None:
-    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": protocol, "http2_settings": "AA"}
-    whole = request("POST", "/sessions", SESSION, **offer)
-
-    client.send(whole, HEALTH, whole[: -len(SESSION)])
-    client.send(SESSION[:9])
-    client.send(SESSION[9:], HEALTH)
-
-    assert [client.answer().status for _ in range(4)] == [201, 200, 201, 200]
-
-
-@pytest.mark.slow
-def test_an_expectation_is_met_and_ends_the_connection(client: Wire) -> None:
-    length = str(len(SESSION))
-    client.send(request("POST", "/sessions", expect="100-continue", content_length=length))
-    assert client.answer().status == 100
-
-    client.send(SESSION)
-
-    answer = client.answer()
-    assert (answer.status, answer.headers["connection"]) == (201, "close")
-    assert client.rest() == b""
 
 
 @pytest.mark.slow
@@ -119,24 +74,6 @@ def test_a_client_that_takes_nothing_of_its_answer_is_cut_off(
 
         until(lambda: is_alone(service))
         assert len(client.rest()) < 9_000_000
-
-
-@pytest.mark.parametrize(
-    ("first", "rest"),
-    [(HEALTH, b"\r\n\r\n"), (request("POST", "/nowhere", content_length="4"), b"{}  ")],
-    ids=["empty lines", "the rest of a body"],
-)
-def test_an_idle_connection_ends_whatever_came_last(
-    client: Wire, monkeypatch: pytest.MonkeyPatch, first: bytes, rest: bytes
-) -> None:
-    client.send(first)
-    client.answer()
-    for protocol in alive(LimitedProtocol):
-        monkeypatch.setattr(protocol, "timeout_keep_alive", SHORT)
-
-    client.send(rest)
-
-    assert client.rest() == b""
 
 
 def test_an_accepted_connection_sends_without_delay(client: Wire) -> None:
@@ -182,14 +119,148 @@ def sending(client: Wire, start: bytes, more: bytes) -> Iterator[None]:
     thread.join()
 
 
-def assert_refused(client: Wire, status: int, sentence: str) -> None:
-    answer = client.answer()
-    assert (answer.status, answer.json) == (status, {"error": sentence})
-    assert answer.headers["connection"] == "close"
-    assert client.rest() == b""
-
-
 CHUNKED = b"POST /sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+Step = bytes | int | Callable[[Wire], object]
+END: Step = b""  # the service closes the connection, and says no more
+
+
+def refused(status: int, sentence: str) -> Callable[[Wire], None]:
+    """An answer that is the last."""
+
+    def step(client: Wire) -> None:
+        answer = client.answer()
+        assert (answer.status, answer.json) == (status, {"error": sentence})
+        assert answer.headers["connection"] == "close"
+        assert client.rest() == b""
+
+    return step
+
+
+def closing(status: int) -> Step:
+    """An answer that says that it is the last."""
+
+    def step(client: Wire) -> None:
+        answer = client.answer()
+        assert (answer.status, answer.headers["connection"]) == (status, "close")
+
+    return step
+
+
+def dribbled(data: bytes, *, is_taken: bool, every: float = SHORT / 10) -> Step:
+    """Bytes one by one, all of which are taken, or not."""
+
+    def step(client: Wire) -> None:
+        assert (client.dribble(data, every) == len(data)) is is_taken
+
+    return step
+
+
+def unread(_: Wire) -> None:
+    """Time passes, in which no answer is read and nothing is sent."""
+    threading.Event().wait(2 * SHORT)
+
+
+def exported(client: Wire) -> None:
+    assert len(client.answer().json["observations"]) == 200
+
+
+def idle_soon(client: Wire) -> None:
+    own = client.socket.getsockname()
+    (protocol,) = (it for it in alive(LimitedProtocol) if it.client == own)
+    protocol.timeout_keep_alive = SHORT  # type: ignore[assignment]
+
+
+def quiet(client: Wire) -> None:
+    assert client.is_quiet(2 * SHORT)
+
+
+def said_all(client: Wire) -> None:
+    client.socket.shutdown(socket.SHUT_WR)
+
+
+EXPORT, OPEN = request("GET", "/export"), b"GET /health HTTP/1.1\r\n"
+HEADERS, LINGER = (limits, "HEADERS_TIME"), (limits, "LINGER_TIME")
+BODY = (bodies, "BODY_IDLE")
+SLOW = b'{"id": "slow", "project": "demo"}'
+EXPECTING = request("POST", "/sessions", expect="100-continue", content_length=str(len(SESSION)))
+OVERLONG = request("POST", "/sessions", content_length=str(bodies.MAX_BODY + 1))
+LONG_HEAD = OPEN + b"Host: localhost\r\nX-Large: " + b"a" * 60_000 + b"\r\n\r\n"
+
+
+def offering(protocol: str) -> list[Step]:
+    offer = {"connection": "Upgrade, HTTP2-Settings", "upgrade": protocol, "http2_settings": "AA"}
+    whole = request("POST", "/sessions", SESSION, **offer)
+    return [whole, HEALTH, whole[:-9], whole[-9:], HEALTH, 201, 200, 201, 200]
+
+
+def stopping(path: str, framing: str) -> list[Step]:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n2\r\n{{"
+    return [head.encode(), refused(408, "The body stopped arriving; nothing was stored.")]
+
+
+# What a client does and gets, with these limits at a fifth of a second.
+SCENARIOS: dict[str, tuple[list[tuple[Any, str]], list[Step]]] = {
+    "a fault waits for the answer before it":
+        ([HEADERS], [EXPORT, b"no request\r\n\r\n", unread, exported, 400, END]),
+    "late headers wait for the answer before them":
+        ([HEADERS], [EXPORT, OPEN, unread, exported, 408, END]),
+    "an offer of HTTP/2 is declined": ([], offering("h2c")),
+    "an offer of a websocket is declined": ([], offering("websocket")),
+    "an expectation ends the connection": ([], [EXPECTING, 100, SESSION, closing(201), END]),
+    "an idle connection ends after empty lines": ([], [HEALTH, 200, idle_soon, b"\r\n\r\n", END]),
+    "an idle connection ends after the rest of a body":
+        ([], [request("POST", "/nowhere", content_length="4"), 404, idle_soon, b"{}  ", END]),
+    "headers of 60 KiB are read":
+        ([], [*(LONG_HEAD[at : at + 10_000] for at in range(0, 70_000, 10_000)), 200]),
+    "no headers come": ([HEADERS], [END]), "no headers come after lines":
+        ([HEADERS], [b"\r\n\r\n", END]),
+    "headers stop": ([HEADERS], [HEALTH, 200, OPEN + b"Host:", refused(408, LATE)]),
+    "headers dribble": ([HEADERS], [
+        HEALTH, 200, OPEN, dribbled(b"a" * 1_000, is_taken=False), refused(408, LATE)]),
+    "a body stops": ([BODY, LINGER], stopping("/observations", "Content-Length: 9")),
+    "an end stops": ([BODY, LINGER], stopping("/sessions/s1/end", "Transfer-Encoding: chunked")),
+    "an import stops": ([BODY, LINGER], stopping("/import", "Content-Length: 9")),
+    "a body dribbles after its answer": ([LINGER], [
+        OVERLONG, 413, dribbled(b" " * 1_000, is_taken=False), END]),
+    "a connection idles on after the rest of an answered body": ([LINGER], [
+        OVERLONG, 413, b" " * (bodies.MAX_BODY + 1), quiet, HEALTH, 200]),
+    "a request behind an unread expectation is no body": ([], [
+        OVERLONG.replace(b"\r\n", b"\r\nExpect: 100-continue\r\n", 1),
+        closing(413), HEALTH, said_all, END]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(it, marks=pytest.mark.slow) if SCENARIOS[it][0] else it for it in SCENARIOS],
+)
+def test_a_connection_goes_on_or_ends_as_what_is_sent_demands(
+    client: Wire, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    shortened, steps = SCENARIOS[name]
+    for module, limit in shortened:
+        monkeypatch.setattr(module, limit, SHORT)
+    for step in steps:
+        if step is END:
+            assert client.rest() == b""
+        elif isinstance(step, bytes):
+            client.send(step)
+        elif isinstance(step, int):
+            assert client.answer().status == step
+        else:
+            step(client)
+
+
+@pytest.mark.slow
+def test_a_slow_but_steady_upload_is_taken(client: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_IDLE", 5 * SHORT)
+    monkeypatch.setattr(limits, "HEADERS_TIME", 5 * SHORT)
+    client.send(request("POST", "/sessions", content_length=str(len(SLOW))))
+    assert client.dribble(SLOW, SHORT / 5) == len(SLOW)
+
+    assert client.answer().status == 201
 
 
 @pytest.mark.representative(7)
@@ -212,39 +283,6 @@ def test_headers_without_end_are_refused(client: Wire, start: bytes, more: bytes
         assert answer.headers["connection"] == "close"
 
 
-def test_headers_of_60_kib_are_read_however_they_are_cut(client: Wire) -> None:
-    head = (
-        b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Small: 1\r\nX-Large: "
-        + b"a" * 60_000
-        + b"\r\n\r\n"
-    )
-
-    client.send(*(head[at : at + 10_000] for at in range(0, len(head), 10_000)))
-
-    assert client.answer().status == 200
-
-
-@pytest.mark.slow
-def test_headers_that_stop_or_dribble_do_not_hold_a_connection(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "HEADERS_TIME", SHORT)
-    for nothing in (b"", b"\r\n\r\n"):
-        with wire(service.url) as client:
-            client.send(nothing)
-            assert client.rest() == b""
-    for start, more in (
-        (b"GET /health HTTP/1.1\r\nHost:", b""),
-        (b"GET /health HTTP/1.1\r\n", b"a"),
-    ):
-        with wire(service.url) as client:
-            client.send(HEALTH)
-            client.answer()
-            client.send(start)
-            assert client.dribble(more * 1_000, SHORT / 10) < 1_000
-            assert_refused(client, 408, LATE)
-
-
 def test_a_refusal_waits_for_the_answer_that_is_due_before_it(
     service: Service, client: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,37 +293,7 @@ def test_a_refusal_waits_for_the_answer_that_is_due_before_it(
         assert client.is_quiet(3 * SHORT)
 
     assert client.answer().status == 201
-    assert_refused(client, 400, "The header host was sent more than once.")
-
-
-@pytest.mark.slow
-@pytest.mark.representative(3)
-@pytest.mark.parametrize("framing", ["Content-Length: 9", "Transfer-Encoding: chunked"])
-@pytest.mark.parametrize("path", ["/observations", "/sessions/s1/end", "/import"])
-def test_a_body_that_stops_is_refused(
-    client: Wire, monkeypatch: pytest.MonkeyPatch, path: str, framing: str
-) -> None:
-    monkeypatch.setattr(bodies, "BODY_IDLE", SHORT)
-    monkeypatch.setattr(limits, "LINGER_TIME", SHORT)
-
-    client.send(f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n\r\n".encode(), b"2\r\n{")
-
-    answer = client.answer()
-    assert answer.status == 408
-    assert answer.json == {"error": "The body stopped arriving; nothing was stored."}
-    assert client.rest() == b""
-
-
-@pytest.mark.slow
-def test_a_slow_but_steady_upload_is_taken(client: Wire, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_IDLE", 5 * SHORT)
-    monkeypatch.setattr(limits, "HEADERS_TIME", 5 * SHORT)
-    body = b'{"id": "slow", "project": "demo"}'
-
-    client.send(request("POST", "/sessions", content_length=str(len(body))))
-    assert client.dribble(body, SHORT / 5) == len(body)
-
-    assert client.answer().status == 201
+    refused(400, "The header host was sent more than once.")(client)
 
 
 @pytest.mark.representative(3)
@@ -303,43 +311,3 @@ def test_413_reaches_a_client_that_is_still_sending(
         answer = client.answer()
 
         assert (answer.status, answer.json) == (413, {"error": OVER})
-
-
-def test_dribbling_after_an_early_answer_does_not_hold_a_connection(
-    client: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LINGER_TIME", SHORT)
-    client.send(request("POST", "/sessions", content_length="2000000"))
-    assert client.answer().status == 413
-
-    assert client.dribble(b" " * 1_000, SHORT / 10) < 1_000
-
-    assert client.rest() == b""
-
-
-@pytest.mark.slow
-def test_a_connection_idles_on_after_the_rest_of_an_answered_body(
-    client: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "LINGER_TIME", SHORT)
-    size = bodies.MAX_BODY + 1
-    client.send(request("POST", "/sessions", content_length=str(size)))
-    assert client.answer().status == 413
-    client.send(b" " * size)
-
-    assert client.is_quiet(2 * SHORT)
-    client.send(HEALTH)
-
-    assert client.answer().status == 200
-
-
-@pytest.mark.slow
-def test_a_request_behind_an_unread_expectation_is_no_body(client: Wire) -> None:
-    client.send(request("POST", "/sessions", content_length="2000000", expect="100-continue"))
-
-    answer = client.answer()
-
-    assert (answer.status, answer.headers["connection"]) == (413, "close")
-    client.send(HEALTH)
-    client.socket.shutdown(1)
-    assert client.rest() == b""

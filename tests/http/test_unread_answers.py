@@ -3,12 +3,10 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import httpx
 import pytest
 from starlette.responses import Response
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from agentops_memory.http import gate
 
@@ -147,25 +145,6 @@ def test_a_client_that_takes_a_piece_too_slowly_is_cut_off(
         assert not slow[0].rest().endswith(b"0\r\n\r\n")
 
     assert reasons() == [gate.TOO_SLOW] * 2
-
-
-@pytest.mark.heavy
-def test_no_send_is_longer_than_a_piece(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    send = RequestResponseCycle.send
-
-    async def sent(cycle: RequestResponseCycle, message: Any) -> None:
-        sizes.append(len(message.get("body", b"")))
-        await send(cycle, message)
-
-    monkeypatch.setattr(RequestResponseCycle, "send", sent)
-    listed = service.http.get(MANY)
-    exported = service.http.get("/export").json()
-
-    assert len(listed.json()) + int(listed.headers["x-results-omitted"]) >= 100
-    assert int(listed.headers["content-length"]) == len(listed.content) > gate.LARGE
-    assert len(exported["observations"]) >= 250
-    assert max(sizes) == gate.PIECE
 
 
 def test_a_key_has_so_many_lists_in_the_making_and_no_more(

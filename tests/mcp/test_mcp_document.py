@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agentops_memory.cli.program import main
-from agentops_memory.mcp.tools import Arguments, offered
+from agentops_memory.mcp.tools import offered
 from agentops_memory.settings import ALL_TOOLS, Profile
 
 TEXT = (Path(__file__).parents[2] / "docs" / "mcp.md").read_text("utf-8")
@@ -26,14 +24,10 @@ def test_every_tool_is_documented_with_its_arguments() -> None:
         taken = set(tool.takes.model_fields)
         beside = {"session_id"} if name == "mem_save" else set()  # told of under Sessions
         assert told[name] - {"discovery"} == taken - beside, name
-
-
-@pytest.mark.parametrize(("tool", "argument"), [("mem_search", "limit"), ("mem_timeline", "after")])
-def test_a_default_is_documented(tool: str, argument: str) -> None:
-    row = next(takes for name, takes, _ in ROW.findall(TEXT) if name == tool)
-    default = _takes(tool).model_fields[argument].default
-
-    assert f"`{argument}` {default}" in row
+    rows = {tool: takes for tool, takes, _ in ROW.findall(TEXT)}
+    for name, argument in (("mem_search", "limit"), ("mem_timeline", "after")):
+        default = tools[name].takes.model_fields[argument].default
+        assert f"`{argument}` {default}" in rows[name]
 
 
 def test_every_configuration_names_a_command_or_an_address_that_there_is() -> None:
@@ -47,10 +41,6 @@ def test_every_configuration_names_a_command_or_an_address_that_there_is() -> No
         context = command.make_context(name, arguments)
         assert context.params["project"] == "shop"
     assert [url for url in urls if url] == ["http://127.0.0.1:7437/mcp/shop"] * 4
-
-
-def _takes(tool: str) -> type[Arguments]:
-    return offered(Profile(tools=ALL_TOOLS))[tool].takes
 
 
 def _configurations() -> Iterator[Any]:

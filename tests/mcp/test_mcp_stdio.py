@@ -14,14 +14,7 @@ from ..support.agents import BARE, agent, hosted
 from ..support.callers import made_key
 from ..support.process import environment
 from ..support.service import Service, serving
-
-HELLO: dict[str, object] = {
-    "id": 1, "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {},
-        "clientInfo": {"name": "t", "version": "1"},
-    },
-}  # fmt: skip
+from .test_mcp_http import ENVELOPE, INITIALIZE
 
 
 @pytest.mark.slow
@@ -81,7 +74,7 @@ def test_what_is_no_message_is_answered_and_nothing_but_the_protocol_is_written(
     sent = [
         b"no JSON", b"\xff\xfe", b"", b'{"jsonrpc": "2.0",', b"  ", b"7", b"[]",
         json.dumps([ping]).encode(), b'{"id": 3, "method": "ping"}', _message(id=4),
-        _message(id=True, method="ping"), _message(id=6, result={}), _message(**HELLO),
+        _message(id=True, method="ping"), _message(id=6, result={}), _message(**INITIALIZE),
         _message(method="notifications/unknown"), _message(**ping),
         _message(id=8, method="tools/call", params=save),
         _message(id=8, method="ping"), _message(id="8", method="ping"),  # none loses its answer
@@ -104,17 +97,13 @@ def test_what_is_no_message_is_answered_and_nothing_but_the_protocol_is_written(
     assert all(json.loads(line) for line in spoken.stderr.splitlines())
 
 
-META = "io.modelcontextprotocol/"
-ENVELOPE = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": {}}
-
-
 @pytest.mark.slow
 def test_the_first_request_decides_how_a_host_speaks(path: Path) -> None:
     tools = {"method": "tools/list", "params": {"_meta": ENVELOPE}}
     place = ["--project", "p", "--db", str(path)]
     for first, second, code in (
-        ({**HELLO, "id": 1}, {**tools, "id": 2}, -32600),
-        ({**tools, "id": 1}, {**HELLO, "id": 2}, -32022),
+        ({**INITIALIZE, "id": 1}, {**tools, "id": 2}, -32600),
+        ({**tools, "id": 1}, {**INITIALIZE, "id": 2}, -32022),
         ({"id": 1, "method": "ping"}, {"id": 2, "method": "tools/list"}, -32602),
     ):
         spoken = _mcp(*place, sent=[_message(**first), _message(**second)])
@@ -125,27 +114,11 @@ def test_the_first_request_decides_how_a_host_speaks(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_host_that_closes_the_input_loses_no_save(service: Service, tmp_path: Path) -> None:
-    save = {"name": "mem_save", "arguments": {"title": "Last words", "content": "cut \ud83d"}}
-    call = {"id": 2, "method": "tools/call", "params": save}
-    sent = [_message(**HELLO), _message(**call)]
-    path = tmp_path / "own.db"
-    for place in (["--db", str(path)], ["--url", service.url]):
-        spoken = _mcp("--project", "demo", *place, sent=sent)
-        last = [json.loads(line) for line in spoken.stdout.splitlines() if b'"id":2' in line]
-        assert last[0]["result"]["isError"] is False, spoken
-    with serving(path) as here:
-        for each in (here, service):
-            saved = each.http.get("/observations/recent?project=demo").json()
-            assert [one["content"] for one in saved] == ["cut \ufffd"]
-
-
-@pytest.mark.slow
 def test_ctrl_c_ends_the_program_while_it_waits_for_a_line(path: Path) -> None:
     with _started("--project", "p", "--db", str(path)) as waiting:
         assert waiting.stdin
         assert waiting.stdout
-        waiting.stdin.write(_message(**HELLO) + b"\n")
+        waiting.stdin.write(_message(**INITIALIZE) + b"\n")
         waiting.stdin.flush()
         assert b"serverInfo" in waiting.stdout.readline()
         waiting.send_signal(signal.SIGINT)

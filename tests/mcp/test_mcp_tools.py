@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 
 from agentops_memory.mcp import texts as sentences
 from agentops_memory.mcp.tools import offered
-from agentops_memory.settings import ALL_TOOLS, DEFAULT_TOOLS, Profile, between
+from agentops_memory.settings import ALL_TOOLS, DEFAULT_TOOLS, Profile
 from agentops_memory_client.contract.models import Context, Found, Hit, Line
 
 from ..support.agents import BARE, MODES, Agent, agent
@@ -370,7 +370,7 @@ def test_a_topic_key_is_suggested_beside_those_in_use(shared: Service) -> None:
             assert planner.said("mem_save", title=title, content="Long.", topic_key=key)
 
 
-def test_the_tools_say_what_they_do(worker: Agent) -> None:
+def test_the_tools_say_what_they_do_and_the_prompt_when_to_save(worker: Agent) -> None:
     tools = worker.tools()
     hints = {
         name: (hint.read_only_hint, hint.destructive_hint, hint.idempotent_hint)
@@ -389,6 +389,12 @@ def test_the_tools_say_what_they_do(worker: Agent) -> None:
     assert tools["mem_save"].input_schema["required"] == ["title", "content"]
     assert tools["mem_save"].input_schema["properties"]["title"]["maxLength"] == 500
     assert tools["mem_save"].input_schema["additionalProperties"] is False
+    prompt = worker.prompt()
+    for taught in (
+        "project work", "a decision and its reason", "topic_key",
+        "mem_session_end with the conversation's messages",
+    ):  # fmt: skip
+        assert taught in prompt
 
 
 def test_the_settings_of_an_agent_decide_which_tools_it_has() -> None:
@@ -425,13 +431,6 @@ def test_the_service_has_the_tools_that_its_settings_name(path: Path) -> None:
         assert quiet.prompt().endswith("call mem_session_end.")
 
 
-def test_a_context_limit_is_a_number_from_0_to_50() -> None:
-    assert [between(0, 50)(text) for text in ("0", "50")] == [0, 50]
-    for text in ("51", "-1", "5.0", "five", "\u0665", "0050"):
-        with pytest.raises(ValueError, match="is not a number from 0 to 50"):
-            between(0, 50)(text)
-
-
 def test_the_context_has_as_many_memories_as_the_settings_say(path: Path) -> None:
     with serving(path, MEMORY_CONTEXT_LIMIT="2") as service, agent(f"{service.url}/mcp/few") as few:
         for number in range(4):
@@ -439,15 +438,6 @@ def test_the_context_has_as_many_memories_as_the_settings_say(path: Path) -> Non
 
         assert [few.said("mem_context").count("Note"), few.resource().count("Note")] == [4, 4]
         assert few.said("mem_context", limit=3).count("Note") == 6  # a title and a content each
-
-
-def test_the_prompt_teaches_when_to_save(worker: Agent) -> None:
-    taught = worker.prompt()
-
-    assert "project work" in taught
-    assert "a decision and its reason" in taught
-    assert "topic_key" in taught
-    assert "mem_session_end with the conversation's messages" in taught
 
 
 def _session(said: str) -> str:

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field
 from inspect import isasyncgen, isawaitable
@@ -18,7 +18,6 @@ from agentops_memory_client.transport import Timing
 
 from .service import Service
 
-PARTS = Awaited  # parts of a client, which are awaited as well
 KINDS = ("blocking", "awaiting")
 
 Answering = Callable[[httpx.Request], httpx.Response]
@@ -68,18 +67,23 @@ def asking(
     time: Time | None = None, **options: Any,
 ) -> Iterator[MemoryClient]:  # fmt: skip
     """A client of either kind, of which every answer is waited for."""
+    time, is_blocking = time or Time(), kind == "blocking"
+    timing = Timing(
+        sleep=time.sleep if is_blocking else time.slept,
+        clock=lambda: time.now, random=lambda: time.chance,
+    )  # fmt: skip
+    base = MemoryClient if is_blocking else AsyncMemoryClient
     transport = None if road is None else httpx.MockTransport(road)
-    time = time or Time()
-    if kind == "blocking":
-        with _blocking(time)(url, transport=transport, **options) as client:
+    client: Any = type("Client", (base,), {"_timing": timing})(url, transport=transport, **options)
+    if is_blocking:
+        with client:
             yield client
         return
     with asyncio.Runner() as runner:
-        awaiting = _awaiting(time)(url, transport=transport, **options)
         try:
-            yield cast(MemoryClient, _Waited(awaiting, runner))
+            yield cast(MemoryClient, _Waited(client, runner))
         finally:
-            runner.run(awaiting.aclose())
+            runner.run(client.aclose())
 
 
 def over(service: Service, *, lost: bool = False) -> Answering:
@@ -138,7 +142,7 @@ class _Waited:
         self._runner.run(cast(Any, self._client).__aexit__(*exception))
 
     def _shown(self, value: object) -> object:
-        return _Waited(value, self._runner) if isinstance(value, PARTS) else value
+        return _Waited(value, self._runner) if isinstance(value, Awaited) else value
 
     def _each(self, pieces: Any) -> Iterator[object]:
         try:
@@ -155,68 +159,34 @@ async def _next(pieces: Any) -> object:
     return await anext(pieces)
 
 
-def _blocking(time: Time) -> type[MemoryClient]:
-    class Client(MemoryClient):
-        _timing = Timing(sleep=time.sleep, clock=lambda: time.now, random=lambda: time.chance)
-
-    return Client
-
-
-def _awaiting(time: Time) -> type[AsyncMemoryClient]:
-    class Client(AsyncMemoryClient):
-        _timing = Timing(sleep=time.slept, clock=lambda: time.now, random=lambda: time.chance)
-
-    return Client
-
-
 @contextmanager
-def saying(answer: bytes, *, reset: bool = False) -> Iterator[str]:
-    """The url of something that says this to whoever asks, and goes."""
+def saying(answer: bytes, *, reset: bool = False, pause: float = 0) -> Iterator[str]:
+    """The url of something that says this to any request, and goes; with a pause before each byte.
+
+    After a long pause it never says anything.
+    """
+    over_ = threading.Event()
+
+    def say(listener: socket.socket) -> None:
+        with suppress(OSError):  # the listener is shut down
+            while True:
+                connection, _ = listener.accept()
+                with connection, suppress(ConnectionError):
+                    connection.recv(1 << 16)
+                    for part in [bytes([byte]) for byte in answer] if pause else [answer]:
+                        if over_.wait(pause):
+                            break
+                        connection.sendall(part)
+                    if reset:
+                        linger = b"\1\0\0\0\0\0\0\0"
+                        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=_say, args=(listener, answer, reset))
+        thread = threading.Thread(target=say, args=(listener,))
         thread.start()
         try:
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
+            over_.set()
             listener.shutdown(socket.SHUT_RDWR)
             thread.join()
-
-
-def _say(listener: socket.socket, answer: bytes, reset: bool) -> None:
-    with suppress(OSError):  # the listener is shut down
-        while True:
-            connection, _ = listener.accept()
-            with connection, suppress(ConnectionError):
-                connection.recv(1 << 16)
-                connection.sendall(answer)
-                if reset:
-                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-
-
-@contextmanager
-def silence() -> Iterator[str]:
-    """The url of something that takes every request and never says anything."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-
-
-@contextmanager
-def dripping() -> Iterator[str]:
-    """The url of something that says the head of its answer byte by byte, for some seconds."""
-    gone = threading.Event()
-
-    def drip(listener: socket.socket) -> None:
-        with closing(listener.accept()[0]) as connection, suppress(OSError):
-            for byte in b"H" * 500:
-                if gone.wait(0.01):
-                    break
-                connection.sendall(bytes([byte]))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        speaker = threading.Thread(target=drip, args=(listener,))
-        speaker.start()
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            gone.set()
-            speaker.join()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -25,11 +26,11 @@ def key_file(path: Path) -> KeyRegistry:
 
 
 def made_key(
-    path: Path, role: str = "admin", tenant: str = "default", projects: tuple[str, ...] = ("*",), *,
-    agents: tuple[str, ...] = (), coordinates: bool = False,
+    path: Path, role: str = "admin", tenant: str = "default", projects: tuple[str, ...] = ("*",),
+    **rights: Any,
 ) -> str:  # fmt: skip
     """A new key of the service whose database is at the path, as a caller sends it."""
-    token = made_in(key_file(path), role, tenant, projects, agents=agents, coordinates=coordinates)
+    token = made_in(key_file(path), role, tenant, projects, **rights)
     _until_heard(path, token, works=True)
     return token
 
@@ -39,11 +40,9 @@ def made_in(
     agents: tuple[str, ...] = (), coordinates: bool = False,
 ) -> str:  # fmt: skip
     """A new key, which a service on PostgreSQL knows within a second."""
-    name = f"{role} of {tenant}"
-    spoken = agent_patterns(agents)
     key, token = issued(
-        name, TenantId(tenant), Role(role), patterns(projects), START, agents=spoken,
-        coordinates=coordinates,
+        f"{role} of {tenant}", TenantId(tenant), Role(role), patterns(projects), START,
+        agents=agent_patterns(agents), coordinates=coordinates,
     )  # fmt: skip
     registry.create(key, at=START, by=OPERATOR)
     return token

@@ -162,32 +162,22 @@ def _executing(statement: str) -> Callable[[Path], None]:
     return damage
 
 
-def _page_of(path: Path, table: str) -> tuple[int, int]:
-    """Where the first page of a table lies in the file, and how long it is."""
-    with closing(sqlite3.connect(path)) as database:
-        (size,) = database.execute("PRAGMA page_size").fetchone()
-        (number,) = database.execute(
-            "SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,)
-        ).fetchone()
-    return (number - 1) * size, size
+def _overwriting(*, with_rows: bool) -> Callable[[Path], None]:
+    """A write gone astray: over the index's first page, with garbage or with a page of rows."""
 
+    def damage(path: Path) -> None:
+        with closing(sqlite3.connect(path)) as database:
+            ((size,),) = database.execute("PRAGMA page_size")
+            roots = dict(database.execute("SELECT name, rootpage FROM sqlite_schema"))
+        source, target = (
+            (roots[it] - 1) * size for it in ("observations", "observations_fts_data")
+        )
+        data = bytearray(path.read_bytes())
+        garbage = bytes(range(256)) * (size // 256)
+        data[target : target + size] = data[source : source + size] if with_rows else garbage
+        path.write_bytes(data)
 
-def _overwritten_with_garbage(path: Path) -> None:
-    offset, size = _page_of(path, "observations_fts_data")
-    with path.open("rb+") as file:
-        file.seek(offset)
-        file.write(bytes(range(256)) * (size // 256))
-
-
-def _overwritten_with_a_page_of_rows(path: Path) -> None:
-    """A write gone astray: the index's page now points at the pages of the rows."""
-    source, size = _page_of(path, "observations")
-    target, _ = _page_of(path, "observations_fts_data")
-    with path.open("rb+") as file:
-        file.seek(source)
-        page = file.read(size)
-        file.seek(target)
-        file.write(page)
+    return damage
 
 
 # What can be wrong with the original's full-text index, each with a name for the test.
@@ -200,6 +190,6 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "settings gone": _executing("DROP TABLE observations_fts_config"),
     "data gone": _executing("DROP TABLE observations_fts_data"),
     "sizes gone": _executing("DROP TABLE observations_fts_docsize"),
-    "garbage in a page": _overwritten_with_garbage,
-    "a page of rows in its place": _overwritten_with_a_page_of_rows,
+    "garbage in a page": _overwriting(with_rows=False),
+    "a page of rows in its place": _overwriting(with_rows=True),
 }

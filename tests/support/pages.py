@@ -1,9 +1,10 @@
 """The pages of the console, read and used as by a browser, and a service that they show."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import urlencode
 
 import httpx
@@ -76,6 +77,21 @@ class Page(HTMLParser):
         self.text += data
         self.texts.append(data)
 
+    @property
+    def words(self) -> str:
+        """Its text on one line."""
+        return " ".join(self.text.split())
+
+    @property
+    def cells(self) -> str:
+        """The same, each cell of a table apart from the next."""
+        return " ".join(" ".join(self.texts).split())
+
+    def twin(self, http: httpx.Client, start: str) -> Any:
+        """What the route that is named in its foot and begins so answers."""
+        path = next(it for it in self.links if it.startswith(start))
+        return http.get(path).raise_for_status().json()
+
     def form(self, button: str) -> Form:
         """The first form with a button of this label."""
         return next(it for it in self.forms if button in [label for label, *_ in it.buttons])
@@ -113,78 +129,76 @@ def sent(http: httpx.Client, action: str, fields: list[tuple[str, str]]) -> http
 MARKUP = '<img src=x onerror=alert(1)><b id="hostile">b</b>'
 HOSTILE = f"{MARKUP} \u202egnp.exe\u200b"
 PROMPT = "why do ordres wait in the queue"
+# What is seeded, as every view shows it; three pages more have ids that are drawn.
+VIEWS = [
+    f"/ui/{it}"
+    for it in f"""
+        ask?project=shop&limit=4&max_tokens=140&why_not=9&query={PROMPT.replace(" ", "+")}
+        ask memories?project=shop memories?q=orders memories?q=zebra
+        memories/1 memories/4 memories/1/edit memories/1/erase review review?project=shop
+        projects projects?project=bakery sessions sessions/s1 documents documents/agents/coder
+        documents/agents/coder?namespace=team&memory_type=semantic
+        documents/refs?memoryRef=mem://support
+        documents/refs/entry?memoryRef=mem://support&memoryId=limit erasures/x service nowhere
+    """.split()
+]
+NAMES = [*VIEWS, "a store", "a document", "an agent's entry"]
+
+
+SHOP: tuple[tuple[str, str, str, list[str], dict[str, Any]], ...] = (
+    ("Orders go through a queue", ("Every order goes on a queue before it is billed.\n\nReason: "
+     "the billing provider times out under load.\nFiles: orders/queue.py, orders/worker.py."),
+     "decision", ["orders", "billing"], {"topic_key": "orders/queue"}),
+    ("Orders go through two queues", ("Every order goes on one of two queues before it is billed."
+     "\n\nReason: the billing provider times out under load.\nFiles: orders/queue.py, "
+     "orders/express.py."), "decision", ["orders", "express"],
+     {"topic_key": "orders/queue", "pinned": True}),
+    ("Orders wait in a queue", ("Orders wait in a queue before they are billed, as the provider "
+     "times out."), "decision", ["orders"], {}),
+    ("Invoices were sent twice", ("The worker retried after a timeout although the provider had "
+     "the order. An idempotency key goes with each request now."), "bugfix", ["billing"], {}),
+)  # fmt: skip
 
 
 def seed(service: Service, *, is_hostile: bool = True) -> None:
-    def save(content: str, similar: int = 0, **fields: object) -> None:
+    """A shop with 34 memories, and a bakery with what is to be looked at: due, ending, alike."""
+
+    def save(content: str, similar: int = 0, **fields: Any) -> None:
         body = observation(content, **{"project": "shop", **fields})
         service.http.post(f"/observations?similar={similar}", json=body).raise_for_status()
 
-    save(
-        "Every order goes on a queue before it is billed.\n\nReason: the billing provider times "
-        "out under load.\nFiles: orders/queue.py, orders/worker.py.",
-        type="decision", title="Orders go through a queue", tags=["orders", "billing"],
-        topic_key="orders/queue",
-    )  # fmt: skip
-    service.clock.advance(days=9)
-    save(
-        "Every order goes on one of two queues before it is billed.\n\nReason: the billing "
-        "provider times out under load.\nFiles: orders/queue.py, orders/express.py.",
-        type="decision", title="Orders go through two queues", tags=["orders", "express"],
-        topic_key="orders/queue", pinned=True,
-    )  # fmt: skip
-    save(
-        "Orders wait in a queue before they are billed, as the provider times out.",
-        type="decision", title="Orders wait in a queue", tags=["orders"],
-    )  # fmt: skip
-    save(
-        "The worker retried after a timeout although the provider had the order. An idempotency "
-        "key goes with each request now.",
-        type="bugfix", title="Invoices were sent twice", tags=["billing"],
-    )  # fmt: skip
+    for number, (title, content, kind, tags, fields) in enumerate(SHOP):
+        service.clock.advance(days=9 * (number == 1))
+        save(content, title=title, type=kind, tags=tags, **fields)
     if is_hostile:
         save(HOSTILE, type=HOSTILE[:50], title=HOSTILE, tags=[HOSTILE[:40]], scope=HOSTILE[:20])
     for number in range(30):
         service.clock.advance(hours=7)
         save(
             f"Courier {number} takes {number * 7} parcels, and more on Fridays. " * 4,
-            type=("discovery", "config", "pattern")[number % 3],
-            title=f"How many parcels courier {number} takes", tags=["couriers"],
-            session_id=f"s{number // 10 + 2}",
+            type=("discovery", "config", "pattern")[number % 3], tags=["couriers"],
+            title=f"How many parcels courier {number} takes", session_id=f"s{number // 10 + 2}",
         )  # fmt: skip
-    messages = [
-        {
-            "role": "user",
-            "content": f"Make the orders reliable{f' {HOSTILE}' if is_hostile else '.'}",
-        },
-        {"role": "assistant", "content": "Done."},
-    ]
+    prompt = f"Make the orders reliable{f' {HOSTILE}' if is_hostile else '.'}"
+    messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": "Done."}]
     service.http.post("/sessions/s1/end", json={"messages": messages}).raise_for_status()
-    _seed_bakery(save, MARKUP if is_hostile else "the baker", service.clock.now)
+
+    name, now = MARKUP if is_hostile else "the baker", service.clock.now
+    where: dict[str, Any] = {"project": "bakery", "session_id": name, "tags": [name[:40]]}
+    due, end = (f"{now + timedelta(days=days):%FT%TZ}" for days in (1, 5))
+    save("The oven takes 40 minutes to 230 degrees.", type="config", title=f"The oven of {name}",
+         review_at=due, **where)  # fmt: skip
+    save(f"Rye bread is cheaper this week, says {name}.", type="note", title="Rye bread on sale",
+         expires_at=end, **where)  # fmt: skip
+    for place in ("", " and covered"):
+        save(f"The dough of {name} rests overnight in the cold room{place}, or it tears.",
+             similar=3, title=f"Dough rests overnight{place}", **where)  # fmt: skip
+    save("Flour comes on Mondays.", project=name, session_id="flour", title="Flour")
     service.clock.advance(days=2)
 
 
-def _seed_bakery(save: Callable[..., None], name: str, now: datetime) -> None:
-    """What is to be looked at: due, ending and alike; a project and a session of this name."""
-    where = {"project": "bakery", "session_id": name, "tags": [name[:40]]}
-    save(
-        "The oven takes 40 minutes to 230 degrees.", type="config", title=f"The oven of {name}",
-        review_at=f"{now + timedelta(days=1):%FT%TZ}", **where,
-    )  # fmt: skip
-    save(
-        f"Rye bread is cheaper this week, says {name}.", type="note", title="Rye bread on sale",
-        expires_at=f"{now + timedelta(days=5):%FT%TZ}", **where,
-    )  # fmt: skip
-    for place in ("", " and covered"):
-        save(
-            f"The dough of {name} rests overnight in the cold room{place}, or it tears.",
-            similar=3, title=f"Dough rests overnight{place}", **where,
-        )  # fmt: skip
-    save("Flour comes on Mondays.", project=name, session_id="flour", title="Flour")
-
-
-def seed_documents(service: Service) -> dict[str, str]:
-    """Something in a store, of agents and in refs; the pages whose ids are known by then."""
+def seed_documents(service: Service) -> list[str]:
+    """Something in a store, of agents and in refs; a store's page, a document's, an entry's."""
 
     def put(path: str, body: dict[str, object], method: str = "POST", agent: str = "coder") -> str:
         answer = service.http.request(method, path, json=body, headers={"X-Agent-ID": agent})
@@ -220,7 +234,8 @@ def seed_documents(service: Service) -> dict[str, str]:
     put(refs, {**ref, "content": old.replace("100", "250"), "id": "limit", "supersedes": ["old"]})
     put(refs, {**ref, "content": HOSTILE, "tags": [HOSTILE[:50]]})
     page = "/ui/documents"
-    return {
-        "store": f"{page}/stores/{store}", "document": f"{page}/stores/{store}/{entry}",
-        "agent entry": f"{page}/agents/coder/{agent}",
-    }  # fmt: skip
+    return [
+        f"{page}/stores/{store}",
+        f"{page}/stores/{store}/{entry}",
+        f"{page}/agents/coder/{agent}",
+    ]

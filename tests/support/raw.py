@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import select
 import socket
 import threading
@@ -120,10 +119,15 @@ def wire(url: str, *, receive_buffer: int | None = None) -> Iterator[Wire]:
 @contextmanager
 def serving_on(loop: str, path: Path) -> Iterator[Service]:
     """A service on one of the event loops that it may run on."""
+
+    def run_on_uvloop(main: Coroutine[Any, Any, object]) -> object:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(main)
+
     with pytest.MonkeyPatch.context() as patch:
         if loop == "uvloop":
             # uvloop.run calls asyncio.run itself, from Python 3.12 on.
-            patch.setattr(asyncio, "run", _run_on_uvloop)
+            patch.setattr(asyncio, "run", run_on_uvloop)
         with serving(path) as running:
             yield running
 
@@ -132,20 +136,13 @@ def keep_little(url: str, size: int) -> None:
     """Have the kernel keep so many bytes, not megabytes, of what the service here sends."""
     port = int(url.rpartition(":")[2])
     for descriptor in [int(it.name) for it in Path("/proc/self/fd").iterdir()]:
-        with suppress(OSError), _duplicate(descriptor) as own:
+        with (
+            suppress(OSError),  # it is no socket
+            socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM) as own,
+        ):
             listens = own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
-            if listens and own.family != socket.AF_UNIX and own.getsockname()[1] == port:
+            if listens and own.getsockname()[1:2] == (port,):
                 own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)  # its connections inherit
-
-
-def _duplicate(descriptor: int) -> socket.socket:
-    """An error where it is no socket."""
-    copy = os.dup(descriptor)
-    try:
-        return socket.socket(fileno=copy)
-    except OSError:
-        os.close(copy)
-        raise
 
 
 def request(
@@ -160,8 +157,3 @@ def request(
 
 HEALTH = request("GET", "/health")
 NO_REQUEST = {"error": "This is not an HTTP request."}
-
-
-def _run_on_uvloop(main: Coroutine[Any, Any, object]) -> object:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)

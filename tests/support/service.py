@@ -5,6 +5,7 @@ import functools
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -121,16 +122,51 @@ def speaking(
     environment = {"MEMORY_LISTEN": "127.0.0.1:0", **engines.storage_at(path), **variables}
     if "MEMORY_RECALL_WITHOUT" not in variables and not environment.get(engines.DATABASE_URL):
         put_new_file(path)  # with other rules of recall it would have another index
-    runner = _Runner(environment, own_clock, telemetry or Telemetry.started(None), protocols)
-    url = runner.start()
+    spoken = telemetry or Telemetry.started(None)
+    with (
+        _running(settings(environment), protocols, own_clock, spoken) as url,
+        engines.told_of(path, url),
+        httpx.Client(base_url=url, timeout=120, verify=PLAIN) as http,
+    ):
+        yield Service(http=http, url=url, path=path, clock=own_clock)
+
+
+@contextmanager
+def _running(
+    chosen: Settings, protocols: Protocols, clock: Clock, telemetry: Telemetry
+) -> Iterator[str]:
+    """The URL of a service whose event loop has a thread of its own."""
+    ready: Future[tuple[str, Callable[[], object]]] = Future()
+
+    async def serve() -> None:
+        loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+        async with running(
+            chosen, telemetry, protocols(chosen), clock=clock, elapsed=clock.elapsed
+        ) as service:
+            stop = functools.partial(loop.call_soon_threadsafe, stopped.set)
+            ready.set_result((f"http://{service.address}", stop))
+            await stopped.wait()
+
+    def work() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as failure:  # noqa: BLE001 - handed to the test's thread
+            if not ready.done():
+                ready.set_exception(failure)
+
+    thread = threading.Thread(target=work)
+    thread.start()
     try:
-        with (
-            engines.told_of(path, url),
-            httpx.Client(base_url=url, timeout=120, verify=PLAIN) as http,
-        ):
-            yield Service(http=http, url=url, path=path, clock=own_clock)
+        url, stop = ready.result(120)
+    except BaseException:
+        thread.join(120)
+        raise
+    try:
+        yield url
     finally:
-        runner.stop()
+        stop()
+        thread.join(120)
+        assert not thread.is_alive()
 
 
 def initialized(url: str) -> None:
@@ -141,51 +177,3 @@ def initialized(url: str) -> None:
             pass
 
     asyncio.run(make())
-
-
-class _Runner:
-    """The service's event loop, on a thread of its own."""
-
-    def __init__(
-        self, environment: dict[str, str], clock: Clock, telemetry: Telemetry, protocols: Protocols
-    ) -> None:
-        self._settings = settings(environment)
-        self._protocols = protocols
-        self._clock = clock
-        self._telemetry = telemetry
-        self._ready = threading.Event()
-        self._url = ""
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run)
-
-    def start(self) -> str:
-        self._thread.start()
-        assert self._ready.wait(120)
-        if self._failure is not None:
-            self._thread.join()
-            raise self._failure
-        return self._url
-
-    def stop(self) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(120)
-        assert not self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as failure:  # noqa: BLE001 - handed to the test's thread
-            self._failure = failure
-        finally:
-            self._ready.set()
-
-    async def _serve(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        clock = self._clock
-        async with running(
-            self._settings, self._telemetry, self._protocols(self._settings), clock=clock,
-            elapsed=clock.elapsed,
-        ) as service:  # fmt: skip
-            self._url = f"http://{service.address}"
-            self._ready.set()
-            await self._stop.wait()
