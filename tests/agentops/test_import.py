@@ -418,20 +418,23 @@ def test_a_state_that_is_there_is_known_by_its_second_and_what_is_erased_is_new(
 def test_a_memory_with_the_largest_count_of_revisions_takes_earlier_states_and_changes(
     service: Service, count: int
 ) -> None:
-    most = row("Now.", topic_key="k", revision_count=count)
+    project = {"project": f"counts-{count}", "topic_key": "k"}
+    most = row(content="Now.", revision_count=count, updated_at="2029-05-09T07:08:09Z", **project)
     earlier = [
-        row(f"Earlier {day}.", topic_key="k")
-        | {"uid": None, "updated_at": f"2029-05-0{day}T07:08:09Z"}
+        row(content=f"Earlier {day}.", updated_at=f"2029-05-0{day}T07:08:09Z", **project)
         for day in (1, 2, 3)
     ]
 
-    added = [carried(service, most, *earlier) for _ in range(2)]
+    added = [carried(service, of(most, *earlier))[1] for _ in range(2)]
+    (stored,) = service.http.get(f"/export?project={project['project']}").json()["observations"]
     for content in ("Later.", "Latest."):
-        assert service.http.patch("/observations/1", json={"content": content}).status_code == 200
+        path = f"/observations/{stored['id']}"
+        assert service.http.patch(path, json={"content": content}).status_code == 200
 
-    assert added == [(0, 4), (0, 0)]
-    assert contents(service, 1)[:3] == ["Latest.", "Later.", "Now."]
-    assert sorted(contents(service, 1)[3:]) == ["Earlier 1.", "Earlier 2.", "Earlier 3."]
+    assert added == [4, 0]
+    contents = [it["content"] for it in history(service, stored["id"])]
+    assert contents[:3] == ["Latest.", "Later.", "Now."]
+    assert sorted(contents[3:]) == ["Earlier 1.", "Earlier 2.", "Earlier 3."]
 
 
 @pytest.mark.slow

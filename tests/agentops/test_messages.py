@@ -11,13 +11,14 @@ from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from agentops_memory.engine.engine import Engine
 from agentops_memory.jobs.schedule import end_all_idle
 from agentops_memory.memory.access import OPERATOR, Caller, TenantId
 from agentops_memory.memory.memory import Session, SessionId
@@ -376,6 +377,19 @@ def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(path: Path) -
         ended = row(service, "9000 ahead")
         assert ended["ended_at"] == ended["started_at"]  # none ends before it has begun
         assert "ended_at" not in row(service, "1 ahead")
+
+
+async def test_a_session_that_an_index_alone_knows_is_not_ended_again_and_again() -> None:
+    class Damaged:
+        async def read(self, *_: object) -> bool:
+            return True
+
+        async def write(self, *_: object) -> int:
+            await asyncio.sleep(0)
+            return 0
+
+    async with asyncio.timeout(30):
+        assert await end_idle(cast("Engine", Damaged()), OPERATOR, DAY) == 0
 
 
 @pytest.mark.slow

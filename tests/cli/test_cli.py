@@ -85,23 +85,6 @@ def test_health_is_0_where_the_service_answers_and_1_where_nothing_does(service:
     assert wrong.stderr.startswith("agentops-memory: MEMORY_LISTEN: 'here' is not an address")
 
 
-@pytest.mark.slow
-def test_health_does_not_load_the_server() -> None:
-    profile = {"PYTHONPROFILEIMPORTTIME": "1"}
-
-    loaded = run("health", "--listen", f"127.0.0.1:{free_port()}", variables=profile).stderr
-
-    assert "click" in loaded
-    for module in ("uvicorn", "starlette", "pydantic", "sqlite3", "opentelemetry"):
-        assert not re.search(rf"\| +{module}$", loaded, re.MULTILINE)
-
-
-def imported(*arguments: str, code: str = PROGRAM) -> tuple[str, set[str]]:
-    """What a program printed, and the modules that it imported, started anew."""
-    done = run(*arguments, variables={"PYTHONPROFILEIMPORTTIME": "1"}, code=code)
-    return done.stdout, set(re.findall(r"\| +(\S+)$", done.stderr, re.MULTILINE))
-
-
 OF_OTHER_WORK = {
     "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry",
     *(f"agentops_memory.{it}" for it in (
@@ -114,17 +97,26 @@ OF_OTHER_WORK = {
 
 @pytest.mark.slow
 @pytest.mark.sqlite_files
-def test_a_command_on_the_file_loads_no_server_and_no_other_protocol(path: Path) -> None:
+def test_a_command_loads_what_it_needs_alone_and_a_service_listens_before_its_protocols(
+    path: Path,
+) -> None:
     file = ("--db", str(path), "--project", "p")
     Terminal().say("save", "Queue", "Orders go through a queue.", *file)
-
-    printed, modules = imported("search", "queue", *file)
-    _, of_mcp = imported("mcp", *file)
-
-    assert printed.startswith("#1 [discovery] Queue")
-    assert not modules & {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}
-    assert "agentops_memory.mcp.tools" in of_mcp
-    assert not of_mcp & OF_OTHER_WORK
+    nobody = ("health", "--listen", f"127.0.0.1:{free_port()}")
+    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests"}
+    for arguments, code, needed, others in (
+        (nobody, PROGRAM, "click",
+         {"uvicorn", "starlette", "pydantic", "sqlite3", "opentelemetry"}),
+        (("search", "queue", *file), PROGRAM, "click",
+         {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}),
+        (("mcp", *file), PROGRAM, "agentops_memory.mcp.tools", OF_OTHER_WORK),
+        (("--version",), "import agentops_memory.server", "agentops_memory.http.middleware",
+         {*rest, "agentops_memory.backend", "agentops_memory.sqlite.engine"}),
+    ):  # fmt: skip
+        done = run(*arguments, variables={"PYTHONPROFILEIMPORTTIME": "1"}, code=code)
+        modules = set(re.findall(r"\| +(\S+)$", done.stderr, re.MULTILINE))
+        assert needed in modules
+        assert not modules & others, arguments
 
 
 CALLED = """
@@ -181,12 +173,3 @@ def test_a_search_on_the_file_imports_and_compiles_no_more_than_before(path: Pat
 
     figures = dict(zip(CEILINGS, map(int, done.stderr.split()), strict=True))
     assert {name: it for name, it in figures.items() if it > CEILINGS[name]} == {}
-
-
-@pytest.mark.slow
-def test_a_service_listens_before_it_loads_its_protocols() -> None:
-    _, modules = imported("--version", code="import agentops_memory.server")
-
-    assert "agentops_memory.http.middleware" in modules
-    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.keys"}
-    assert not modules & {*rest, "agentops_memory.backend", "agentops_memory.sqlite.engine"}

@@ -88,7 +88,7 @@ def test_lists_pins_confirmations_and_replacements(terminal: Terminal) -> None:
     assert terminal.say("supersede", one, two) == f"#{one} is replaced by #{two}: Two\n"
     by = terminal.json("supersede", f"#{two}", "The memory Four.")
     assert (by["title"], by["content"], by["supersedes"]) == ("Two", "The memory Four.", [two])
-    assert [it["id"] for it in terminal.json("search", "memory")] == [by["id"], three]
+    assert {it["id"] for it in terminal.json("search", "memory")} == {by["id"], three}
     assert "(replaced) One\n" in terminal.say("list")
 
 

@@ -26,21 +26,7 @@ from agentops_memory_client import (
     NotFound,
     Unreachable,
 )
-from agentops_memory_client.contract.models import (
-    Appended,
-    Context,
-    Found,
-    Hit,
-    Line,
-    Message,
-    Observation,
-    Revision,
-    Saved,
-    Session,
-    SessionEnd,
-    Stats,
-    TimelineEntry,
-)
+from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import Method, Questions
 from agentops_memory_client.transport import tls_context
 
@@ -75,7 +61,7 @@ def project(request: pytest.FixtureRequest) -> str:
     return f"{request.node.name.lower()}"[-150:]
 
 
-def noted(client: MemoryClient, project: str, content: str, title: str = "Note") -> Saved:
+def noted(client: MemoryClient, project: str, content: str, title: str = "Note") -> m.Saved:
     return client.save(
         session_id=project, project=project, type="note", title=title, content=content
     )  # fmt: skip
@@ -92,12 +78,12 @@ def test_a_memory_is_saved_updated_and_counted(client: MemoryClient, project: st
     noted(client, project, "The same.")
     same = noted(client, project, "The same.")
 
-    assert first == Saved(id=first.id, action="created", revision_count=1, duplicate_count=1)
-    assert again == Saved(
+    assert first == m.Saved(id=first.id, action="created", revision_count=1, duplicate_count=1)
+    assert again == m.Saved(
         id=first.id, action="updated", revision_count=2, duplicate_count=1, redacted=1
     )
     assert (same.action, same.duplicate_count) == ("deduplicated", 2)
-    assert client.get(first.id) == Observation(
+    assert client.get(first.id) == m.Observation(
         id=first.id, session_id=project, type="decision", title="Queue",
         content="Two queues; [REDACTED:aws-key-id].", project=project, scope="team",
         normalized_hash=client.get(first.id).normalized_hash, revision_count=2,
@@ -119,13 +105,15 @@ def test_lists_go_on_and_a_timeline_has_the_neighbours(client: MemoryClient, pro
     assert [it.id for it in client.recent(project, tag="one", scope="team")] == [tagged]
     assert client.recent("nobody's") == []
     assert client.timeline(ids[2], before=1, after=1) == [
-        TimelineEntry(id=ids[n], type="note", title="Note", content=f"Number {n}", created_at=START)
+        m.TimelineEntry(
+            id=ids[n], type="note", title="Note", content=f"Number {n}", created_at=START
+        )
         for n in (1, 2, 3)
     ]
     with pytest.raises(NotFound):
         client.timeline(10**6)
     counted = client.stats(project)
-    assert counted == Stats(
+    assert counted == m.Stats(
         total_sessions=counted.total_sessions, total_observations=6, projects=counted.projects
     )
     assert project in counted.projects
@@ -142,11 +130,11 @@ def test_a_memory_is_changed_and_brought_back(client: MemoryClient, project: str
     told = client.history(saved.id)
     restored = client.restore(saved.id, 1)
 
-    first = Revision(
+    first = m.Revision(
         revision=1, action="created", created_at=START, type="note", title="Old",
         content="Was so.", tags=("t",),
     )  # fmt: skip
-    second = Revision(
+    second = m.Revision(
         revision=2, action="updated", created_at=START, type="decision", title="New",
         content="Is so.",
     )  # fmt: skip
@@ -216,7 +204,7 @@ def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None
     explained = client.search("apples", project=project, explain=True)
 
     (hit,) = found
-    assert hit == Hit(
+    assert hit == m.Hit(
         id=saved.id, type="note", title="Fruit", content="Apples are red.", rank=hit.rank,
         topic_key="fruit/apple",
     )  # fmt: skip
@@ -224,32 +212,32 @@ def test_a_search_finds_and_explains(client: MemoryClient, project: str) -> None
     assert len(found) == 1
     assert (explained.hits[0].explain or {})["matched"][0]["term"] == "apples"
     assert (explained.explanation or {})["terms"] == [["apples"]]
-    assert client.search("", project=project) == Found()
-    assert client.search("apples", project=project, type="other") == Found()
+    assert client.search("", project=project) == m.Found()
+    assert client.search("apples", project=project, type="other") == m.Found()
 
 
 def test_a_context_has_summaries_then_memories(client: MemoryClient, project: str) -> None:
-    client.end_session(f"of {project}", [Message(role="user", content="Go on")], project=project)
+    client.end_session(f"of {project}", [m.Message(role="user", content="Go on")], project=project)
     client.save(
         session_id=project, project=project, type="note", title="Fruit",
         content="Apples are red, sometimes.", tags=["t"],
     )  # fmt: skip
     noted(client, project, "Pears.", "Other")
     summary = "Session: 1 messages (1 user, 0 assistant). Started with: Go on"
-    apples = Line(type="note", title="Fruit", content="Apples are red, sometimes.")
+    apples = m.Line(type="note", title="Fruit", content="Apples are red, sometimes.")
 
-    assert client.context(project=project, query="apples", limit=1) == Context(
+    assert client.context(project=project, query="apples", limit=1) == m.Context(
         summaries=(summary,), observations=(apples,)
     )
     assert client.context(project=project, tag="t", scope="project").observations == (apples,)
     cut = client.context(project=project, query="apples", limit=1, content_chars=6)
     assert [line.content for line in cut.observations] == ["Apples..."]
-    assert client.context(project=project, max_tokens=0) == Context()
+    assert client.context(project=project, max_tokens=0) == m.Context()
     assert client.context(project=project, max_chars=100).summaries == (summary,)
     explained = client.context(project=project, query="apples", explain=True)
     assert (explained.explanation or {})["method"] == "fts5_bm25"
     assert (explained.observations[0].explain or {})["place"] == 1
-    assert client.context(project="nobody's") == Context()
+    assert client.context(project="nobody's") == m.Context()
 
 
 @pytest.mark.slow
@@ -273,7 +261,7 @@ def test_stores_and_agents_memory_join_a_context(
     agents = client.context(**query, namespaces=[project], episodic=True, agent=project)
 
     assert joined.observations == (
-        Line(type="memory", title="kiwi.md", content="Kiwis are green."),
+        m.Line(type="memory", title="kiwi.md", content="Kiwis are green."),
     )
     assert {(it.type, it.title) for it in agents.observations} == {
         ("episodic", f"{project}/episodic"), ("semantic", f"{project}/semantic"),
@@ -286,22 +274,25 @@ def test_stores_and_agents_memory_join_a_context(
 
 def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> None:
     first, other = f"one of {project}", f"two of {project}"
-    said = [Message(role="user", content=f"Go {PRIVATE}"), Message(role="assistant", content="Yes")]
+    said = [
+        m.Message(role="user", content=f"Go {PRIVATE}"),
+        m.Message(role="assistant", content="Yes"),
+    ]
     summary = "Session: 2 messages (1 user, 1 assistant). Started with: Go [REDACTED:private]"
 
     opened = client.start_session(first, project.upper())
     ended = client.end_session(other, said, project=project)
 
-    assert opened == Session(id=first, project=project, started_at=START, message_count=0)
+    assert opened == m.Session(id=first, project=project, started_at=START, message_count=0)
     with pytest.warns(MemoryServiceWarning, match="belongs to the project"):
         again = client.start_session(first, "another")
     assert replace(again, warning=None) == opened
-    assert ended == SessionEnd(session_id=other, summary=summary, message_count=2, redacted=1)
-    assert client.end_session(other) == SessionEnd(
+    assert ended == m.SessionEnd(session_id=other, summary=summary, message_count=2, redacted=1)
+    assert client.end_session(other) == m.SessionEnd(
         session_id=other, summary=summary, message_count=2
     )
     assert client.end_session(first).summary == ""
-    row = Session(
+    row = m.Session(
         id=other, project=project, started_at=START, message_count=2, ended_at=START,
         summary=summary,
     )  # fmt: skip
@@ -309,8 +300,8 @@ def test_a_session_is_opened_and_ended(client: MemoryClient, project: str) -> No
     assert [it.id for it in client.sessions(project, before=other)] == [first]
 
     third, message = f"three of {project}", said[0]
-    assert client.append_messages(third, [], project=project) == Appended()
-    assert client.append_messages(third, [message], project=project) == Appended(redacted=1)
+    assert client.append_messages(third, [], project=project) == m.Appended()
+    assert client.append_messages(third, [message], project=project) == m.Appended(redacted=1)
     for _ in range(2):
         client.append_messages(third, [message], idempotency_key=project)
     assert client.sessions(project, limit=1)[0].message_count == 2
@@ -329,7 +320,7 @@ def test_a_session_may_have_any_id(client: MemoryClient, project: str, served: S
             served.http.post("/import", json=stored).raise_for_status()
         client.start_session(session, project)
 
-        ended = client.end_session(session, [Message(role="user", content=id_)])
+        ended = client.end_session(session, [m.Message(role="user", content=id_)])
 
         assert ended.session_id == clean(session)
         assert clean(id_) in ended.summary
@@ -397,7 +388,7 @@ def test_both_clients_show_the_signatures_and_texts_of_the_questions() -> None:
     assert list(inspect.signature(MemoryClient.update).parameters)[:4] == [
         "self", "observation", "type", "title",
     ]  # fmt: skip
-    assert inspect.signature(MemoryClient.recent).return_annotation == list[Observation]
+    assert inspect.signature(MemoryClient.recent).return_annotation == list[m.Observation]
 
 
 def test_the_environment_names_the_service(

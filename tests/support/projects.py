@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory import saves
-from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.projects import Projects
@@ -36,20 +35,6 @@ class Said:
     is_deleted: bool = False
 
 
-def filled(tx: Transaction, said: list[Said]) -> None:
-    """Save what is said, in this order."""
-    for one in said:
-        draft = Draft(
-            session=SessionId(one.session),
-            space=Space(project=Project(one.project), scope=one.scope),
-            text=Text(type="note", title=one.content[:20], content=one.content),
-            key=one.key,
-        )
-        saved = memories.save(tx, draft, timedelta())
-        if one.is_deleted:
-            saves.forget(tx, saved.memory.id)
-
-
 def unaudited(*_: object, **__: object) -> None:
     """For tests that do not look at the audit."""
 
@@ -59,9 +44,20 @@ def changed(path: Path, said: list[Said], work: Callable[[Projects], Awaitable[T
     answers: list[T] = []
     clock = Clock()
 
+    def saved(tx: Transaction, one: Said) -> None:
+        draft = Draft(
+            session=SessionId(one.session),
+            space=Space(project=Project(one.project), scope=one.scope),
+            text=Text(type="note", title=one.content[:20], content=one.content),
+            key=one.key,
+        )
+        memory = saves.save(tx, draft, timedelta()).memory
+        if one.is_deleted:
+            saves.forget(tx, memory.id)
+
     async def test(engine: SqliteEngine) -> None:
         for one in said:  # each at an instant of its own
-            await engine.write(OPERATOR, filled, [one])
+            await engine.write(OPERATOR, saved, one)
             clock.advance(seconds=1)
         answers.append(await work(Projects(engine=engine, audit=unaudited)))
 
