@@ -69,23 +69,24 @@ def kept(messages: Sequence[ChatMessage], budget: int) -> list[ChatMessage]:
 @example([ASKED, calls("a"), calls("b"), result("a"), calls("c"), result("b"), result("c")], 1)
 @example([ASKED, result("z"), SAID, result("y")], -1000)
 @example([SYSTEM, ASKED, calls("a"), SYSTEM], 0)
+@example([ASKED, SAID] * 3, tokens([ASKED, SAID] * 2))
+@example([ASKED, SAID] * 3, tokens([ASKED, SAID] * 2) - 1)
 @example(TURN, tokens(TURN))
 @example(TURN, tokens(TURN[2:]))
 def test_whole_blocks_leave_from_the_front_and_no_more_than_must(
     messages: list[ChatMessage], budget: int
 ) -> None:
-    messages = [
+    messages = [  # each an object of its own, so that none is taken for another
         ChatMessage(
-            role=it.role, content=f"{place} {it.content}",  # none is taken for another
-            tool_calls=it.tool_calls, tool_call_id=it.tool_call_id,
+            role=it.role, content=it.content, tool_calls=it.tool_calls, tool_call_id=it.tool_call_id
         )
-        for place, it in enumerate(messages)
-    ]  # fmt: skip
+        for it in messages
+    ]
 
-    stays, dropped = trimmed(messages, budget)
+    stays, dropped = (list(map(id, part)) for part in trimmed(messages, budget))
 
-    assert list(stays) == kept(messages, budget)
-    assert list(dropped) == [it for it in messages if it not in stays]
+    assert stays == list(map(id, kept(messages, budget)))
+    assert dropped == [it for it in map(id, messages) if it not in stays]
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.memory import sessions
-from agentops_memory.memory.access import Patterns, Role
+from agentops_memory.memory.access import NOT_YOUR_PROJECT, Patterns, Role
 from agentops_memory.memory.space import Project, project_name
 from agentops_memory.recall.summary import Transcript, transcript
 
@@ -90,6 +90,36 @@ def test_counts_and_exports_are_of_what_the_patterns_match(house: House) -> None
     assert [row["id"] for row in house.billing.get("/sessions/recent").json()] == ["in billing-eu"]
 
 
+def test_what_is_foreign_is_as_what_never_was(house: House) -> None:
+    said = {"messages": [{"role": "user", "content": "a secret plan"}]}
+    house.admin.post("/sessions/in shop/end", json=said)
+    before = house.admin.get("/export").json()["observations"]
+    foreign = {"id": house.ids["foreign"], "project": "shop", "session": "in shop"}
+    never = {"id": 999_999, "project": "never-was", "session": "never"}
+
+    for method, path, body in [
+        ("GET", "/observations/{id}", None), ("GET", "/observations/{id}/history", None),
+        ("POST", "/observations/{id}/restore", {"revision": 1}),
+        ("PATCH", "/observations/{id}", {"title": "mine"}), ("DELETE", "/observations/{id}", None),
+        ("GET", "/timeline?observation_id={id}", None),
+        ("GET", "/observations/recent?before_id={id}", None),
+        ("GET", "/search?q=apple&why_not={id}", None),
+        ("GET", "/context?project=billing-eu&why_not={id}", None),
+        ("GET", "/sessions/recent?before_id={session}", None),
+        ("GET", "/context?project={project}&query=apple", None),
+    ]:  # fmt: skip
+        theirs, nobodys = (
+            house.billing.request(method, path.format(**names), json=body)
+            for names in (foreign, never)
+        )
+        text = theirs.text.replace(f'"id":{foreign["id"]},"reason"', '"id":999999,"reason"')
+        assert (theirs.status_code, text) == (nobodys.status_code, nobodys.text), path
+
+    assert titles(theirs.json()["recent_observations"]) == GLOBAL
+    assert theirs.json()["recent_sessions"] == []
+    assert house.admin.get("/export").json()["observations"] == before
+
+
 def test_a_global_memory_is_read_with_any_key_and_changed_with_one_for_everything(
     house: House,
 ) -> None:
@@ -105,6 +135,28 @@ def test_a_global_memory_is_read_with_any_key_and_changed_with_one_for_everythin
         ]:  # fmt: skip
             assert partly.request(method, target, json=body).status_code == 403, target
         assert house.admin.patch(path, json={"title": "yes"}).json()["revision_count"] == 2
+
+
+def test_nothing_is_saved_into_another_project_or_attached_to_its_session(house: House) -> None:
+    before = house.admin.get("/stats").json(), house.admin.get("/sessions/recent").json()
+
+    for path, body in [
+        ("/observations", observation("x", project="shop")),
+        ("/observations", observation("x", project="never-was")),
+        ("/observations", observation("x", project="billing-eu", session_id="in shop")),
+        ("/sessions", {"id": "new", "project": "shop"}),
+        ("/sessions", {"id": "new", "project": "never-was"}),
+        ("/sessions", {"id": "in shop", "project": "billing-eu"}),
+        ("/sessions/new/end?project=shop", None), ("/sessions/new/end", None),
+        ("/sessions/in shop/end", {"messages": [{"role": "user"}]}),
+        ("/sessions/in shop/end?project=billing-eu", None),
+    ]:  # fmt: skip
+        answer = house.billing.post(path, json=body)
+        assert (answer.status_code, answer.json()) == (403, {"error": NOT_YOUR_PROJECT}), path
+
+    assert (house.admin.get("/stats").json(), house.admin.get("/sessions/recent").json()) == before
+    own = house.billing.post("/sessions/in billing-eu/end", json={"messages": []})
+    assert own.status_code == 200
 
 
 def test_an_import_brings_nothing_into_another_project(house: House) -> None:

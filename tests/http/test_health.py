@@ -7,16 +7,18 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 from starlette.responses import JSONResponse
 
 from agentops_memory.compose import PROTOCOLS
+from agentops_memory.engine.engine import Storage
+from agentops_memory.engine.maintenance import Condition, Sizes
 from agentops_memory.http import middleware as health
 from agentops_memory.http.middleware import StartupGate
-from agentops_memory.memory.access import TenantId
+from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.metrics import INDEX_DRIFT
@@ -215,6 +217,37 @@ def test_what_is_looked_at_is_the_database_of_the_default_tenant(
         log = service.path.with_name(f"{service.path.name}-wal")
         others = tenant_file(service.path, TenantId("acme")).with_name("acme.db-wal")
         assert wal == log.stat().st_size != others.stat().st_size
+
+
+async def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+
+    class SlowDisk:
+        @property
+        def maintenance(self) -> "SlowDisk":
+            return self
+
+        has_files = True
+
+        async def sizes(self, _: Caller) -> Sizes:
+            return Sizes(database=0, log=0, free=None)
+
+        async def probe(self) -> Condition:
+            nonlocal looks
+            looks += 1
+            await asyncio.sleep(0)
+            return Condition()
+
+    loop = asyncio.get_running_loop()
+    clock, late = loop.time, health.RESULT_LIFETIME.total_seconds() + 0.5
+    monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
+    probes = health.Probes(
+        storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
+    )
+    await asyncio.gather(*(probes.readiness() for _ in range(3)))
+    assert looks == 1
 
 
 def test_while_it_drains_it_is_alive_but_not_ready() -> None:

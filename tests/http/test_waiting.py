@@ -9,12 +9,51 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Busy
+from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, connection, engine, transaction
 
-from ..support.engine import SOON, cancel, count, locked, run, save, turns
+from ..support.engine import SOON, cancel, count, draft, locked, run, save, turns
 
 SHORT = 0.2  # seconds in which nothing may come
+
+
+def test_a_cancelled_write_that_has_begun_is_committed_whole(path: Path) -> None:
+    began, cancelled = threading.Event(), threading.Event()
+
+    def work(tx: Transaction) -> None:
+        memories.save(tx, draft("first half"), timedelta())
+        began.set()
+        assert cancelled.wait(SOON)
+        memories.save(tx, draft("second half"), timedelta())
+
+    async def test(database: SqliteEngine) -> None:
+        writing = asyncio.create_task(database.write(OPERATOR, work))
+        await asyncio.to_thread(began.wait, SOON)
+        await cancel(writing)
+        cancelled.set()
+        await save(database, "next")
+        assert await count(database) == 3
+
+    run(path, test)
+
+
+def test_a_write_that_gets_a_place_in_time_is_not_refused_and_no_read_waits_for_writes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "QUEUE", 1)
+    monkeypatch.setattr(engine, "QUEUE_TIMEOUT", timedelta(seconds=SOON))
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(seconds=SOON))
+
+    async def test(database: SqliteEngine) -> None:
+        with locked(path):
+            saves = [asyncio.create_task(save(database, "waits")) for _ in range(20)]
+            await turns(5)
+            assert await count(database) == 0
+        await asyncio.gather(*saves)
+        assert await count(database) == 20
+
+    run(path, test)
 
 
 class Blocked:

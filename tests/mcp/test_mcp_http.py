@@ -15,13 +15,15 @@ from agentops_memory.mcp.tools import MOST_NAMED, SessionNames
 from agentops_memory.telemetry import Telemetry
 
 from ..support.agents import BARE, MODES, agent
-from ..support.callers import calling, made_key
+from ..support.callers import calling, made_key, revoke
 from ..support.engines import rows
 from ..support.otlp import TRACE, TRACEPARENT, grpc_collector
+from ..support.raw import request, wire
 from ..support.samples import for_each
-from ..support.service import Service, lasting_with, serving
+from ..support.service import Service, serving
+from ..support.service import lasting as shared
 
-shared = lasting_with()
+__all__ = ["shared"]
 
 INITIALIZE: dict[str, Any] = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -254,6 +256,19 @@ def test_a_refusal_at_the_door_reaches_the_agent(shared: Service, mode: str) -> 
         pytest.raises(MCPError, match="larger than 1,048,576 bytes"),
     ):
         told.call("mem_search", query="x" * (1 << 20))
+
+
+def test_a_key_that_is_taken_away_while_a_message_comes_opens_nothing(guarded: Service) -> None:
+    body = json.dumps({**PING, "method": "prompts/get", "params": {"name": "use-memory"}}).encode()
+    key = made_key(guarded.path)
+    length = str(len(body))
+    head = request("POST", "/mcp/any", authorization=f"Bearer {key}", content_length=length)
+    with wire(guarded.url) as slow, calling(guarded, made_key(guarded.path)) as other:
+        slow.send(head, body[:10])
+        assert other.get("/stats").status_code == 200  # the head is in
+        revoke(guarded.path, key)
+        slow.send(body[10:])
+        assert slow.answer().status == 401
 
 
 def test_a_page_of_another_origin_is_kept_out(shared: Service) -> None:
