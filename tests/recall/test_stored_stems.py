@@ -112,12 +112,12 @@ def test_a_typo_of_a_cold_project_is_looked_for_in_its_gathered_stems_alone(path
 
 def test_words_leave_the_gathered_stems_with_the_memory(path: Path) -> None:
     gather_stems(path)
-    assert rows(path, "SELECT stems FROM area_stems WHERE stems LIKE '%worker%'") != []
+    assert rows(path, "SELECT stems FROM area_stems WHERE stems LIKE '%timeout%'") != []
 
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
-        service.http.delete("/observations/1", params={"hard": "true"})
+        service.http.delete("/observations/3", params={"hard": "true"})
     assert rows(path, "SELECT stems FROM area_stems") == []
     gather_stems(path)
     assert rows(path, "SELECT last_id, stems FROM area_stems") == [
-        (3, " queue \n retri rollback \n t1 t2 timeout ")
+        (2, " queue \n rollback \n t0 t1 \n worker ")
     ]
