@@ -418,7 +418,7 @@ def test_a_state_that_is_there_is_known_by_its_second_and_what_is_erased_is_new(
 def test_a_memory_with_the_largest_count_of_revisions_takes_earlier_states_and_changes(
     service: Service, count: int
 ) -> None:
-    project = {"project": f"counts-{count}", "topic_key": "k"}
+    project: Row = {"project": f"counts-{count}", "topic_key": "k"}
     most = row(content="Now.", revision_count=count, updated_at="2029-05-09T07:08:09Z", **project)
     earlier = [
         row(content=f"Earlier {day}.", updated_at=f"2029-05-0{day}T07:08:09Z", **project)

@@ -22,7 +22,7 @@ from agentops_memory_client.runtime import (
     ToolCall,
     Unsent,
     WorkingMemory,
-    checkpoint,
+    working_memory,
 )
 from agentops_memory_client.runtime.working_memory import read, write
 
@@ -446,7 +446,7 @@ def test_writers_of_one_path_take_turns_and_who_waits_too_long_is_told(
     assert set(found) <= set(documents)
 
     write(path, b"old")
-    monkeypatch.setattr(checkpoint, "LOCK_TIMEOUT", timedelta())
+    monkeypatch.setattr(working_memory, "LOCK_TIMEOUT", timedelta())
     with draft.open("w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(TimeoutError, match="Another process keeps writing it"):

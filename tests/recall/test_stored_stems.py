@@ -79,7 +79,8 @@ def test_gathered_stems_are_exact_and_answer_as_the_index_does_whatever_changes(
     path = tmp_path / "memory.db"
     keys = {name: made_key(path, *of) for name, of in KEYS.items()}
     with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
-        history = History([service], keys, seed)
+        history = History(keys, seed)
+        history.service = service
         for step in range(40):
             (history.change_rarely if step % 13 == 12 else history.change)()
             if step % 3 == 0 or step > 35:
