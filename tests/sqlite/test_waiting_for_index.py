@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import documents, index, writer
+from agentops_memory.sqlite import index, partitions, writer
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
@@ -102,7 +102,7 @@ def test_what_entered_one_partition_alone_since_a_change_waited_enters_the_other
 def test_only_some_enter_a_partition_while_a_change_waits_and_the_others_later(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents, "SOME", 2)
+    monkeypatch.setattr(partitions, "SOME", 2)
     for number in range(5):
         service.save(f"apple {number}")
     counts = []

@@ -38,8 +38,16 @@ from ..recall.text import (
 from ..recall.visibility import AREA, Document
 from .connection import NO_GROUP, known_stems, ours, token_of
 from .dialect import SqliteTable, decoded
-from .documents import AREAS, AT_ONCE, GATHERED, IS_BEHIND, Documents, entries_of
-from .partitions import Partitions, table
+from .partitions import (
+    AREAS,
+    AT_ONCE,
+    GATHERED,
+    IS_BEHIND,
+    Documents,
+    Partitions,
+    entries_of,
+    table,
+)
 
 LOOKED = 2_000  # memories whose stems are looked for together
 STEMMED = 20  # memories whose stems are found while other changes wait

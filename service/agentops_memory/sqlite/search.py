@@ -39,8 +39,17 @@ from ..recall.visibility import (
 )
 from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, decoded, is_damage, primary_code
-from .documents import GATHERED, IS_BEHIND, Documents, entries_of
-from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
+from .partitions import (
+    GATHERED,
+    IS_BEHIND,
+    OWN_COLUMNS,
+    Documents,
+    Partitions,
+    Vocabularies,
+    entries_of,
+    numbers,
+    table,
+)
 
 LONGEST = timedelta(seconds=30)  # that reading a group into memory takes
 NEVER = 1 << 62  # microseconds

@@ -25,9 +25,9 @@ from ..memory.erasure import MAX_STEP
 from ..recall.cache import DatabaseIndex
 from .connection import carriable, change, known_to, ours, token_of
 from .dialect import is_damage
-from .documents import AT_ONCE
 from .index import MOST_WAITING, Index
 from .open_files import WriteAheadLog
+from .partitions import AT_ONCE
 
 T = TypeVar("T")
 
